@@ -1,0 +1,90 @@
+"""The CustomResourceDefinition, made from the types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import names
+from .schema import structural
+from .status import TritonModelStatus
+from .types import TritonModelSpec, rule
+
+_COLUMNS = [
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "Whether the entrypoint answers."),
+    ("Models", "string", ".status.loaded", 0, "Models that are loaded, of those that shall be."),
+    ("Replicas", "integer", ".status.readyReplicas", 0, "Servers on which the entrypoint answers."),
+    ("Age", "date", ".metadata.creationTimestamp", 0, "Since when the resource exists."),
+    ("Image", "string", ".spec.modelImage.reference", 1, "The model repository image."),
+    ("Digest", "string", ".status.image.digest", 1, "The digest that runs."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Why it is ready, or not."),
+]
+
+
+def definition() -> dict[str, Any]:
+    """The CRD of TritonModel, as `crds/` holds it."""
+    status = structural(TritonModelStatus)
+    status["properties"]["conditions"] |= {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+    schema = {
+        "type": "object",
+        "description": "A model repository served by NVIDIA Triton: the operator makes and keeps the servers, "
+        "the delivery of the image and the Services, and says here, model by model, what is not true yet and why.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{names.API_VERSION}"},
+            "kind": {"type": "string", "description": names.KIND},
+            "metadata": {"type": "object"},
+            "spec": structural(TritonModelSpec),
+            "status": status,
+        },
+        "x-kubernetes-validations": [
+            rule(
+                f"size(self.metadata.name) <= {names.NAME_MAX}",
+                f"metadata.name must have at most {names.NAME_MAX} characters: Services are named after it",
+            ),
+            rule(
+                "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                "metadata.name must start with a letter and have only lower-case letters, digits and '-': "
+                "Services are named after it",
+            ),
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.KIND.lower(),
+                "shortNames": ["tm"],
+                "categories": ["all"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [
+                        {"name": n, "type": t, "jsonPath": p, "priority": w, "description": d}
+                        for n, t, p, w, d in _COLUMNS
+                    ],
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                }
+            ],
+        },
+    }

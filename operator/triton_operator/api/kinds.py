@@ -1,0 +1,37 @@
+"""The table of kinds that the operator makes: the watches, the resync and the RBAC are all made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A Kubernetes kind, by the names under which it is asked for."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
+SERVICE = Kind("", "v1", "Service", "services")
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+POD = Kind("", "v1", "Pod", "pods")
+
+CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, DISRUPTION_BUDGET)
+"""What the operator makes for a TritonModel, in the order in which it is applied."""
+
+
+def of(obj: dict[str, object]) -> Kind:
+    """The table's entry for a child object; KeyError where the operator makes no such kind."""
+    return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]
+
+
+_BY_KIND = {(k.api_version, k.kind): k for k in CHILDREN}

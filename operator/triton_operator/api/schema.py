@@ -1,0 +1,62 @@
+"""pydantic's JSON schema → Kubernetes' structural schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+Schema = dict[str, Any]
+_KEEP = {
+    "type", "description", "default", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
+    "maxItems", "minItems", "maxProperties", "required", "format", "x-kubernetes-int-or-string", "anyOf",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations", "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+}  # fmt: skip
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """The schema of `model` as a CRD takes it: no $ref, no title, no null, a default wherever there is one."""
+    raw = model.model_json_schema(by_alias=True)
+    return _convert(raw, raw.get("$defs", {}))
+
+
+def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
+    node = _resolve(node, defs)
+    if node.get("x-kubernetes-int-or-string"):
+        return {k: v for k, v in node.items() if k in _KEEP and v is not None}
+    out = {k: v for k, v in node.items() if k in _KEEP and k != "anyOf" and v is not None}
+    if "description" in out:
+        out["description"] = " ".join(out["description"].split())
+    if "properties" in node:
+        out["properties"] = {k: _convert(v, defs) for k, v in node["properties"].items()}
+        # An object whose fields all have defaults gets {} so that the API server fills them in.
+        if isinstance(out.get("default"), dict):
+            out["default"] = {}
+    if "items" in node:
+        out["items"] = _convert(node["items"], defs)
+        if out.get("default") == []:
+            del out["default"]
+    if isinstance(node.get("additionalProperties"), dict):
+        out["additionalProperties"] = _convert(node["additionalProperties"], defs)
+        if out.get("default") == {}:
+            del out["default"]
+    if out.get("x-kubernetes-preserve-unknown-fields"):
+        out.pop("default", None)
+    return out
+
+
+def _resolve(node: Schema, defs: dict[str, Schema]) -> Schema:
+    """Follows $ref and takes the `| None` off an optional; what stands beside the reference wins."""
+    while True:
+        if "$ref" in node:
+            target = defs[node["$ref"].rsplit("/", 1)[1]]
+        elif "anyOf" in node and not node.get("x-kubernetes-int-or-string"):
+            options = [o for o in node["anyOf"] if o.get("type") != "null"]
+            if len(options) != 1:
+                raise TypeError(f"a structural schema has no union: {node}")
+            target = options[0]
+        else:
+            return node
+        beside = {k: v for k, v in node.items() if k not in ("$ref", "anyOf") and v is not None}
+        node = {**target, **beside}

@@ -1,0 +1,267 @@
+"""What users write: the spec of a TritonModel. The CRD is made from these types (`crd.py`).
+
+The texts below the fields are what `kubectl explain` prints.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from . import quantity
+
+RESERVED_FLAGS = (
+    "model-repository|model-store|model-control-mode|load-model|repository-poll-secs|exit-on-error"
+    "|exit-timeout-secs|strict-readiness|http-port|grpc-port|metrics-port|allow-http|allow-grpc|allow-metrics"
+    "|http-address|grpc-address|metrics-address|log-verbose"
+)
+"""Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`."""
+
+_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_MODEL_NAME = r"^[^/\s]+$"
+
+
+def rule(cel: str, message: str) -> dict[str, str]:
+    """One CEL rule of the CRD; the message is all that the user sees of it."""
+    return {"rule": cel, "message": message}
+
+
+def _config(*rules: dict[str, str]) -> ConfigDict:
+    return ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra={"x-kubernetes-validations": list(rules)} if rules else None,
+    )
+
+
+class Base(BaseModel):
+    """camelCase outside, snake_case inside; unknown fields are the API server's to refuse."""
+
+    model_config = _config()
+
+
+Quantity = Annotated[
+    str | int | float,
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
+         "pattern": quantity.PATTERN, "maxLength": 32}
+    ),
+]  # fmt: skip
+IntOrPercent = Annotated[
+    int | str,
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
+         "pattern": r"^[0-9]+%?$", "maxLength": 8}
+    ),
+]  # fmt: skip
+Untyped = Annotated[
+    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=_MODEL_NAME)]
+
+
+class LocalObjectReference(Base):
+    """The name of an object in the TritonModel's own namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the Secret."""
+
+
+class ModelImage(Base):
+    """The OCI image that carries the model repository."""
+
+    reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\s]+$")]
+    """Image reference, by tag or (better: it can't change under you) by digest, e.g.
+    registry.example.com/team/detection:v3 or registry.example.com/team/detection@sha256:…"""
+    path: Annotated[str, Field(pattern=r"^/[^\s]*$", max_length=1024)] = "/models"
+    """Directory in the image that holds the models, one folder a model. An image FROM scratch is fine."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When the image is pulled. Kubernetes' default: Always for the tag latest, else IfNotPresent."""
+    pull_secrets: Annotated[list[LocalObjectReference], Field(max_length=16)] = []
+    """Secrets of type kubernetes.io/dockerconfigjson for this image and the server's."""
+    delivery: Literal["Auto", "Copy", "ImageVolume"] = "Auto"
+    """How the repository reaches the server. Copy: an init container copies it into the pod, which works
+    everywhere. ImageVolume: it is mounted read-only without a copy, which needs Kubernetes 1.35 with
+    containerd 2.1 or CRI-O 1.33 (or the ImageVolume feature gate). Auto: the best that the cluster offered
+    when this TritonModel was first deployed; it doesn't change by itself afterwards."""
+
+
+class ResourceRequirements(Base):
+    """Compute resources, as in a container."""
+
+    model_config = _config(
+        rule(
+            "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || "
+            "!quantity(string(self.requests[k])).isGreaterThan(quantity(string(self.limits[k]))))",
+            "a request is above its limit: lower the request or raise the limit",
+        ),
+        rule(
+            "!has(self.requests) || self.requests.all(k, !k.contains('/') || "
+            "(has(self.limits) && k in self.limits))",
+            "an extended resource such as nvidia.com/gpu must be set in limits",
+        ),
+    )
+
+    limits: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
+    """Upper bounds, e.g. cpu: 4, memory: 8Gi, nvidia.com/gpu: 1. Accelerators of any vendor go here."""
+    requests: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
+    """What the scheduler sets aside. Default: the limits."""
+
+
+class Server(Base):
+    """The Triton server."""
+
+    model_config = _config(
+        rule(
+            "self.modelControl == 'explicit' ? (has(self.loadModels) && size(self.loadModels) > 0) "
+            ": (!has(self.loadModels) || size(self.loadModels) == 0)",
+            "loadModels goes with modelControl: explicit, which needs at least one model there; "
+            "with modelControl: none every model of the repository is loaded",
+        ),
+        rule(
+            f"!has(self.args) || self.args.all(a, !a.matches('^--({RESERVED_FLAGS})(=|$)'))",
+            "args has a flag that the operator sets itself (repository, ports, model control, readiness, exit, "
+            "verbosity): use the fields of spec.server, spec.modelImage and spec.rollout",
+        ),
+        rule(
+            "!has(self.args) || self.args.all(a, !a.contains('counter_latencies=false'))",
+            "args must not contain counter_latencies=false: it freezes every counter of Triton's metrics",
+        ),
+    )
+
+    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\s]+$")] = (
+        "nvcr.io/nvidia/tritonserver:24.10-py3"
+    )
+    """Image of the Triton server, with the Python packages that your models need."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU, memory and accelerators of each server."""
+    args: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=64)] = []
+    """More flags for tritonserver, e.g. --cache-config=local,size=104857600."""
+    env: Annotated[list[Untyped], Field(max_length=128)] = []
+    """Environment variables, as in a container (name with value or valueFrom)."""
+    shared_memory: Quantity | None = None
+    """Size of /dev/shm, which Python models use to pass tensors. Default: half of the memory limit, or 1Gi
+    where there is none. What is used counts against the memory limit."""
+    model_control: Literal["none", "explicit"] = "none"
+    """none: all models of the repository are loaded at start. explicit: those of loadModels are, and others
+    can be loaded and unloaded over Triton's API."""
+    load_models: Annotated[list[ModelName], Field(max_length=512)] = []
+    """Models to load at start, with modelControl: explicit. What an ensemble needs is loaded with it."""
+    log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0
+    """Triton's verbosity: 0 is quiet, 1 logs each request."""
+
+
+class Disruption(Base):
+    """What node drains may take away at once. Applies with more than one replica."""
+
+    max_unavailable: IntOrPercent = 1
+    """Pods that may be away at once, as a number or a percentage."""
+
+
+class Rollout(Base):
+    """How a change reaches the pods."""
+
+    model_config = _config(
+        rule(
+            "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
+            "&& string(self.maxUnavailable) in ['0', '0%'])",
+            "maxSurge and maxUnavailable can't both be 0: no pod could ever be replaced",
+        )
+    )
+
+    max_surge: IntOrPercent | None = None
+    """Pods above the wanted number during a rollout. Default: 1, or 0 where the servers hold accelerators:
+    a rollout that waits for a spare GPU would wait for ever."""
+    max_unavailable: IntOrPercent | None = None
+    """Pods below the wanted number during a rollout. Default: 0, or 1 where maxSurge is 0."""
+    startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
+    """How long a server may take to load its models before it is restarted."""
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 15
+    """How long a server that is going away still takes new requests, until every client and load balancer
+    has heard of it."""
+    exit_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
+    """How long requests that are being computed may then take to finish."""
+
+
+class PodMetadata(Base):
+    """Labels and annotations."""
+
+    labels: dict[str, str] = {}
+    """Labels of the pods, beside the operator's own."""
+    annotations: dict[str, str] = {}
+    """Annotations of the pods, beside the operator's own."""
+
+
+class PodTemplate(Base):
+    """Anything else of a pod, merged last."""
+
+    metadata: PodMetadata = PodMetadata()
+    """Labels and annotations of the pods."""
+    spec: Untyped = {}
+    """A part of a PodSpec (see kubectl explain pod.spec), e.g. nodeSelector, tolerations, priorityClassName,
+    volumes. Lists with names, such as containers and env, merge by name: the server's container is `triton`."""
+
+
+class TritonModelSpec(Base):
+    """Which model repository image, on which Triton, under which load."""
+
+    model_config = _config(
+        rule(
+            "has(self.entrypoint) || self.server.modelControl == 'none' || size(self.server.loadModels) == 1",
+            "entrypoint is needed where server.loadModels names several models: say which of them clients call",
+        ),
+    )
+
+    model_image: ModelImage
+    """The OCI image that carries the model repository."""
+    entrypoint: ModelName | None = None
+    """The model that clients call; with pre- and post-processing it is the ensemble. Default: the only
+    ensemble of the repository, or its only model. Set it: readiness then follows this model alone, instead
+    of all models of the server."""
+    server: Server = Server()
+    """The Triton server."""
+    replicas: Annotated[int, Field(ge=0, le=10000)] | None = None
+    """Number of servers. Leave it out where something else scales the Deployment: the operator then never
+    writes the number. Without it and without an autoscaler there is one."""
+    disruption: Disruption = Disruption()
+    """What node drains may take away at once."""
+    rollout: Rollout = Rollout()
+    """How a change reaches the pods."""
+    pod_template: PodTemplate = PodTemplate()
+    """Anything else of a pod, merged last."""
+
+
+class Metadata(BaseModel):
+    """The part of an object's metadata that the operator uses."""
+
+    model_config = _config()
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    annotations: dict[str, str] = {}
+
+
+class TritonModel(Base):
+    """A model repository served by Triton."""
+
+    metadata: Metadata
+    spec: TritonModelSpec
+    """What is wanted."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
