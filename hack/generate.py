@@ -1,0 +1,48 @@
+"""Writes the checked-in files that are made from the code; with --check only says which are stale."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+from triton_operator.api import crd, rbac
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = "# Made by `make generate`; change the code that it is made from instead.\n"
+
+
+def generated() -> dict[Path, str]:
+    """Each generated file's path and text."""
+    return {
+        Path("crds/tritonoperator.io_tritonmodels.yaml"): _yaml(crd.definition()),
+        Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
+    }
+
+
+def _yaml(*documents: object) -> str:
+    return HEADER + yaml.safe_dump_all(documents, sort_keys=False, width=110, allow_unicode=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is stale")
+    check = parser.parse_args().check
+    stale = []
+    for path, text in generated().items():
+        target = ROOT / path
+        if target.exists() and target.read_text() == text:
+            continue
+        stale.append(path)
+        if not check:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+            print(f"wrote {path}")
+    if check and stale:
+        print("stale, run `make generate`:", *stale, sep="\n  ", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What the operator may do, made from the table of kinds: no watch without its rule, no rule without its use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import kinds, names
+
+Rule = dict[str, Any]
+
+_CHILD_VERBS = ["get", "list", "watch", "create", "patch", "delete"]
+
+
+def cluster_rules() -> list[Rule]:
+    """Rules for the namespaces that are served, as the ClusterRole (or a Role in each of them) has them."""
+    by_group: dict[str, list[str]] = {}
+    for kind in kinds.CHILDREN:
+        by_group.setdefault(kind.group, []).append(kind.plural)
+    return [
+        _rule(names.GROUP, [names.PLURAL], ["get", "list", "watch"]),
+        _rule(names.GROUP, [f"{names.PLURAL}/status"], ["patch"]),
+        # Owner references with blockOwnerDeletion need it where that admission plugin is on.
+        _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], ["update"]),
+        *(_rule(group, plurals, _CHILD_VERBS) for group, plurals in by_group.items()),
+        _rule(kinds.POD.group, [kinds.POD.plural], ["get", "list", "watch"]),
+        _rule("events.k8s.io", ["events"], ["create"]),
+    ]
+
+
+def node_rules() -> list[Rule]:
+    """Which container runtimes the nodes have decides whether images can be mounted; read once at start."""
+    return [_rule("", ["nodes"], ["list"])]
+
+
+def lease_rules() -> list[Rule]:
+    """Rules in the operator's own namespace."""
+    return [
+        _rule("coordination.k8s.io", ["leases"], ["create"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [names.FIELD_MANAGER]},
+    ]
+
+
+def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
+    """The roles and their bindings to the ServiceAccount triton-operator of `namespace`."""
+    name = names.FIELD_MANAGER
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    api_version = "rbac.authorization.k8s.io/v1"
+
+    def pair(kind: str, rules: list[Rule], scope: dict[str, str]) -> list[dict[str, Any]]:
+        return [
+            {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **scope}, "rules": rules},
+            {
+                "apiVersion": api_version,
+                "kind": f"{kind}Binding",
+                "metadata": {"name": name, **scope},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+                "subjects": [subject],
+            },
+        ]
+
+    return pair("ClusterRole", cluster_rules() + node_rules(), {}) + pair(
+        "Role", lease_rules(), {"namespace": namespace}
+    )
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> Rule:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
