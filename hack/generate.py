@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import yaml
+
 from triton_operator.api import crd, rbac
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,8 +22,16 @@ def generated() -> dict[Path, str]:
     }
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes a value that stands twice in full, instead of as an anchor."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
 def _yaml(*documents: object) -> str:
-    return HEADER + yaml.safe_dump_all(documents, sort_keys=False, width=110, allow_unicode=True)
+    text: str = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True)
+    return HEADER + text
 
 
 def main() -> int:

@@ -10,7 +10,13 @@ from .status import TritonModelStatus
 from .types import TritonModelSpec, rule
 
 _COLUMNS = [
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "Whether the entrypoint answers."),
+    (
+        "Ready",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].status',
+        0,
+        "Whether the entrypoint answers.",
+    ),
     ("Models", "string", ".status.loaded", 0, "Models that are loaded, of those that shall be."),
     ("Replicas", "integer", ".status.readyReplicas", 0, "Servers on which the entrypoint answers."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Since when the resource exists."),

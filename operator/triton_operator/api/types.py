@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from . import quantity
@@ -23,18 +23,18 @@ _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MODEL_NAME = r"^[^/\s]+$"
 
 
-def rule(cel: str, message: str) -> dict[str, str]:
+def rule(cel: str, message: str) -> dict[str, JsonValue]:
     """One CEL rule of the CRD; the message is all that the user sees of it."""
     return {"rule": cel, "message": message}
 
 
-def _config(*rules: dict[str, str]) -> ConfigDict:
+def _config(*rules: dict[str, JsonValue]) -> ConfigDict:
     return ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
         frozen=True,
         use_attribute_docstrings=True,
-        json_schema_extra={"x-kubernetes-validations": list(rules)} if rules else None,
+        json_schema_extra={"x-kubernetes-validations": [*rules]} if rules else None,
     )
 
 
@@ -58,9 +58,7 @@ IntOrPercent = Annotated[
          "pattern": r"^[0-9]+%?$", "maxLength": 8}
     ),
 ]  # fmt: skip
-Untyped = Annotated[
-    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-]
+Untyped = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=_MODEL_NAME)]
 
 
@@ -100,8 +98,7 @@ class ResourceRequirements(Base):
             "a request is above its limit: lower the request or raise the limit",
         ),
         rule(
-            "!has(self.requests) || self.requests.all(k, !k.contains('/') || "
-            "(has(self.limits) && k in self.limits))",
+            "!has(self.requests) || self.requests.all(k, !k.contains('/') || (has(self.limits) && k in self.limits))",
             "an extended resource such as nvidia.com/gpu must be set in limits",
         ),
     )

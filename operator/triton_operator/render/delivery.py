@@ -1,0 +1,97 @@
+"""How the model repository gets from its image to the server (docs/decisions/0003-delivery.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..api import names
+from ..api.types import TritonModel
+from .choices import Choices
+from .sizes import host_resources
+
+REPOSITORY = "/models"
+"""Where the server sees the repository."""
+SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the path that the Python backend uses
+
+CONTAINER_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+# Names that no model image has: a volume hides what the image holds at the same path.
+_TOOLS = {"name": "tools", "mountPath": "/.triton-operator/tools"}
+_TARGET = {"name": "models", "mountPath": "/.triton-operator/models"}
+_BUSYBOX = "/.triton-operator/tools/busybox"
+
+
+def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """tools → fetch → check. `fetch` runs from the model image and so also tells its digest."""
+    image = model.spec.model_image
+    source = image.path.rstrip("/") + "/."
+    copies = choices.delivery == "Copy"
+    command = [_BUSYBOX, "cp", "-r", source, _TARGET["mountPath"]] if copies else [_BUSYBOX, "true"]
+    pull = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
+    return [
+        _container(
+            model, names.CONTAINER_TOOLS, choices.tools_image,
+            command=["/usr/local/bin/busybox", "cp", "/usr/local/bin/busybox", _BUSYBOX], mounts=[_TOOLS],
+        ),
+        _container(
+            model, names.CONTAINER_FETCH, image.reference,
+            command=command, mounts=[{**_TOOLS, "readOnly": True}, *([_TARGET] if copies else [])], **pull,
+        ),
+        _container(
+            model, names.CONTAINER_CHECK, choices.tools_image,
+            command=["triton-operator", "check", *_check_arguments(model), REPOSITORY],
+            mounts=[mount(model, choices), SHM],
+        ),
+    ]  # fmt: skip
+
+
+def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """The repository's volume, and the one that hands `fetch` its program."""
+    image = model.spec.model_image
+    if choices.delivery == "Copy":
+        repository: dict[str, Any] = {"emptyDir": {}}
+    else:
+        pull = {"pullPolicy": image.pull_policy} if image.pull_policy else {}
+        repository = {"image": {"reference": image.reference, **pull}}
+    return [{"name": "models", **repository}, {"name": "tools", "emptyDir": {}}]
+
+
+def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """The repository as the server and the check see it: read-only."""
+    path = model.spec.model_image.path.strip("/")
+    sub_path = {"subPath": path} if choices.delivery == "ImageVolume" and path else {}
+    return {"name": "models", "mountPath": REPOSITORY, "readOnly": True, **sub_path}
+
+
+def _check_arguments(model: TritonModel) -> list[str]:
+    spec = model.spec
+    entrypoint = [f"--entrypoint={spec.entrypoint}"] if spec.entrypoint else []
+    load = [f"--load-models={','.join(spec.server.load_models)}"] if spec.server.load_models else []
+    return entrypoint + load
+
+
+def _container(
+    model: TritonModel,
+    name: str,
+    image: str,
+    *,
+    command: list[str],
+    mounts: list[dict[str, Any]],
+    **more: Any,
+) -> dict[str, Any]:
+    resources = host_resources(model.spec.server.resources)
+    return {
+        "name": name,
+        "image": image,
+        "command": command,
+        "volumeMounts": mounts,
+        "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **({"resources": resources} if resources else {}),
+        **more,
+    }

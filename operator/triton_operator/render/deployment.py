@@ -1,0 +1,95 @@
+"""The servers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ..api import kinds, names
+from ..api.types import TritonModel
+from .choices import Choices
+from .common import obj
+from .delivery import init_containers, volumes
+from .merge import merge
+from .server import container
+from .sizes import shared_memory, surge
+
+_EXIT_MARGIN_SECONDS = 5
+_PULL_SECONDS = 1200
+"""On top of the startup budget, before a rollout counts as stuck: images are up to 15 GB."""
+
+
+def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """The Deployment. `spec.replicas` is in it only where the TritonModel says a number: what isn't applied
+    stays with whoever scales."""
+    spec = model.spec
+    template = pod_template(model, choices)
+    replicas = {"replicas": spec.replicas} if spec.replicas is not None else {}
+    out = obj(
+        model,
+        kinds.DEPLOYMENT,
+        spec={
+            **replicas,
+            "selector": {"matchLabels": names.selector(model.name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
+            "revisionHistoryLimit": 3,
+            "progressDeadlineSeconds": spec.rollout.startup_seconds + _PULL_SECONDS,
+            "template": template,
+        },
+    )
+    out["metadata"]["annotations"] = {
+        names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
+        names.ANNOTATION_TOOLS_IMAGE: choices.tools_image,
+        names.ANNOTATION_DELIVERY: choices.delivery,
+    }
+    return out
+
+
+def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """The pod: ours, then the user's `podTemplate` over it, then what must not be lost."""
+    user = model.spec.pod_template
+    template: dict[str, Any] = merge(
+        {"metadata": {}, "spec": _pod_spec(model, choices)},
+        {
+            "metadata": {"labels": user.metadata.labels, "annotations": user.metadata.annotations},
+            "spec": user.spec,
+        },
+    )
+    template["metadata"]["labels"] |= names.labels(model.name)
+    template["metadata"]["annotations"] = {
+        **template["metadata"]["annotations"],
+        names.ANNOTATION_TEMPLATE: digest(template),
+    }
+    return template
+
+
+def digest(value: Any) -> str:
+    """A short fingerprint of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    spec = model.spec
+    secrets = [{"name": s.name} for s in spec.model_image.pull_secrets]
+    return {
+        "serviceAccountName": model.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.rollout.drain_seconds + spec.rollout.exit_seconds + _EXIT_MARGIN_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **({"imagePullSecrets": secrets} if secrets else {}),
+        "initContainers": init_containers(model, choices),
+        "containers": [container(model, choices)],
+        "volumes": [
+            *volumes(model, choices),
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(spec)}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }

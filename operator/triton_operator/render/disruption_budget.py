@@ -1,0 +1,22 @@
+"""What node drains may take away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api import kinds, names
+from ..api.types import TritonModel
+from .common import obj
+
+
+def disruption_budget(model: TritonModel) -> dict[str, Any] | None:
+    """A PodDisruptionBudget, or None with a single replica: there it could only block every drain."""
+    if model.spec.replicas is None or model.spec.replicas < 2:
+        return None
+    spec = {
+        "maxUnavailable": model.spec.disruption.max_unavailable,
+        "selector": {"matchLabels": names.selector(model.name)},
+        # A pod that isn't ready serves nobody: it must not keep a node from being drained.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return obj(model, kinds.DISRUPTION_BUDGET, spec=spec)

@@ -1,0 +1,47 @@
+"""A part of a pod template laid over a whole one, as `kubectl patch` does it (strategic merge)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LIST_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "resourceClaims": "name",
+}
+"""Lists that merge item by item, by this key (Kubernetes' patchMergeKey); other lists are replaced."""
+
+
+def merge(base: Any, patch: Any, field: str = "") -> Any:
+    """`patch` laid over `base`; None in the patch removes. Neither argument is changed."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        out = dict(base)
+        for key, value in patch.items():
+            if value is None:
+                out.pop(key, None)
+            else:
+                out[key] = merge(base.get(key), value, key)
+        return out
+    key_name = LIST_KEYS.get(field)
+    if key_name and isinstance(base, list) and isinstance(patch, list) and _keyed(base + patch, key_name):
+        return _merge_lists(base, patch, key_name)
+    return patch
+
+
+def _keyed(items: list[Any], key: str) -> bool:
+    return all(isinstance(item, dict) and key in item for item in items)
+
+
+def _merge_lists(base: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[Any]:
+    patches = {item[key]: item for item in patch}
+    merged = [merge(item, patches.pop(item[key])) if item[key] in patches else item for item in base]
+    return merged + list(patches.values())

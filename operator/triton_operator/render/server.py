@@ -1,0 +1,70 @@
+"""The Triton container."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from ..api import names
+from ..api.types import TritonModel
+from .choices import Choices
+from .delivery import CONTAINER_SECURITY, REPOSITORY, SHM, mount
+
+
+def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """tritonserver with its probes, ports and volumes."""
+    spec = model.spec
+    resources = spec.server.resources.model_dump(exclude_none=True)
+    return {
+        "name": names.CONTAINER_SERVER,
+        "image": spec.server.image,
+        "command": ["tritonserver"],
+        "args": arguments(model),
+        "env": [{"name": "HOME", "value": "/tmp"}, *spec.server.env],  # noqa: S108 - the one writable place
+        "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],
+        "resources": resources,
+        "volumeMounts": [mount(model, choices), SHM, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        "securityContext": CONTAINER_SECURITY,
+        # Triton writes no termination message: the end of its log says why it left.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "startupProbe": _probe("/v2/health/live", period=1, failures=spec.rollout.startup_seconds),
+        "livenessProbe": _probe("/v2/health/live", period=10, failures=3, timeout=5),
+        "readinessProbe": _probe(readiness_path(model), period=2, failures=3, timeout=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": spec.rollout.drain_seconds}}},
+    }
+
+
+def arguments(model: TritonModel) -> list[str]:
+    """The flags of tritonserver; the user's come last, so that theirs win where both set one."""
+    server, rollout = model.spec.server, model.spec.rollout
+    # Channels older than this are closed gracefully: within the drain every one has moved to another pod.
+    channel_age = max(1, rollout.drain_seconds * 2 // 3) * 1000
+    return [
+        f"--model-repository={REPOSITORY}",
+        f"--model-control-mode={server.model_control}",
+        *(f"--load-model={name}" for name in server.load_models),
+        # A model that can't be loaded is told by name, over the API, instead of ending the server.
+        "--exit-on-error=false",
+        "--strict-readiness=true",
+        f"--exit-timeout-secs={rollout.exit_seconds}",
+        f"--grpc-max-connection-age={channel_age}",
+        *([f"--log-verbose={server.log_verbosity}"] if server.log_verbosity else []),
+        *server.args,
+    ]
+
+
+def readiness_path(model: TritonModel) -> str:
+    """What must answer 200 before clients are sent here: the entry model; all models where none is named,
+    because which one is the entry is only known inside the image."""
+    if model.spec.entrypoint:
+        return f"/v2/models/{quote(model.spec.entrypoint, safe='')}/ready"
+    return "/v2/health/ready"
+
+
+def _probe(path: str, *, period: int, failures: int, timeout: int = 1) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": timeout,
+    }

@@ -1,0 +1,14 @@
+"""The identity of the servers: one that can do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api import kinds
+from ..api.types import TritonModel
+from .common import obj
+
+
+def service_account(model: TritonModel) -> dict[str, Any]:
+    """A ServiceAccount whose token is mounted nowhere: Triton has no business with the API server."""
+    return obj(model, kinds.SERVICE_ACCOUNT, automountServiceAccountToken=False)
