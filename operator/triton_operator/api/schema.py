@@ -30,9 +30,8 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
         out["description"] = " ".join(out["description"].split())
     if "properties" in node:
         out["properties"] = {k: _convert(v, defs) for k, v in node["properties"].items()}
-        # An object whose fields all have defaults gets {} so that the API server fills them in.
         if isinstance(out.get("default"), dict):
-            out["default"] = {}
+            out["default"] = _sparse(out["default"])
     if "items" in node:
         out["items"] = _convert(node["items"], defs)
         if out.get("default") == []:
@@ -44,6 +43,14 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
     if out.get("x-kubernetes-preserve-unknown-fields"):
         out.pop("default", None)
     return out
+
+
+def _sparse(default: Any) -> Any:
+    """A default without its empty parts; what is left must by itself satisfy the CEL rules of its schema."""
+    if not isinstance(default, dict):
+        return default
+    parts = {key: _sparse(value) for key, value in default.items()}
+    return {key: value for key, value in parts.items() if value not in (None, [], {})}
 
 
 def _resolve(node: Schema, defs: dict[str, Schema]) -> Schema:
