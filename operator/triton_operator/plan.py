@@ -1,0 +1,185 @@
+"""Desired against live: what to apply, delete or leave. Pure.
+
+A write that would change nothing is left out, so that nothing is written at rest. Whether it would is read
+from the live object: every desired value stands there, and this operator owns no field that it no longer wants
+(managedFields). Fields of others never count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .api import names, quantity
+from .render.merge import LIST_KEYS
+
+Object = Mapping[str, Any]
+Identity = tuple[str, str]
+"""(kind, name); the namespace is the TritonModel's."""
+
+_KEYS = {**LIST_KEYS, "ownerReferences": "uid"}
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Write `desired`. `live` is what stands there now, None where nothing of ours does."""
+
+    desired: dict[str, Any]
+    live: Object | None
+    why: str
+    handover: dict[str, Any] | None = None
+    """To be applied first, by another manager, where a field's value shall outlive our letting go of it."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Remove `live`, which the TritonModel no longer asks for."""
+
+    live: Object
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the API server made of an apply: its own way of writing the values that were sent."""
+
+    uid: str
+    intent: str
+    projection: str
+
+
+def plan(
+    desired: Iterable[dict[str, Any]], live: Iterable[Object], applied: Mapping[Identity, Applied]
+) -> list[Apply | Delete]:
+    """The writes that make `live` (all objects that the TritonModel owns) what is desired, in order.
+
+    An object that is being deleted is left alone until it is gone.
+    """
+    present = {identity(obj): obj for obj in live}
+    steps: list[Apply | Delete] = []
+    for want in desired:
+        have = present.pop(identity(want), None)
+        if have is None:
+            steps.append(Apply(want, None, "missing"))
+        elif "deletionTimestamp" not in have["metadata"]:
+            why = difference(want, have, applied.get(identity(want)))
+            if why:
+                steps.append(Apply(want, have, why, handover(want, have)))
+    steps += [Delete(obj) for obj in present.values() if "deletionTimestamp" not in obj["metadata"]]
+    return steps
+
+
+def identity(obj: Object) -> Identity:
+    """What an object is called within its namespace."""
+    return obj["kind"], obj["metadata"]["name"]
+
+
+def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
+    """The path of the first field on which `live` isn't as desired; "" where applying would change nothing."""
+    path = next(_unlike(desired, live, ""), "")
+    if path and applied is not None and applied == remember(desired, live):
+        path = ""  # only written differently by the API server, as it was when it answered our apply
+    return path or next(_no_longer_wanted(desired, live), "")
+
+
+def remember(desired: Object, live: Object) -> Applied:
+    """The record of an apply of `desired` that was answered with `live`."""
+    return Applied(live["metadata"]["uid"], _text(desired), _text(project(desired, live)))
+
+
+def handover(desired: Object, live: Object) -> dict[str, Any] | None:
+    """Keeps `spec.replicas` while an autoscaler takes over: a field whose last owner lets go falls back to its
+    default, and a fleet to one replica."""
+    if "replicas" in desired.get("spec", {}) or "f:replicas" not in _owned(live).get("f:spec", {}):
+        return None
+    return {
+        "apiVersion": live["apiVersion"],
+        "kind": live["kind"],
+        "metadata": {"name": live["metadata"]["name"], "namespace": live["metadata"]["namespace"]},
+        "spec": {"replicas": live["spec"]["replicas"]},
+    }
+
+
+def project(shape: Any, value: Any, field: str = "") -> Any:
+    """The part of `value` at the places where `shape` has something."""
+    if isinstance(shape, Mapping) and isinstance(value, Mapping):
+        return {k: project(v, value.get(k), k) for k, v in shape.items()}
+    if isinstance(shape, list) and isinstance(value, list):
+        return [project(want, have) for want, have in _pairs(shape, value, field)]
+    return value
+
+
+def _unlike(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
+    """Paths at which `have` lacks something of `want`."""
+    if isinstance(want, Mapping) and isinstance(have, Mapping):
+        for key, value in want.items():
+            yield from _unlike(value, have.get(key), f"{path}.{key}", key)
+    elif isinstance(want, list) and isinstance(have, list):
+        if not _keyed(want, field) and len(want) != len(have):
+            yield path
+        for index, (item, other) in enumerate(_pairs(want, have, field)):
+            yield from _unlike(item, other, f"{path}[{index}]")
+    elif want != have and not (want in ({}, []) and have is None) and not quantity.same(want, have):
+        yield path
+
+
+def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, Any]]:
+    """Items that belong together: by key where the list has one, else by place."""
+    key = _keyed(want, field)
+    if not key:
+        yield from zip(want, have, strict=False)
+        return
+    by_key = {item.get(key): item for item in have if isinstance(item, Mapping)}
+    for item in want:
+        yield item, by_key.get(item[key])
+
+
+def _keyed(items: list[Any], field: str) -> str:
+    for key in (_KEYS.get(field, "name"), "name"):
+        if items and all(isinstance(item, Mapping) and key in item for item in items):
+            return key
+    return ""
+
+
+def _no_longer_wanted(desired: Object, live: Object) -> Iterator[str]:
+    """Paths of fields that this operator owns in `live` and that are not in `desired`."""
+    yield from _surplus(_owned(live), desired, "")
+
+
+def _owned(live: Object) -> Mapping[str, Any]:
+    for entry in live["metadata"].get("managedFields", []):
+        if entry["manager"] == names.FIELD_MANAGER and entry["operation"] == "Apply" and "subresource" not in entry:
+            fields: Mapping[str, Any] = entry["fieldsV1"]
+            return fields
+    return {}
+
+
+def _surplus(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
+    for label, below in owned.items():
+        kind, _, rest = label.partition(":")
+        if kind == "f":
+            here, found = f"{path}.{rest}", isinstance(want, Mapping) and rest in want
+            value = want[rest] if found else None
+        elif kind == "k":
+            here, value = f"{path}[{rest}]", _item(json.loads(rest), want)
+            found = value is not None
+        elif kind == "v":
+            here, value = f"{path}[{rest}]", None
+            found = isinstance(want, list) and json.loads(rest) in want
+        else:  # "." is the place itself
+            continue
+        if not found:
+            yield here
+        elif below:
+            yield from _surplus(below, value, here)
+
+
+def _item(keys: Mapping[str, Any], want: Any) -> Any:
+    """The item of the list `want` with these keys; one that leaves a key to its default has it too."""
+    items = [i for i in want if isinstance(i, Mapping)] if isinstance(want, list) else []
+    return next((i for i in items if all(i.get(k, v) == v for k, v in keys.items())), None)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
