@@ -1,0 +1,1 @@
+"""Talking to Kubernetes and Triton: I/O only, no decisions."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from ..api.types import TritonModel
 from .choices import Choices
+from .choose import choose
 from .deployment import deployment
 from .disruption_budget import disruption_budget
-from .service import services
+from .service import endpoint, services
 from .service_account import service_account
 
-__all__ = ["Choices", "render"]
+__all__ = ["Choices", "choose", "endpoint", "render"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]
         ),
         _container(
             model, names.CONTAINER_CHECK, choices.tools_image,
-            command=["triton-operator", "check", *_check_arguments(model), REPOSITORY],
+            command=["python", "-m", "triton_operator.repository.check", *_check_arguments(model), REPOSITORY],
             mounts=[mount(model, choices), SHM],
         ),
     ]  # fmt: skip

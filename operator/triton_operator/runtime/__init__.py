@@ -1,0 +1,1 @@
+"""The process: watches, work queue, lease, health, metrics, logging."""

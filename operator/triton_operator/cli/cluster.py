@@ -1,0 +1,37 @@
+"""Reading one TritonModel and its pods with the user's own kubeconfig."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kubernetes
+
+from ..api import kinds, names
+from ..cluster.api import ApiError, KubernetesApi
+from ..reconcile import MODELS
+
+Object = dict[str, Any]
+
+
+class UnreachableError(Exception):
+    """What could not be read, and why, in a sentence for the user."""
+
+
+def fetch(name: str, namespace: str | None, context: str | None) -> tuple[Object, list[Object]]:
+    """The TritonModel and its pods. Raises UnreachableError."""
+    configuration = kubernetes.client.Configuration()
+    try:
+        kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
+            context=context, client_configuration=configuration
+        )
+        contexts, current = kubernetes.config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+    except kubernetes.config.ConfigException as error:
+        raise UnreachableError(f"no usable kubeconfig: {error}") from error
+    used = next((c for c in contexts if c["name"] == context), current)
+    namespace = namespace or used["context"].get("namespace", "default")
+    api = KubernetesApi(kubernetes.client.ApiClient(configuration))
+    selector = ",".join(f"{k}={v}" for k, v in names.selector(name).items())
+    try:
+        return api.get(MODELS, namespace, name), list(api.list(kinds.POD, namespace, selector))
+    except ApiError as error:
+        raise UnreachableError(error.message) from error

@@ -1,0 +1,91 @@
+"""`kubectl triton …`: what people ask of TritonModels from their own machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+import click
+import yaml
+from pydantic import ValidationError
+
+from ..api import names
+from ..api.types import TritonModel
+from ..render import Choices, render
+from . import show
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Work with TritonModels: render them without a cluster, and see at a glance how they are."""
+
+
+@main.command("render")
+@click.argument("file", type=click.File())
+@click.option(
+    "--tools-image",
+    default="ghcr.io/triton-operator/operator:0.1.0",
+    show_default=True,
+    help="The operator's image, from which the pods' init containers run.",
+)
+@click.option(
+    "--delivery",
+    type=click.Choice(["Copy", "ImageVolume"]),
+    default="Copy",
+    show_default=True,
+    help="What delivery: Auto means on your cluster.",
+)
+@click.option(
+    "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels that name none."
+)
+def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str) -> None:
+    """Print the objects that the operator would make from FILE (- for standard input), by the operator's own code.
+
+    Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
+    """
+    found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
+    if not found:
+        raise click.ClickException(f"{file.name}: no {names.KIND} in it")
+    choices = Choices(tools_image, delivery)
+    objects = [obj for document in found for obj in render(_parse(document, namespace), choices)]
+    click.echo(yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, allow_unicode=True), nl=False)
+
+
+@main.command()
+@click.argument("name")
+@click.option("--namespace", "-n", default=None, help="Default: the namespace of the current context.")
+@click.option("--context", default=None, help="Which context of the kubeconfig to use.")
+def status(name: str, namespace: str | None, context: str | None) -> None:
+    """Show the conditions, models and pods of the TritonModel NAME.
+
+    Exits with 0 where it is Ready, with 1 where it isn't.
+    """
+    from . import cluster  # the client takes half a second to import, which render needs not wait for
+
+    try:
+        model, pods = cluster.fetch(name, namespace, context)
+    except cluster.UnreachableError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(show.status(model, pods))
+    sys.exit(0 if show.is_ready(model) else 1)
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def _documents(file: TextIO) -> list[Any]:
+    try:
+        return list(yaml.safe_load_all(file.read()))
+    except yaml.YAMLError as error:
+        raise click.ClickException(f"{file.name}: {error}") from None
+
+
+def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
+    metadata = {"namespace": namespace, **document.get("metadata", {})}
+    try:
+        return TritonModel.model_validate({**document, "metadata": metadata})
+    except ValidationError as error:
+        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors()]
+        raise click.ClickException("\n".join([f"{metadata.get('name', '?')}:", *lines])) from None

@@ -1,0 +1,36 @@
+"""`triton-operator run`: the operator itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+import click
+
+from ..runtime import logs
+from ..runtime.app import App
+from ..runtime.settings import Settings
+
+
+@click.group()
+def main() -> None:
+    """The operator for NVIDIA Triton; it is set up by environment variables (docs/operations.md)."""
+
+
+@main.command()
+def run() -> None:
+    """Run the operator until it gets SIGTERM."""
+    try:
+        settings = Settings.from_environment()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    logs.configure(settings.log_format, settings.log_level)
+    code = asyncio.run(_run(settings))
+    # Threads of passes that hang on the network would hold up a normal exit, and the Lease is gone by now.
+    logging.shutdown()
+    os._exit(code)
+
+
+async def _run(settings: Settings) -> int:
+    return await App(settings).run()

@@ -1,0 +1,67 @@
+"""A TritonModel as text for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from ..api import names
+from ..api.status import READY, TritonModelStatus
+from ..status import pods as judge
+
+Object = dict[str, Any]
+_MARK = {"True": "✓", "False": "✗", "Unknown": "?"}
+_WIDTH = 110
+
+
+def is_ready(model: Object) -> bool:
+    return any(c.type == READY and c.status == "True" for c in _status(model).conditions)
+
+
+def status(model: Object, pods: Sequence[Object]) -> str:
+    """The whole picture: image, conditions, models, pods."""
+    seen = _status(model)
+    metadata = model["metadata"]
+    lines = [f"{names.KIND} {metadata['namespace']}/{metadata['name']}"]
+    if seen.observed_generation < metadata.get("generation", 0):
+        lines.append("  the operator hasn't seen the latest change of the spec yet")
+    if seen.image:
+        lines.append(f"  image     {seen.image.reference} ({seen.image.delivery}) {seen.image.digest}".rstrip())
+    lines += [f"  entry     {seen.entrypoint or '-'}", f"  endpoint  {seen.endpoint or '-'}", ""]
+    for condition in seen.conditions:
+        lines += _wrap(f"  {_MARK[condition.status]} {condition.type:<13}{condition.reason}: ", condition.message)
+    if seen.models:
+        lines += ["", *_table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
+        for failed in (m for m in seen.models if m.reason):
+            lines += _wrap(f"  {failed.name}: ", failed.reason)
+    if pods:
+        lines += ["", *_table(["POD", "READY", "RESTARTS", "NOW"], [_pod(p) for p in pods])]
+    return "\n".join(lines)
+
+
+def _status(model: Object) -> TritonModelStatus:
+    return TritonModelStatus.model_validate(model.get("status", {}))
+
+
+def _row(model: Any) -> list[str]:
+    return [model.name, model.version or "-", model.state, model.pods]
+
+
+def _pod(pod: Object) -> list[str]:
+    if not judge.alive(pod):
+        now = "going away"
+    elif judge.is_ready(pod):
+        now = "serving"
+    else:
+        now = (judge.problem(pod) or judge.phase(pod)).reason
+    return [pod["metadata"]["name"], "yes" if judge.is_ready(pod) else "no", str(judge.restarts(pod)), now]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]]
+
+
+def _wrap(start: str, text: str) -> list[str]:
+    return textwrap.wrap(start + text, _WIDTH, subsequent_indent="      ", drop_whitespace=True) or [start]

@@ -1,0 +1,163 @@
+"""The API server, as plain JSON objects.
+
+The `kubernetes` client does connections, TLS, credentials and their renewal; its typed models are left out,
+because parsing every object into them costs more than all else that the operator does with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import kubernetes
+import urllib3.exceptions
+
+from ..api import names
+from ..api.kinds import Kind
+
+Object = dict[str, Any]
+TIMEOUT_SECONDS = (3.05, 20)
+"""To connect, and to read. The client itself would wait for ever."""
+_PAGE = 500
+
+
+class ApiError(Exception):
+    """The API server's refusal. `code` is the HTTP status; 0 where there was no answer."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later, with nobody changing anything."""
+        return self.code in (0, 408, 429) or self.code >= 500
+
+
+class KubernetesApi:
+    """Requests to one API server. Safe to use from several threads.
+
+    `on_request(verb, plural, code)` is told of every request that was answered.
+    """
+
+    def __init__(
+        self,
+        client: kubernetes.client.ApiClient,
+        on_request: Callable[[str, str, int], None] = lambda *_: None,
+    ) -> None:
+        self._client = client
+        self._on_request = on_request
+
+    @classmethod
+    def from_environment(cls, connections: int, on_request: Callable[[str, str, int], None]) -> KubernetesApi:
+        """With the pod's ServiceAccount, or else with the kubeconfig; `connections` are kept open."""
+        configuration = kubernetes.client.Configuration()
+        try:
+            kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        except kubernetes.config.ConfigException:
+            kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        configuration.connection_pool_maxsize = connections
+        return cls(kubernetes.client.ApiClient(configuration), on_request)
+
+    def version(self) -> Object:
+        """What /version says: major, minor, gitVersion."""
+        return self._request("GET", "/version", "version")
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return self._request("GET", _path(kind, namespace, name), kind.plural)
+
+    def list(self, kind: Kind, namespace: str | None = None, selector: str = "") -> Iterator[Object]:
+        """All objects of `kind`, of one namespace or of all, page by page."""
+        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+        while True:
+            page = self._request("GET", _path(kind, namespace), kind.plural, query=query, verb="LIST")
+            for item in page["items"]:
+                # The items of a list come without them.
+                yield {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+            token = page["metadata"].get("continue")
+            if not token:
+                return
+            query["continue"] = token
+
+    def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        return self._request("POST", _path(kind, namespace), kind.plural, body=body)
+
+    def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
+        """Update with optimistic locking: `body` carries the resourceVersion that it is based on."""
+        return self._request("PUT", _path(kind, namespace, name), kind.plural, body=body)
+
+    def apply_new(self, kind: Kind, body: Object) -> Object:
+        """Server-side apply of an object that must not exist yet: 409 where one of that name does, in one request.
+
+        A resourceVersion that no object can have lets the API server create, but never update.
+        """
+        return self._apply(kind, {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}})
+
+    def apply(
+        self, kind: Kind, body: Object, uid: str, *, manager: str = names.FIELD_MANAGER, subresource: str = ""
+    ) -> Object:
+        """Server-side apply to the very object with this uid; 409 or 422 where another has taken its name."""
+        return self._apply(kind, {**body, "metadata": {**body["metadata"], "uid": uid}}, manager, subresource)
+
+    def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        """Deletes the very object with this uid; that it is gone already is fine."""
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            self._request("DELETE", _path(kind, namespace, name), kind.plural, body=options)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
+        path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
+        query = {"fieldManager": manager, "force": "true"}
+        plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        return self._request("PATCH", path, plural, query=query, body=body, content_type="application/apply-patch+yaml")
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        plural: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        verb: str = "",
+    ) -> Object:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        target = f"{path}?{urlencode(query)}" if query else path
+        request = self._client.param_serialize(
+            method,
+            target,
+            header_params=headers,
+            body=json.dumps(body) if body is not None else None,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)
+            data: bytes = response.read()  # type: ignore[no-untyped-call]
+        except (urllib3.exceptions.HTTPError, OSError, kubernetes.client.ApiException) as error:
+            self._on_request(verb or method, plural, 0)
+            raise ApiError(0, "NoAnswer", f"no answer from the API server: {error}") from error
+        self._on_request(verb or method, plural, response.status)
+        if response.status >= 400:
+            raise _error(response.status, data)
+        answer: Object = json.loads(data)
+        return answer
+
+
+def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = "") -> str:
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    return "/".join(part for part in (root + scope, kind.plural, quote(name), subresource) if part)
+
+
+def _error(code: int, data: bytes) -> ApiError:
+    try:
+        status = json.loads(data)
+        return ApiError(code, status.get("reason", ""), status.get("message", ""))
+    except (ValueError, AttributeError):
+        return ApiError(code, "", data[:500].decode(errors="replace"))

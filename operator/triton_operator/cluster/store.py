@@ -1,0 +1,128 @@
+"""What the watches have shown: the last state of every object, and which TritonModel it belongs to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from ..api import names
+from .slim import slim
+
+Object = dict[str, Any]
+Key = str
+"""namespace/name of a TritonModel."""
+
+
+class Store:
+    """Objects by the TritonModel that they belong to. Safe to use from several threads.
+
+    An event that is older than what is known (the answer to an own write, say) changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._objects: dict[Key, dict[tuple[str, str], Object]] = {}
+
+    def put(self, obj: Object) -> Key | None:
+        """Takes the state of an object; the key of its TritonModel where that is news, else None."""
+        key = owner(obj)
+        if key is None:
+            return None
+        with self._lock:
+            group = self._objects.setdefault(key, {})
+            known = group.get(_place(obj))
+            if known is not None and not _newer(obj, known):
+                return None
+            group[_place(obj)] = slim(obj)
+        return key
+
+    def remove(self, obj: Object) -> Key | None:
+        """Forgets an object that was deleted; the key of its TritonModel."""
+        key = owner(obj)
+        if key is None:
+            return None
+        with self._lock:
+            group = self._objects.get(key, {})
+            known = group.get(_place(obj))
+            # A successor of the same name may be known already.
+            if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
+                del group[_place(obj)]
+            if not group:
+                self._objects.pop(key, None)
+        return key
+
+    def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> None:
+        """Takes a complete list of one kind: what is known and not in it is forgotten."""
+        listed = {}
+        for obj in objects:
+            key = owner(obj)
+            if key is not None:
+                listed[(key, obj["metadata"]["name"])] = obj
+        with self._lock:
+            for key, group in list(self._objects.items()):
+                if namespace is not None and key.split("/")[0] != namespace:
+                    continue
+                for place in [p for p in group if p[0] == kind and (key, p[1]) not in listed]:
+                    del group[place]
+                if not group:
+                    del self._objects[key]
+        for obj in listed.values():
+            self.put(obj)
+
+    def known(self) -> list[Key]:
+        """Every TritonModel of which anything is known."""
+        with self._lock:
+            return list(self._objects)
+
+    def model(self, key: Key) -> Object | None:
+        return next(iter(self.of_kind(key, names.KIND)), None)
+
+    def models(self) -> list[Object]:
+        with self._lock:
+            return [o for group in self._objects.values() for o in group.values() if o["kind"] == names.KIND]
+
+    def of_kind(self, key: Key, kind: str) -> list[Object]:
+        with self._lock:
+            return [o for o in self._objects.get(key, {}).values() if o["kind"] == kind]
+
+    def children(self, key: Key, uid: str) -> list[Object]:
+        """Objects whose controller is the TritonModel with this uid."""
+        with self._lock:
+            group = list(self._objects.get(key, {}).values())
+        return [o for o in group if (ref := controller(o)) is not None and ref["uid"] == uid]
+
+
+def controller(obj: Object) -> Object | None:
+    """The owner reference to the TritonModel that made `obj`; None where no TritonModel did."""
+    references: list[Object] = obj["metadata"].get("ownerReferences", [])
+    return next(
+        (
+            r
+            for r in references
+            if r.get("controller") and r["kind"] == names.KIND and r["apiVersion"].split("/")[0] == names.GROUP
+        ),
+        None,
+    )
+
+
+def owner(obj: Object) -> Key | None:
+    """Which TritonModel an object belongs to: itself, its controller, or, for pods, the one on the label."""
+    metadata = obj["metadata"]
+    if obj["kind"] == names.KIND:
+        return f"{metadata['namespace']}/{metadata['name']}"
+    reference = controller(obj)
+    name = reference["name"] if reference else metadata.get("labels", {}).get(names.LABEL_INSTANCE)
+    return f"{metadata['namespace']}/{name}" if name else None
+
+
+def _place(obj: Object) -> tuple[str, str]:
+    return obj["kind"], obj["metadata"]["name"]
+
+
+def _newer(obj: Object, known: Object) -> bool:
+    new, old = obj["metadata"], known["metadata"]
+    if new["uid"] != old["uid"]:
+        return True
+    # Comparable as numbers since Kubernetes 1.35 by contract, and before that in fact.
+    return int(new["resourceVersion"]) > int(old["resourceVersion"])

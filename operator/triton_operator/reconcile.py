@@ -1,0 +1,224 @@
+"""The one place where decisions and I/O meet: makes true what one TritonModel says. Reads from top to bottom."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from .api import kinds, names
+from .api.kinds import Kind
+from .api.status import TritonModelStatus
+from .api.types import TritonModel
+from .cluster.api import ApiError, KubernetesApi
+from .cluster.store import Store, controller
+from .cluster.triton import Servers, all_ready
+from .plan import Applied, Apply, Delete, Identity, plan, remember
+from .render import Choices, choose, endpoint, render
+from .status.assess import assess
+from .status.conditions import transitions
+from .status.observation import Observation, Problem
+
+Object = dict[str, Any]
+MODELS = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`again`: whether something is on its way that no event will tell of. `after`: look again after so many
+    seconds even so; None where events tell all."""
+
+    again: bool = False
+    after: float | None = None
+
+
+class Reconciler:
+    """Makes TritonModels true, one at a time per key; different keys may run in different threads.
+
+    `fresh` gives the choices for what isn't deployed yet, `tell` takes the Events.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        store: Store,
+        servers: Servers,
+        fresh: Choices,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._api, self._store, self._servers, self._fresh, self._clock = api, store, servers, fresh, clock
+        self._applied: dict[str, dict[Identity, Applied]] = {}
+
+    def reconcile(self, key: str) -> Outcome:
+        """One pass over the TritonModel `key` (namespace/name). Raises ApiError for what a retry may cure."""
+        raw = self._store.model(key)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            # Owner references take the children away, also while no operator runs.
+            self._applied.pop(key, None)
+            self._servers.forget(key)
+            return Outcome()
+        log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
+        try:
+            model = TritonModel.model_validate(raw)
+        except ValidationError as error:
+            log.error("the spec can't be read; was the CRD of another version applied? %s", error)  # noqa: TRY400
+            return Outcome(again=True)
+
+        live = self._store.children(key, model.metadata.uid)
+        deployment = _one(live, kinds.DEPLOYMENT)
+        choices = choose(model, deployment, self._fresh)
+        desired = render(model, choices)
+        refused = self._execute(key, model, plan(desired, live, self._applied.setdefault(key, {})), log)
+
+        pods = self._store.of_kind(key, kinds.POD.kind)
+        indexes = self._servers.indexes(key, pods)
+        seen = Observation(
+            template=_template(desired),
+            delivery=choices.delivery,
+            deployment=_one(self._store.children(key, model.metadata.uid), kinds.DEPLOYMENT),
+            pods=tuple(pods),
+            indexes=indexes,
+            refused=refused,
+        )
+        before = TritonModelStatus.model_validate(raw.get("status", {}))
+        status = assess(model, seen, endpoint(model), before, self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if status != before:
+            self._write(model, raw, before, status, log)
+        settled = refused is None and all(all_ready(index) for index in indexes.values())
+        # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
+        watched = model.spec.server.model_control == "explicit"
+        return Outcome(again=not settled, after=60.0 if watched else None)
+
+    def _execute(
+        self, key: str, model: TritonModel, steps: Iterable[Apply | Delete], log: logging.LoggerAdapter[logging.Logger]
+    ) -> Problem | None:
+        """Does the writes; the first refusal is returned, and doesn't keep the other objects from being written."""
+        refused: Problem | None = None
+        for step in steps:
+            obj = step.desired if isinstance(step, Apply) else step.live
+            name = f"{obj['kind']} {obj['metadata']['name']}"
+            try:
+                if isinstance(step, Delete):
+                    self._delete(step.live)
+                    log.info("deleted %s: no longer wanted", name)
+                else:
+                    self._apply(key, step)
+                    log.info("applied %s: %s", name, step.why)
+            except ApiError as error:
+                if error.transient:
+                    raise
+                problem = self._refusal(model, obj, error)
+                log.warning("%s: %s", name, error.message)
+                refused = refused or problem
+        return refused
+
+    def _apply(self, key: str, step: Apply) -> None:
+        kind = kinds.of(step.desired)
+        if step.live is None:
+            answer = self._api.apply_new(kind, step.desired)
+        else:
+            uid = step.live["metadata"]["uid"]
+            if step.handover:
+                self._api.apply(kind, step.handover, uid, manager=names.HANDOVER_MANAGER)
+            answer = self._api.apply(kind, step.desired, uid)
+        self._store.put(answer)
+        self._applied[key][(kind.kind, step.desired["metadata"]["name"])] = remember(step.desired, answer)
+
+    def _delete(self, live: Any) -> None:
+        metadata = live["metadata"]
+        self._api.delete(kinds.of(live), metadata["namespace"], metadata["name"], metadata["uid"])
+
+    def _refusal(self, model: TritonModel, obj: Any, error: ApiError) -> Problem:
+        """What a refused write means. A name that is taken may be by an object of ours that isn't known yet."""
+        name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if error.code != 409 and "metadata.uid" not in error.message:
+            return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}")
+        kind = kinds.of(obj)
+        there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        owner = controller(there)
+        if owner is not None and owner["uid"] == model.metadata.uid:
+            self._store.put(there)
+            raise ApiError(0, "Stale", f"{name} was changed meanwhile") from error
+        if owner is not None and owner["name"] == model.name:
+            raise ApiError(0, "Stale", f"{name} of a deleted TritonModel of this name isn't gone yet") from error
+        return Problem(
+            "NameTaken",
+            f"{name} exists and doesn't belong to this TritonModel, so it is left alone: rename the TritonModel, "
+            "or delete that object",
+        )
+
+    def _write(
+        self,
+        model: TritonModel,
+        raw: Object,
+        before: TritonModelStatus,
+        status: TritonModelStatus,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": model.name, "namespace": model.namespace},
+            "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        try:
+            self._store.put(self._api.apply(MODELS, body, model.metadata.uid, subresource="status"))
+        except ApiError as error:
+            if error.code in (404, 409, 422) and not _still_there(self._api, raw):
+                return
+            raise
+        for transition in transitions(before.conditions, status.conditions):
+            log.info("%s: %s", transition.reason, transition.message)
+            self._tell(raw, transition.kind, transition.reason, transition.message)
+
+    def _tell(self, raw: Object, kind: str, reason: str, message: str) -> None:
+        """Posts an Event. One that can't be posted is logged, never retried: the status says the same."""
+        from_, metadata = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), raw["metadata"]
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "eventTime": from_,
+            "reportingController": f"{names.GROUP}/{names.FIELD_MANAGER}",
+            "reportingInstance": names.FIELD_MANAGER,
+            "action": "Reconcile",
+            "type": kind,
+            "reason": reason,
+            "note": message[:1023],
+            "regarding": {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                **{k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion")},
+            },
+        }
+        try:
+            self._api.create(_EVENTS, metadata["namespace"], body)
+        except ApiError as error:
+            _log.warning("an Event could not be posted: %s", error.message)
+
+
+_EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
+
+
+def _one(objects: Iterable[Object], kind: Kind) -> Object | None:
+    return next((o for o in objects if o["kind"] == kind.kind), None)
+
+
+def _template(desired: Iterable[Object]) -> str:
+    deployment = next(o for o in desired if o["kind"] == kinds.DEPLOYMENT.kind)
+    return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+
+def _still_there(api: KubernetesApi, raw: Object) -> bool:
+    try:
+        now = api.get(MODELS, raw["metadata"]["namespace"], raw["metadata"]["name"])
+    except ApiError as error:
+        if error.code == 404:
+            return False
+        raise
+    return bool(now["metadata"]["uid"] == raw["metadata"]["uid"])

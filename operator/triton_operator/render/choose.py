@@ -1,0 +1,31 @@
+"""Which choices a rendering takes, so that nobody's pods restart for a reason that is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ..api import names
+from ..api.types import TritonModel
+from .choices import Choices, Delivery
+from .deployment import pod_template
+
+
+def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -> Choices:
+    """The choices for `model`: those recorded on the live Deployment, so that neither a new version of the
+    operator nor a change of the nodes restarts a server; else `fresh`.
+
+    `fresh.delivery` is what Auto means on this cluster today. A new tools image is taken along when the pods
+    are replaced for another reason anyway.
+    """
+    recorded = (live or {}).get("metadata", {}).get("annotations", {})
+    asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
+    if asked != "Auto":
+        delivery: Delivery = asked
+    else:
+        delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else fresh.delivery
+    same = Choices(recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image), delivery)
+    annotations = pod_template(model, same)["metadata"]["annotations"]
+    if annotations[names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
+        return same
+    return Choices(fresh.tools_image, delivery)

@@ -1,0 +1,192 @@
+"""The operator's process: every replica watches, the one that holds the Lease works."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from ..api import kinds, names
+from ..cluster import nodes
+from ..cluster.api import ApiError, KubernetesApi
+from ..cluster.store import Store
+from ..cluster.triton import Servers
+from ..reconcile import MODELS, Outcome, Reconciler
+from ..render import Choices
+from . import health, watch
+from .elector import Elector
+from .metrics import Metrics
+from .queue import WorkQueue
+from .settings import Settings
+
+_log = logging.getLogger(__name__)
+_DRAIN_SECONDS = 20
+_STUCK_SECONDS = 300
+
+
+class App:
+    """Puts the parts together. `run` returns the exit code of the process."""
+
+    def __init__(self, settings: Settings, api: KubernetesApi | None = None, metrics: Metrics | None = None) -> None:
+        self._settings = settings
+        self._metrics = metrics or Metrics()
+        self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
+        self._store = Store()
+        self._queue = WorkQueue(waited=self._metrics.waited.observe)
+        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
+        self._stop, self._watching, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._reconciler: Reconciler | None = None
+        self._busy_since: dict[str, float] = {}
+        self._metrics.count_models(self._store.models)
+        self._metrics.depth.set_function(lambda: len(self._queue))
+        self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
+
+    async def run(self) -> int:
+        """Runs until a signal or until the lease is lost: 0 after a signal, else 1.
+
+        Everything but the watches is started before them: kopf cancels what is started in its loop afterwards.
+        """
+        server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
+        try:
+            await self._until_served()
+            lead = asyncio.create_task(self._lead(), name="lead")
+            lead.add_done_callback(lambda _: self._stop.set())
+            await asyncio.sleep(0.1)  # until its own tasks have begun
+            await watch.watch(self._seen, self._settings.namespaces, self._stop, self._watching)
+            self._queue.close()
+            if lead.done():
+                return self._lost(lead)
+            await self._drain()
+            lead.cancel()
+            await asyncio.gather(lead, return_exceptions=True)
+            if self._elector.held:
+                await self._elector.release()
+            return 0
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            await server.cleanup()
+
+    async def _lead(self) -> None:
+        """Campaigns, works while leading, and ends when leading has ended."""
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(self._resync(), name="resync")]
+            work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
+            await self._elector.run()
+            for task in work:
+                task.cancel()
+
+    def _lost(self, lead: asyncio.Task[None]) -> int:
+        """Nothing is waited for: the next leader may begin before a pass that hangs has ended."""
+        if not lead.cancelled() and (error := lead.exception()):
+            _log.error("the work ended", exc_info=error)
+        return 1
+
+    async def _resync(self) -> None:
+        """Lists everything at once and then every ten minutes or so: a watch can miss what a listing shows."""
+        await self._elector.leading.wait()
+        failures = 0
+        while True:
+            try:
+                await asyncio.to_thread(self._list)
+                if self._reconciler is None:
+                    self._reconciler = await asyncio.to_thread(self._make_reconciler)
+            except ApiError as error:
+                failures += 1
+                _log.warning("the listing failed: %s", error.message)
+                await asyncio.sleep(min(60.0, 2.0**failures))
+                continue
+            failures = 0
+            for key in self._store.known():
+                self._queue.add(key)
+            self._listed.set()
+            await asyncio.sleep(self._settings.resync_seconds * random.uniform(0.9, 1.1))  # noqa: S311
+
+    def _list(self) -> None:
+        for namespace in self._settings.namespaces or (None,):
+            for kind in (*kinds.CHILDREN, kinds.POD):
+                found = self._api.list(kind, namespace, names.MANAGED_SELECTOR)
+                self._store.replace(kind.kind, found, namespace)
+        self._list_models()
+
+    async def _work(self) -> None:
+        # What is already there is known before the first decision.
+        await self._listed.wait()
+        loop = asyncio.get_running_loop()
+        while True:
+            key = await self._queue.take()
+            started = self._busy_since[key] = time.monotonic()
+            try:
+                outcome = await loop.run_in_executor(self._pool, self._pass, key)
+                self._after(key, outcome)
+            finally:
+                self._metrics.seconds.observe(time.monotonic() - started)
+                self._busy_since.pop(key, None)
+                self._queue.done(key)
+
+    def _pass(self, key: str) -> Outcome | None:
+        """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
+        so whatever goes wrong with it ends here."""
+        try:
+            outcome = cast(Reconciler, self._reconciler).reconcile(key)
+        except ApiError as error:
+            self._metrics.reconciles.labels("retry").inc()
+            _log.warning("%s; trying again", error.message, extra={"key": key})
+        except Exception:
+            self._metrics.reconciles.labels("error").inc()
+            _log.exception("the pass failed; trying again", extra={"key": key})
+        else:
+            self._metrics.reconciles.labels("ok").inc()
+            return outcome
+        return None
+
+    def _after(self, key: str, outcome: Outcome | None) -> None:
+        if outcome is None or outcome.again:
+            self._queue.add_backoff(key)
+            return
+        self._queue.forget(key)
+        if outcome.after is not None:
+            self._queue.add_after(key, outcome.after)
+
+    def _make_reconciler(self) -> Reconciler:
+        delivery = nodes.best_delivery(self._api)
+        _log.info("delivery Auto means %s on this cluster", delivery)
+        return Reconciler(self._api, self._store, Servers(), Choices(self._settings.tools_image, delivery))
+
+    async def _until_served(self) -> None:
+        """Waits until the API server knows TritonModels: kopf looks for them once, when it starts."""
+        while not self._stop.is_set():
+            try:
+                await asyncio.to_thread(self._list_models)
+            except ApiError as error:
+                _log.warning("waiting for the CRD and the rights to read it: %s", error.message)
+                await asyncio.sleep(2)
+            else:
+                return
+
+    def _list_models(self) -> None:
+        for namespace in self._settings.namespaces or (None,):
+            self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
+
+    def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
+        key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
+        if key is not None:
+            self._queue.add(key)
+
+    async def _drain(self) -> None:
+        """Lets the passes that have begun come to their end."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while not self._queue.idle and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
+    def _unhealthy(self) -> str:
+        oldest = min(self._busy_since.values(), default=None)
+        if oldest is not None and time.monotonic() - oldest > _STUCK_SECONDS:
+            return f"a pass has been running for more than {_STUCK_SECONDS} s"
+        return ""
+
+    def _unready(self) -> str:
+        return "" if self._watching.is_set() else "the watches have not started"

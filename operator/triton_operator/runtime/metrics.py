@@ -1,0 +1,64 @@
+"""The operator's own metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import REGISTRY, Gauge, Histogram
+from prometheus_client import Counter as PromCounter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from ..api.status import READY
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """One set of metrics on one registry."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.registry = registry
+        self.reconciles = PromCounter(
+            "triton_operator_reconciles", "Passes over a TritonModel, by how they ended.", ["result"], registry=registry
+        )
+        self.seconds = Histogram(
+            "triton_operator_reconcile_seconds", "How long a pass took.", buckets=_SECONDS, registry=registry
+        )
+        self.waited = Histogram(
+            "triton_operator_queue_seconds", "How long a key was due before a worker took it.", buckets=_SECONDS,
+            registry=registry,
+        )  # fmt: skip
+        self.depth = Gauge("triton_operator_queue_depth", "Keys that are due.", registry=registry)
+        self.requests = PromCounter(
+            "triton_operator_api_requests",
+            "Requests to the API server, by verb, resource and HTTP status (0: no answer). Watches are not counted.",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
+
+    def on_request(self, verb: str, resource: str, code: int) -> None:
+        self.requests.labels(verb, resource, str(code)).inc()
+
+    def count_models(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        """Adds a gauge of the TritonModels by their Ready condition, counted when it is asked for."""
+        self.registry.register(_Models(models))
+
+
+class _Models(Collector):
+    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily("triton_operator_models", "TritonModels by their Ready condition.", labels=["ready"])
+        for ready, count in Counter(_ready(m) for m in self._models()).items():
+            family.add_metric([ready], count)
+        yield family
+
+
+def _ready(model: dict[str, Any]) -> str:
+    conditions = model.get("status", {}).get("conditions", [])
+    return next((str(c["status"]) for c in conditions if c["type"] == READY), "Unknown")

@@ -1,0 +1,86 @@
+"""The level-triggered work queue: which keys to look at, when, and never one of them twice at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class WorkQueue:
+    """Keys to work on, each at most once however often it is added, as client-go's work queue does it.
+
+    A key that is added while it is worked on comes back once that is done. For one event loop; not thread-safe.
+    `waited(seconds)` is told how long a key was due before it was taken.
+    """
+
+    def __init__(self, base: float = 0.5, cap: float = 60.0, waited: Callable[[float], None] = lambda _: None) -> None:
+        self._base, self._cap, self._waited = base, cap, waited
+        self._due: asyncio.Queue[str] = asyncio.Queue()
+        self._since: dict[str, float] = {}
+        self._working: set[str] = set()
+        self._dirty: set[str] = set()
+        self._later: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, int] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._due.qsize()
+
+    def add(self, key: str) -> None:
+        """Makes `key` due now."""
+        if self._closed:
+            return
+        if key in self._working:
+            self._dirty.add(key)
+        elif key not in self._since:
+            self._since[key] = time.monotonic()
+            self._due.put_nowait(key)
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Makes `key` due in `seconds`, or earlier where that was said before."""
+        loop = asyncio.get_running_loop()
+        handle = self._later.get(key)
+        if handle is not None:
+            if handle.when() <= loop.time() + seconds:
+                return
+            handle.cancel()
+        self._later[key] = loop.call_later(seconds, self._ripen, key)
+
+    def add_backoff(self, key: str) -> None:
+        """Makes `key` due after a pause that doubles each time until `forget`."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, min(self._cap, self._base * 2.0 ** min(failures, 16)))
+
+    def forget(self, key: str) -> None:
+        """Ends the backoff of `key`."""
+        self._failures.pop(key, None)
+
+    async def take(self) -> str:
+        """The next key; the caller says `done` when it is through with it."""
+        key = await self._due.get()
+        self._waited(time.monotonic() - self._since.pop(key))
+        self._working.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        self._working.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
+
+    def close(self) -> None:
+        """Takes no more keys; those that are worked on go on."""
+        self._closed = True
+        for handle in self._later.values():
+            handle.cancel()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being worked on."""
+        return not self._working
+
+    def _ripen(self, key: str) -> None:
+        self._later.pop(key, None)
+        self.add(key)

@@ -1,0 +1,55 @@
+"""How the operator is run: from the environment, as a Deployment sets it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once."""
+
+    tools_image: str
+    namespace: str
+    identity: str
+    namespaces: tuple[str, ...] = ()
+    workers: int = 8
+    port: int = 8080
+    resync_seconds: float = 600.0
+    log_format: str = "json"
+    log_level: str = "INFO"
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> Settings:
+        """Raises ValueError, naming the variable, where one is missing or wrong."""
+        if not env.get("TOOLS_IMAGE"):
+            raise ValueError("TOOLS_IMAGE must name the operator's own image: the pods' init containers run from it")
+        return cls(
+            tools_image=env["TOOLS_IMAGE"],
+            namespace=env.get("POD_NAMESPACE", "triton-operator"),
+            # A restarted container is another candidate than the one before, in the same pod.
+            identity=f"{env.get('POD_NAME', socket.gethostname())}_{os.urandom(4).hex()}",
+            namespaces=tuple(n.strip() for n in env.get("WATCH_NAMESPACES", "").split(",") if n.strip()),
+            workers=_number(env, "WORKERS", 8),
+            port=_number(env, "PORT", 8080),
+            resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
+            log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
+            log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
+        )
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError(f"{name} must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _choice(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    value = env.get(name) or choices[0]
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value

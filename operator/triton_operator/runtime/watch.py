@@ -1,0 +1,91 @@
+"""kopf, for what it does best: watching, with reconnects and credentials. The only module that imports it.
+
+Nothing but `on.event` handlers are registered, so that kopf writes nothing: no annotation, no finalizer, no status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import kopf
+
+from ..api import kinds, names
+from ..reconcile import MODELS
+
+Object = dict[str, Any]
+_log = logging.getLogger(__name__)
+_RESTART_SECONDS = (1, 2, 5, 10, 30)
+
+
+class _Endless:
+    """Pauses between retries that never run out: an API server that is away for an hour is waited for."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.5, 1, 2, 5)
+        while True:
+            yield 10
+
+
+async def watch(
+    seen: Callable[[str | None, Object], None],
+    namespaces: Collection[str],
+    stop: asyncio.Event,
+    ready: asyncio.Event,
+) -> None:
+    """Calls `seen(type, object)` for every event of every kind until `stop` is set.
+
+    `type` is ADDED, MODIFIED or DELETED, or None for what a listing shows. `namespaces`: none means all.
+    """
+    failures = 0
+    while not stop.is_set():
+        started = asyncio.get_running_loop().time()
+        try:
+            await kopf.operator(
+                registry=_registry(seen),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=stop,
+                ready_flag=ready,
+            )
+        except Exception:
+            # kopf gives up on some errors of the API server; a server farm's operator doesn't.
+            if asyncio.get_running_loop().time() - started > 300:
+                failures = 0
+            pause = _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)]
+            failures += 1
+            _log.exception("the watches ended; starting them again in %s s", pause)
+            await asyncio.sleep(pause)
+        else:
+            # It returns when it is told to stop, by `stop` or by a signal that it caught itself.
+            stop.set()
+
+
+def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(kopf.login_via_client)
+
+    async def handle(event: Any, **_: Any) -> None:
+        seen(event["type"], event["object"])
+
+    for kind in (MODELS, *kinds.CHILDREN, kinds.POD):
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handle)
+    return registry
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    # Looking for CRDs and namespaces would need rights over the cluster that nothing else here does.
+    settings.scanning.disabled = True
+    settings.networking.error_backoffs = _Endless()
+    settings.networking.request_timeout = 60
+    settings.watching.chunk_size = 500
+    settings.process.ultimate_exiting_timeout = None
+    for kind in (*kinds.CHILDREN, kinds.POD):
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.MANAGED_SELECTOR
+    return settings

@@ -1,0 +1,67 @@
+"""Conditions over time: what flips, and what is worth an Event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..api.status import PROGRESSING, READY, Condition
+
+_MESSAGE_MAX = 4096
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A change of a condition that people should hear of."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
+    """`now` with the generation, and `time` as the last transition of those whose status differs from `before`."""
+    previous = {c.type: c for c in before}
+    out = []
+    for condition in now:
+        old = previous.get(condition.type)
+        kept = old.last_transition_time if old and old.status == condition.status else None
+        message = condition.message
+        if len(message) > _MESSAGE_MAX:
+            message = message[: _MESSAGE_MAX - 1] + "…"
+        update = {"last_transition_time": kept or time, "observed_generation": generation, "message": message}
+        out.append(condition.model_copy(update=update))
+    return out
+
+
+def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[Transition]:
+    """What to tell as Events: conditions whose status or reason changed. The steps on the way are not told,
+    unless something that was True is lost."""
+    previous = {c.type: (c.status, c.reason) for c in before}
+    told: list[Transition] = []
+    for condition in now:
+        was = previous.get(condition.type, ("", ""))
+        if was == (condition.status, condition.reason) or not _newsworthy(condition, was[0]):
+            continue
+        transition = Transition(_severity(condition), condition.reason, condition.message)
+        if transition not in told:
+            told.append(transition)
+    return told
+
+
+_STEPS = {
+    "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
+    "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting",
+}  # fmt: skip
+
+
+def _newsworthy(condition: Condition, was: str) -> bool:
+    if condition.type == READY and was == "True":
+        return True
+    return condition.status != "Unknown" and condition.reason not in _STEPS
+
+
+def _severity(condition: Condition) -> Literal["Normal", "Warning"]:
+    well = condition.reason in ("Complete", "ScaledToZero") if condition.type == PROGRESSING else False
+    return "Normal" if well or condition.status == "True" or condition.reason == "ScaledToZero" else "Warning"

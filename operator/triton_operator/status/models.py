@@ -1,0 +1,70 @@
+"""The models of the repository, as the servers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..api.status import ModelStatus
+from ..api.types import TritonModel
+from ..repository.report import Report
+from .observation import IndexEntry, Problem
+
+READY = "READY"
+MISSING = "MISSING"
+_UNLOADED = "unloaded"
+"""Triton's reason for a version that was taken away on purpose."""
+
+
+def model_states(
+    model: TritonModel, indexes: Mapping[str, Sequence[IndexEntry]], report: Report | None
+) -> list[ModelStatus]:
+    """Every model that the servers shall have loaded, and every other that one of them has, by name and version.
+
+    With several servers the worst state counts, and `pods` says how many are well.
+    """
+    if not indexes:
+        return []
+    rows: dict[tuple[str, str], list[IndexEntry]] = {}
+    for entries in indexes.values():
+        for entry in entries:
+            if entry.state and entry.reason != _UNLOADED:
+                rows.setdefault((entry.name, entry.version), []).append(entry)
+    seen = {name for name, _ in rows}
+    for name in expected(model, report):
+        if name not in seen:
+            rows[(name, "")] = []
+    return [_status(name, version, found, len(indexes)) for (name, version), found in sorted(rows.items())]
+
+
+def expected(model: TritonModel, report: Report | None) -> list[str]:
+    """Names of the models that shall be loaded, as far as the spec and the check of the repository tell."""
+    if model.spec.server.model_control == "explicit":
+        return list(model.spec.server.load_models)
+    return [m.name for m in report.models] if report else []
+
+
+def loaded(models: Sequence[ModelStatus]) -> str:
+    """E.g. 3/4; empty where nothing is known."""
+    return f"{sum(m.state == READY for m in models)}/{len(models)}" if models else ""
+
+
+def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
+    """Which models don't load, and why, in Triton's words."""
+    failed = [m for m in models if m.state not in (READY, "LOADING", "UNLOADING")]
+    if not failed:
+        return None
+    return Problem("ModelLoadFailed", "; ".join(f"{m.name}: {m.reason or m.state}" for m in failed))
+
+
+def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int) -> ModelStatus:
+    ready = sum(entry.state == READY for entry in found)
+    worst = next((entry for entry in found if entry.state != READY), None)
+    if worst is None and len(found) < servers:
+        worst = IndexEntry(name, version, MISSING, "a server doesn't know this model: its configuration can't be read")
+    return ModelStatus(
+        name=name,
+        version=version,
+        state=worst.state if worst else READY,
+        reason=worst.reason if worst else "",
+        pods=f"{ready}/{servers}",
+    )

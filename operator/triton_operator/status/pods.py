@@ -1,0 +1,240 @@
+"""One pod: how far it is, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from ..api import names
+from ..repository import report
+from .observation import Object, Problem
+
+_IMAGES = {
+    names.CONTAINER_FETCH: "model image",
+    names.CONTAINER_SERVER: "server image",
+    names.CONTAINER_TOOLS: "operator image",
+    names.CONTAINER_CHECK: "operator image",
+}
+_PULL_REASONS = {
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable",
+    "ImageInspectError", "SignatureValidationFailed",
+}  # fmt: skip
+_START_REASONS = {
+    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
+    "PreStartHookError", "PostStartHookError", "ContainerCannotRun",
+}  # fmt: skip
+
+
+def alive(pod: Object) -> bool:
+    """Whether the pod is neither being deleted nor finished."""
+    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") != "Succeeded"
+
+
+def is_current(pod: Object, template: str) -> bool:
+    """Whether the pod was made from the pod template that is wanted now."""
+    return bool(pod["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE) == template)
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the kubelet says so: the readiness probe asks the entry model."""
+    return alive(pod) and _condition(pod, "Ready").get("status") == "True"
+
+
+def server_started(pod: Object) -> bool:
+    """Whether Triton's endpoints are up (the startup probe has passed)."""
+    return alive(pod) and bool(_container(pod, names.CONTAINER_SERVER).get("started"))
+
+
+def restarts(pod: Object) -> int:
+    """How often the server of this pod was restarted."""
+    return int(_container(pod, names.CONTAINER_SERVER).get("restartCount", 0))
+
+
+def digest(pod: Object) -> str:
+    """Digest of the model image that this pod runs; "" where it isn't known yet."""
+    image_id = str(_container(pod, names.CONTAINER_FETCH).get("imageID", ""))
+    return image_id.rpartition("@")[2] if "sha256:" in image_id else ""
+
+
+def check_report(pod: Object) -> report.Report | None:
+    """What the check of the repository found in this pod; None where it hasn't run."""
+    ended = _ended(_container(pod, names.CONTAINER_CHECK))
+    return report.parse(ended.get("message", ""))
+
+
+def phase(pod: Object) -> Problem:
+    """What a pod that isn't ready is doing: not yet a problem, but what there is to say."""
+    if _condition(pod, "PodScheduled").get("status") != "True":
+        return Problem("Scheduling", "waiting for a node")
+    init = [
+        (names.CONTAINER_TOOLS, "PreparingRepository", "pulling images and preparing the delivery of the repository"),
+        (names.CONTAINER_FETCH, "FetchingRepository", "fetching the model repository from its image"),
+        (names.CONTAINER_CHECK, "CheckingRepository", "checking the model repository"),
+    ]
+    for container, reason, text in init:
+        if _container(pod, container).get("state", {}).get("terminated", {}).get("exitCode") != 0:
+            return Problem(reason, text)
+    if not server_started(pod):
+        return Problem("LoadingModels", "the server is starting and loads its models")
+    return Problem("EntrypointNotReady", "the server is up; the entrypoint doesn't answer yet")
+
+
+def problem(pod: Object) -> Problem | None:
+    """The first thing that keeps this pod from serving; None where nothing is known to."""
+    if is_ready(pod) or not alive(pod):
+        return None
+    return next((found for check in _CHECKS if (found := check(pod))), None)
+
+
+def _evicted(pod: Object) -> Problem | None:
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return Problem(status["reason"], status.get("message", "the pod failed"))
+    return None
+
+
+def _unschedulable(pod: Object) -> Problem | None:
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return Problem("Unschedulable", scheduled.get("message", "no node fits"))
+    return None
+
+
+def _not_pulled(pod: Object) -> Problem | None:
+    for status in _containers(pod):
+        waiting = status.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _PULL_REASONS:
+            what = _IMAGES.get(status["name"], f"image of container {status['name']}")
+            words = waiting.get("message") or waiting["reason"]
+            return Problem("ImagePullFailed", f"{what} {status['image']} can't be pulled: {words}")
+    return None
+
+
+def _not_started(pod: Object) -> Problem | None:
+    for status in _containers(pod):
+        waiting = status.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _START_REASONS:
+            words = waiting.get("message") or waiting["reason"]
+            return Problem("ContainerNotStarted", f"container {status['name']} can't be started: {words}")
+    return None
+
+
+def _not_copied(pod: Object) -> Problem | None:
+    status = _container(pod, names.CONTAINER_FETCH)
+    ended = _ended(status)
+    if not ended.get("exitCode"):
+        return None
+    words = ended.get("message", "").strip() or f"exit code {ended['exitCode']}"
+    return Problem(
+        "RepositoryNotCopied",
+        f"the repository could not be copied out of {status['image']}: {words} (spec.modelImage.path names the "
+        "directory in the image)",
+    )
+
+
+def _invalid(pod: Object) -> Problem | None:
+    ended = _ended(_container(pod, names.CONTAINER_CHECK))
+    if not ended.get("exitCode"):
+        return None
+    found = report.parse(ended.get("message", ""))
+    if found is None:
+        return Problem("RepositoryCheckFailed", ended.get("message", "").strip() or f"exit code {ended['exitCode']}")
+    errors = [str(f) for f in found.findings if f.severity == "error"]
+    more = [f"and {found.truncated} more findings"] if found.truncated else []
+    return Problem("RepositoryInvalid", "; ".join(errors + more))
+
+
+def _out_of_memory(pod: Object) -> Problem | None:
+    for status in _containers(pod):
+        if _ended(status).get("reason") == "OOMKilled":
+            limit = _limit(pod, status["name"], "memory")
+            at = f" at its limit of {limit}" if limit else ""
+            return Problem(
+                "OutOfMemory",
+                f"container {status['name']} was killed for want of memory{at}: raise spec.server.resources.limits"
+                ".memory, or load fewer models (shared memory counts too)",
+            )
+    return None
+
+
+def _startup_budget(pod: Object) -> Problem | None:
+    status = _container(pod, names.CONTAINER_SERVER)
+    ended = _ended(status)
+    budget = _startup_seconds(pod)
+    if status.get("started") or not budget or _seconds(ended) < budget:
+        return None
+    return Problem(
+        "StartupTimeout",
+        f"the server had not loaded its models after {budget} s and was restarted: raise "
+        "spec.rollout.startupSeconds if they need longer" + _tail(ended),
+    )
+
+
+def _crashed(pod: Object) -> Problem | None:
+    ended = _ended(_container(pod, names.CONTAINER_SERVER))
+    if not ended:
+        return None
+    return Problem("ServerCrashed", f"tritonserver ended with exit code {ended['exitCode']}" + _tail(ended))
+
+
+_CHECKS: tuple[Callable[[Object], Problem | None], ...] = (
+    _evicted,
+    _unschedulable,
+    _not_pulled,
+    _not_started,
+    _out_of_memory,
+    _not_copied,
+    _invalid,
+    _startup_budget,
+    _crashed,
+)
+
+
+def _condition(pod: Object, kind: str) -> dict[str, Any]:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _containers(pod: Object) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses", [])
+    yield from status.get("containerStatuses", [])
+
+
+def _container(pod: Object, name: str) -> dict[str, Any]:
+    return next((s for s in _containers(pod) if s["name"] == name), {})
+
+
+def _ended(status: dict[str, Any]) -> dict[str, Any]:
+    """The container's last end: the present state, or the one before where it was restarted."""
+    last = status.get("lastState", {}).get("terminated")
+    ended: dict[str, Any] = status.get("state", {}).get("terminated") or last or {}
+    return ended
+
+
+def _seconds(ended: dict[str, Any]) -> float:
+    """How long a container that ended had run."""
+    if not ended.get("startedAt") or not ended.get("finishedAt"):
+        return 0.0
+    start, end = (datetime.fromisoformat(ended[k]) for k in ("startedAt", "finishedAt"))
+    return (end - start).total_seconds()
+
+
+def _spec(pod: Object, name: str) -> dict[str, Any]:
+    containers = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+    return next((c for c in containers if c["name"] == name), {})
+
+
+def _limit(pod: Object, container: str, resource: str) -> str:
+    return str(_spec(pod, container).get("resources", {}).get("limits", {}).get(resource, ""))
+
+
+def _startup_seconds(pod: Object) -> int:
+    probe = _spec(pod, names.CONTAINER_SERVER).get("startupProbe", {})
+    return int(probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)) if probe else 0
+
+
+def _tail(ended: dict[str, Any]) -> str:
+    message = ended.get("message", "").strip()
+    return f"; the end of its log: {message}" if message else ""
