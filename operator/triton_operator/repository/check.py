@@ -1,0 +1,83 @@
+"""`python -m triton_operator.repository.check /models`: what the pod runs before it starts the server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from triton_operator.repository.checks import Expected, judge
+from triton_operator.repository.findings import Severity
+from triton_operator.repository.load import load
+from triton_operator.repository.report import USUAL_CONTAINERS, limit, render, report
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108, it is only measured
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check a repository; 1 where there are errors, else 0. Findings go to stdout, the report to a file."""
+    options = _options(arguments)
+    wanted = Expected(
+        entrypoint=options.entrypoint,
+        load_models=tuple(options.load_models),
+        shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
+        gpus=options.gpus,
+    )
+    repository, found = load(options.path)
+    findings = judge(repository, found, wanted)
+    for finding in findings:
+        print(finding)
+    counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
+    print(f"{options.path}: {len(repository.models)} models, {counts}")
+    whole = report(repository, findings, wanted)
+    if options.termination_log is not None:
+        _write(options.termination_log, render(whole, limit(options.containers)))
+    return 0 if whole.ok else 1
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="triton_operator.repository.check", description=main.__doc__)
+    parser.add_argument("path", help="the model repository")
+    parser.add_argument("--entrypoint", type=lambda text: text or None, help="spec.entrypoint")
+    parser.add_argument(
+        "--load-models",
+        type=lambda text: [name for name in text.split(",") if name],
+        default=[],
+        metavar="A,B",
+        help="spec.server.loadModels; without it every model counts as loaded",
+    )
+    parser.add_argument(
+        "--shared-memory", type=int, metavar="BYTES", help=f"what the server has; default: size of {SHARED_MEMORY}"
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="devices that the server sees")
+    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the report goes")
+    parser.add_argument(
+        "--containers",
+        type=int,
+        default=USUAL_CONTAINERS,
+        help="containers of the pod, of all kinds; they share the room for termination messages",
+    )
+    return parser.parse_args(arguments)
+
+
+def _mounted() -> int | None:
+    """Bytes of the file system on /dev/shm; None where there is none."""
+    try:
+        stat = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return None
+    return stat.f_frsize * stat.f_blocks
+
+
+def _write(path: Path, text: str) -> None:
+    """The report is an extra: where it can't be written, the verdict must come all the same."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        print(f"{path}: cannot write the report: {problem.strerror}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

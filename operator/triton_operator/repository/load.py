@@ -1,0 +1,180 @@
+"""Reads a directory into a Repository. The only file here, with `check`, that touches the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from triton_operator.repository.findings import Finding, Severity, one_line
+from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.places import Node, places
+from triton_operator.repository.schema import ModelConfig
+
+MAX_TEXT = 4 * 2**20
+"""Bytes of a config.pbtxt or model.py that are read; more of them is something else under that name."""
+
+DEPTH = 3
+"""How many levels down misplaced models are looked for."""
+
+_PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
+
+
+class _Reader:
+    """Collects what can't be read, so that one bad file doesn't hide the others."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.findings: list[Finding] = []
+
+    def unreadable(self, path: Path, reason: str) -> None:
+        self.findings.append(
+            Finding(
+                "TR002",
+                Severity.ERROR,
+                self.name(path),
+                None,
+                None,
+                f"cannot be read: {reason}",
+                f"make it readable for user {os.geteuid()}, as which the pod runs"
+                if "denied" in reason
+                else "see that the image holds a plain file or directory here",
+            )
+        )
+
+    def name(self, path: Path) -> str:
+        return one_line(path.relative_to(self.root).as_posix())
+
+    def children(self, directory: Path) -> tuple[list[Path], list[Path]]:
+        """Directories and files, sorted by name; symbolic links count as what they lead to."""
+        folders: list[Path] = []
+        files: list[Path] = []
+        try:
+            for entry in sorted(directory.iterdir()):
+                (folders if entry.is_dir() else files).append(entry)
+        except OSError as error:
+            self.unreadable(directory, error.strerror or type(error).__name__)
+        return folders, files
+
+    def text(self, path: Path) -> str | None:
+        try:
+            if not path.is_file():  # a pipe would block, a dangling link is nothing to read
+                self.unreadable(path, "not a regular file")
+                return None
+            if path.stat().st_size > MAX_TEXT:
+                self.unreadable(path, f"larger than {MAX_TEXT} bytes")
+                return None
+            return path.read_bytes().decode("utf-8")
+        except OSError as error:
+            self.unreadable(path, error.strerror or type(error).__name__)
+        except UnicodeDecodeError as error:
+            self.unreadable(path, f"not UTF-8 at byte {error.start}")
+        return None
+
+
+def load(path: str | os.PathLike[str]) -> tuple[Repository, tuple[Finding, ...]]:
+    """Read the model repository at `path`, and tell what of it can't be read.
+
+    What is unreadable or unparsable becomes a finding and leaves its place in the Repository empty; no exception
+    comes from the content of the directory, nor from its absence.
+    """
+    root = Path(path)
+    reader = _Reader(root)
+    folders, _ = reader.children(root)
+    models = {model.name: model for model in (_model(reader, folder) for folder in folders)}
+    empty = not any(model.looks_like_one() for model in models.values())
+    repository = Repository(
+        path=str(path),
+        models=models,
+        below=tuple(sorted(set(_below(reader, root, DEPTH)))) if empty else (),
+        is_model=empty and _is_model(reader, root),
+    )
+    return repository, tuple(reader.findings)
+
+
+def _model(reader: _Reader, directory: Path) -> Model:
+    folders, files = reader.children(directory)
+    config_file = directory / "config.pbtxt"
+    contents: dict[str, frozenset[str]] = {}
+    sources: dict[str, str] = {}
+    for folder in folders:
+        inner, leaves = reader.children(folder) if folder.name.isdecimal() else ([], [])
+        contents[one_line(folder.name)] = frozenset(one_line(entry.name) for entry in inner + leaves)
+    config, where = _config(reader, config_file) if config_file in files else (None, Node(1, 1))
+    model = Model(
+        name=one_line(directory.name),
+        directory=reader.name(directory),
+        config=config,
+        config_path=reader.name(config_file),
+        has_config=config_file in files,
+        folders=contents,
+        files=frozenset(one_line(file.name) for file in files),
+        where=where,
+    )
+    if model.backend == "python":
+        main = config.default_model_filename if config is not None else ""
+        for version in model.served:
+            source = directory / str(version) / (main or "model.py")
+            if source.name in contents[str(version)] and (text := reader.text(source)) is not None:
+                sources[reader.name(source)] = text
+    return Model(**{**_fields(model), "sources": sources})
+
+
+def _fields(model: Model) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in Model.__dataclass_fields__}
+
+
+def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
+    """The parsed message and its places; (None, root) with a finding where the text isn't a ModelConfig."""
+    nowhere = Node(1, 1)
+    text = reader.text(path)
+    if text is None:
+        return None, nowhere
+    try:
+        config = text_format.Parse(text, ModelConfig())
+    except text_format.ParseError as error:
+        reader.findings.append(_syntax(reader.name(path), text, error))
+        return None, nowhere
+    return config, places(text)
+
+
+def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
+    message = _PARSE_ERROR.sub("", str(error)).rstrip(".")
+    line, column = error.GetLine(), error.GetColumn()
+    lines = text.splitlines()
+    # The tokenizer reports the end of the text as one line past it.
+    if line is not None and line > len(lines):
+        line, column = max(len(lines), 1), None
+    offending = lines[line - 1].strip()[:80] if line is not None and lines else ""
+    unknown = "has no field named" in message
+    return Finding(
+        "TR102" if unknown else "TR101",
+        Severity.ERROR,
+        file,
+        line,
+        column,
+        f"{message}, in: {offending}" if offending else message,
+        "correct the field's name; fields newer than this schema are not known to it either"
+        if unknown
+        else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
+    )
+
+
+def _below(reader: _Reader, directory: Path, depth: int) -> Iterator[str]:
+    """Directories under `directory` that hold a model, without reading them."""
+    if depth == 0:
+        return
+    for folder in reader.children(directory)[0]:
+        if any(_is_model(reader, child) for child in reader.children(folder)[0]):
+            yield reader.name(folder)
+        else:
+            yield from _below(reader, folder, depth - 1)
+
+
+def _is_model(reader: _Reader, directory: Path) -> bool:
+    folders, files = reader.children(directory)
+    return any(f.name == "config.pbtxt" for f in files) or any(f.name.isdecimal() for f in folders)

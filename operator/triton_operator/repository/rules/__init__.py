@@ -1,0 +1,1 @@
+"""The checks, by what they look at. Each is pure: a loaded Repository in, findings out."""

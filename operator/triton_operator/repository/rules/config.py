@@ -1,0 +1,116 @@
+"""config.pbtxt of one model, taken by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.model import MODEL_FILES, PLATFORMS, Model, Repository
+from triton_operator.repository.rules.base import error, warning
+
+KNOWN_BACKENDS = (
+    "armnn_tflite",
+    "dali",
+    "fil",
+    "identity",
+    "onnxruntime",
+    "openvino",
+    "python",
+    "pytorch",
+    "repeat",
+    "square",
+    "tensorflow",
+    "tensorrt",
+    "tensorrtllm",
+    "vllm",
+)
+"""Backends of the Triton project; others can be built into a server image."""
+
+_OFTEN_MEANT = {
+    "onnx": "onnxruntime",
+    "ort": "onnxruntime",
+    "torch": "pytorch",
+    "libtorch": "pytorch",
+    "trt": "tensorrt",
+}
+
+
+def name(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR103: Triton refuses a name that isn't the directory's."""
+    if model.config is not None and model.config.name not in ("", model.name):
+        yield error(
+            model.config_path,
+            "TR103",
+            f"name is {model.config.name!r}, the directory is {model.name!r}",
+            "make them equal, or leave name out",
+            model.where.find("name"),
+        )
+
+
+def backend(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR105, TR106: no backend, or one that nobody knows."""
+    config = model.config
+    if config is None or model.is_ensemble:
+        return
+    if config.platform and not config.backend:
+        if config.platform not in PLATFORMS:
+            near = _near(config.platform, (*PLATFORMS, "ensemble"))
+            yield warning(
+                model.config_path,
+                "TR106",
+                f"platform {config.platform!r} is none of Triton's{near}",
+                f"use backend, or one of {', '.join(PLATFORMS)}, ensemble",
+                model.where.find("platform"),
+            )
+    elif not model.backend:
+        yield error(
+            model.config_path,
+            "TR105",
+            "neither backend nor platform is set, and no model file tells the backend",
+            f'add e.g. backend: "python", or a file named one of {", ".join(MODEL_FILES)}',
+        )
+    elif config.backend and config.backend not in KNOWN_BACKENDS and not _shipped(model):
+        yield warning(
+            model.config_path,
+            "TR106",
+            f"backend {config.backend!r} is none of the Triton project's{_near(config.backend, KNOWN_BACKENDS)}",
+            "correct it, unless the server's image brings it",
+            model.where.find("backend"),
+        )
+
+
+def batching(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR107, TR108: dynamic batching that batches nothing, or more than it may."""
+    config = model.config
+    if config is None or not config.HasField("dynamic_batching"):
+        return
+    # Without declared inputs a backend may complete max_batch_size; a zero that was written stays.
+    completed = not config.input and "max_batch_size" not in model.where.fields
+    if config.max_batch_size == 0 and not completed:
+        yield warning(
+            model.config_path,
+            "TR107",
+            "dynamic_batching has no effect: max_batch_size is 0",
+            "set max_batch_size above 0, and take the batch dimension out of dims",
+            model.where.find("dynamic_batching"),
+        )
+    for index, size in enumerate(config.dynamic_batching.preferred_batch_size):
+        if size > config.max_batch_size and not completed:
+            yield error(
+                model.config_path,
+                "TR108",
+                f"preferred_batch_size {size} is above max_batch_size {config.max_batch_size}",
+                "raise max_batch_size, or leave preferred_batch_size out",
+                model.where.find("dynamic_batching", 0, "preferred_batch_size", index),
+            )
+
+
+def _shipped(model: Model) -> bool:
+    """Whether the backend's library comes with the model."""
+    return f"libtriton_{model.config.backend}.so" in model.files | model.entries
+
+
+def _near(word: str, known: tuple[str, ...]) -> str:
+    near = _OFTEN_MEANT.get(word.lower()) or next(iter(get_close_matches(word.lower(), known, 1)), "")
+    return f"; did you mean {near!r}?" if near in known else ""

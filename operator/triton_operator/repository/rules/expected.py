@@ -1,0 +1,52 @@
+"""The repository against what the TritonModel says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.graph import EntrypointError, entrypoint
+from triton_operator.repository.model import Repository
+from triton_operator.repository.needs import shared_memory
+from triton_operator.repository.rules.base import Expected, error, warning
+
+
+def load_models(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR503: Triton doesn't start with a model to load that isn't there."""
+    for name in expected.load_models:
+        if name not in repository.models:
+            near = next(iter(get_close_matches(name, repository.models, 1)), "")
+            yield error(
+                ".",
+                "TR503",
+                f"spec.server.loadModels names {name!r}, which the repository doesn't hold",
+                f"did you mean {near!r}?" if near else "take it out, or add the model to the image",
+            )
+
+
+def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR501, TR502: the model that clients call."""
+    try:
+        entrypoint(repository, expected.entrypoint, expected.load_models)
+    except EntrypointError as problem:
+        if expected.entrypoint is not None:
+            yield error(".", "TR501", str(problem), "correct spec.entrypoint")
+        else:
+            yield warning(".", "TR502", str(problem), "thresholds and readiness then follow that model")
+
+
+def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR504: /dev/shm is smaller than what the python models need."""
+    need = shared_memory(repository, expected.gpus)
+    if expected.shared_memory is not None and need > expected.shared_memory:
+        yield warning(
+            ".",
+            "TR504",
+            f"about {_mib(need)} MiB of shared memory are needed, {_mib(expected.shared_memory)} MiB are there",
+            f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
+        )
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)

@@ -1,0 +1,135 @@
+"""Directories and files: models, versions, model files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.model import MODEL_FILES, NOT_VERSIONS, Model, Repository
+from triton_operator.repository.rules.base import Expected, error, note, warning
+
+DEFAULT_FILES = {
+    "python": ("model.py",),
+    "onnxruntime": ("model.onnx",),
+    "tensorrt": ("model.plan",),
+    "pytorch": ("model.pt",),
+    "tensorflow": ("model.savedmodel", "model.graphdef"),
+    "openvino": ("model.xml",),
+    "dali": ("model.dali", "dali.py"),
+    "vllm": ("model.json",),
+}
+"""What a version directory must hold, one of these; backends that are not listed have rules of their own."""
+
+_KEEP = "git and object stores drop empty directories: put a file such as .keep into it"
+
+
+def no_models(repository: Repository, _: Expected) -> Iterator[Finding]:
+    """TR001: nothing here looks like a model; the path is wrong as a rule."""
+    if any(model.looks_like_one() for model in repository.models.values()):
+        return
+    if repository.is_model:
+        message = "this is a single model, not a repository of models"
+        remedy = "set spec.modelImage.path to the directory above it"
+    elif repository.below:
+        message = "no models here; found models under " + ", ".join(f"{d}/" for d in repository.below)
+        remedy = f"set spec.modelImage.path to that directory: add /{repository.below[0]} to what it is now"
+    else:
+        message = "no models here: no directory with a config.pbtxt or a numbered version"
+        remedy = "see that spec.modelImage.path is where the image holds <model>/config.pbtxt"
+    yield error(".", "TR001", message, remedy)
+
+
+def stray(repository: Repository, _: Expected) -> Iterator[Finding]:
+    """TR003: a directory that is no model; Triton tries to load every one, and stops at this one."""
+    for model in repository.models.values():
+        if not model.looks_like_one():
+            yield error(
+                model.directory,
+                "TR003",
+                "no model: it has neither a config.pbtxt nor a numbered version, and Triton loads every directory",
+                "move it out of the repository, or name the models to load in spec.server.loadModels",
+            )
+
+
+def missing_config(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR104: no config.pbtxt, which some backends complete by themselves."""
+    if model.has_config:
+        return
+    known = sorted(MODEL_FILES.keys() & model.entries)
+    if known:
+        yield note(
+            model.config_path,
+            "TR104",
+            f"missing; Triton completes it from {known[0]}",
+            "write one to fix the tensors, the batch size and the instances",
+        )
+    elif model.served:
+        yield error(
+            model.config_path,
+            "TR104",
+            f"missing, and no version holds a file that Triton could complete it from ({', '.join(MODEL_FILES)})",
+            "add a config.pbtxt",
+        )
+
+
+def versions(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR201-TR203, TR206: what is a version and what only looks like one."""
+    for name in sorted(model.folders):
+        where = f"{model.directory}/{name}"
+        if re.fullmatch(r"0\d+", name):
+            yield warning(
+                where,
+                "TR202",
+                "Triton ignores version directories with leading zeros",
+                f"rename it to {int(name)}",
+            )
+        elif start := re.match(r"(\d+)\D", name):
+            yield warning(
+                where,
+                "TR203",
+                f"Triton reads the number at its start and takes it for version {int(start[1])}",
+                "move it out of the model's directory",
+            )
+    if not model.versions:
+        others = sorted(model.folders.keys() - NOT_VERSIONS)
+        yield error(
+            model.directory,
+            "TR201",
+            "no version directory: " + (f"{', '.join(others)} won't do" if others else "there is none"),
+            "add a directory named by a number, e.g. 1; ensembles need one too, and " + _KEEP,
+        )
+    elif model.config is not None and model.config.version_policy.HasField("specific"):
+        gone = sorted(set(model.config.version_policy.specific.versions) - set(model.versions))
+        if gone:
+            level = warning if model.served else error
+            yield level(
+                model.config_path,
+                "TR206",
+                f"version_policy names versions that have no directory: {', '.join(map(str, gone))}",
+                f"there are: {', '.join(map(str, model.versions))}",
+                model.where.find("version_policy", "specific"),
+            )
+
+
+def model_files(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR204, TR205: a version without what its backend loads. The python backend doesn't fail then: it hangs."""
+    wanted = DEFAULT_FILES.get(model.backend, ())
+    if model.config is not None:
+        if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
+            return
+        if model.config.default_model_filename:
+            wanted = (model.config.default_model_filename.split("/", 1)[0],)
+    for version in model.served:
+        held = model.folders[str(version)]
+        where = f"{model.directory}/{version}"
+        if model.is_ensemble and not held:
+            yield note(where, "TR205", "empty, which is right for an ensemble", _KEEP)
+        elif not model.is_ensemble and wanted and not held.intersection(wanted):
+            state = f"holds {', '.join(sorted(held)[:5])}" if held else "is empty"
+            yield error(
+                where,
+                "TR204",
+                f"has no {' or '.join(wanted)}, which backend {model.backend} loads: it {state}",
+                "add the file, or name another one in default_model_filename" if held else "add the file; " + _KEEP,
+            )
