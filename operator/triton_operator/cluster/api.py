@@ -133,7 +133,7 @@ class KubernetesApi:
             method,
             target,
             header_params=headers,
-            body=json.dumps(body) if body is not None else None,
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
