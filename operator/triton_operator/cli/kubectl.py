@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ..api import names
 from ..api.types import TritonModel
-from ..render import Choices, render
+from ..render import Choices, choose, render
 from . import show
 
 
@@ -46,8 +46,9 @@ def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str) -> No
     found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
     if not found:
         raise click.ClickException(f"{file.name}: no {names.KIND} in it")
-    choices = Choices(tools_image, delivery)
-    objects = [obj for document in found for obj in render(_parse(document, namespace), choices)]
+    fresh = Choices(tools_image, delivery)
+    models = [_parse(document, namespace) for document in found]
+    objects = [obj for model in models for obj in render(model, choose(model, None, fresh))]
     click.echo(yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, allow_unicode=True), nl=False)
 
 

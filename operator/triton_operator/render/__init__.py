@@ -17,7 +17,7 @@ __all__ = ["Choices", "choose", "endpoint", "render"]
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """All objects of `model`, in the order in which they are applied."""
-    budget = disruption_budget(model)
+    budget = disruption_budget(model, choices)
     return [
         service_account(model),
         *services(model),

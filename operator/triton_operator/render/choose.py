@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ..api import names
@@ -24,8 +25,13 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -
         delivery: Delivery = asked
     else:
         delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else fresh.delivery
-    same = Choices(recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image), delivery)
+    replicas = model.spec.replicas if model.spec.replicas is not None else _replicas(live)
+    same = Choices(recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image), delivery, replicas)
     annotations = pod_template(model, same)["metadata"]["annotations"]
     if annotations[names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
-    return Choices(fresh.tools_image, delivery)
+    return replace(same, tools_image=fresh.tools_image)
+
+
+def _replicas(live: Mapping[str, Any] | None) -> int:
+    return int((live or {}).get("spec", {}).get("replicas", 1))

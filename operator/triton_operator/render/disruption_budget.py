@@ -6,12 +6,13 @@ from typing import Any
 
 from ..api import kinds, names
 from ..api.types import TritonModel
+from .choices import Choices
 from .common import obj
 
 
-def disruption_budget(model: TritonModel) -> dict[str, Any] | None:
+def disruption_budget(model: TritonModel, choices: Choices) -> dict[str, Any] | None:
     """A PodDisruptionBudget, or None with a single replica: there it could only block every drain."""
-    if model.spec.replicas is None or model.spec.replicas < 2:
+    if choices.replicas < 2:
         return None
     spec = {
         "maxUnavailable": model.spec.disruption.max_unavailable,
