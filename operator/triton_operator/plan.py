@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .api import names, quantity
-from .render.merge import LIST_KEYS
+from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
 Identity = tuple[str, str]

@@ -22,6 +22,7 @@ from .render import Choices, choose, endpoint, render
 from .status.assess import assess
 from .status.conditions import transitions
 from .status.observation import Observation, Problem
+from .status.pods import server
 
 Object = dict[str, Any]
 MODELS = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
@@ -76,7 +77,8 @@ class Reconciler:
         refused = self._execute(key, model, plan(desired, live, self._applied.setdefault(key, {})), log)
 
         pods = self._store.of_kind(key, kinds.POD.kind)
-        indexes = self._servers.indexes(key, pods)
+        servers = [found for pod in pods if (found := server(pod))]
+        indexes = self._servers.indexes(key, servers)
         seen = Observation(
             template=_template(desired),
             delivery=choices.delivery,
@@ -89,7 +91,8 @@ class Reconciler:
         status = assess(model, seen, endpoint(model), before, self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
         if status != before:
             self._write(model, raw, before, status, log)
-        settled = refused is None and all(all_ready(index) for index in indexes.values())
+        answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
+        settled = refused is None and answered
         # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
         watched = model.spec.server.model_control == "explicit"
         return Outcome(again=not settled, after=60.0 if watched else None)

@@ -6,9 +6,9 @@ from typing import Any
 
 import kubernetes
 
-from ..api import kinds, names
-from ..cluster.api import ApiError, KubernetesApi
-from ..reconcile import MODELS
+from triton_operator.api import kinds, names
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
 

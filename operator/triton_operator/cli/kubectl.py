@@ -9,9 +9,10 @@ import click
 import yaml
 from pydantic import ValidationError
 
-from ..api import names
-from ..api.types import TritonModel
-from ..render import Choices, choose, render
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, render
+
 from . import show
 
 

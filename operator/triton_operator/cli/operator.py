@@ -8,9 +8,9 @@ import os
 
 import click
 
-from ..runtime import logs
-from ..runtime.app import App
-from ..runtime.settings import Settings
+from triton_operator.runtime import logs
+from triton_operator.runtime.app import App
+from triton_operator.runtime.settings import Settings
 
 
 @click.group()

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ..api import names
-from ..api.status import READY, TritonModelStatus
-from ..status import pods as judge
+from triton_operator.api import names
+from triton_operator.api.status import READY, TritonModelStatus
+from triton_operator.status import pods as judge
 
 Object = dict[str, Any]
 _MARK = {"True": "✓", "False": "✗", "Unknown": "?"}

@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 import kubernetes
 import urllib3.exceptions
 
-from ..api import names
-from ..api.kinds import Kind
+from triton_operator.api import names
+from triton_operator.api.kinds import Kind
 
 Object = dict[str, Any]
 TIMEOUT_SECONDS = (3.05, 20)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from ..api.kinds import Kind
+from triton_operator.api.kinds import Kind
+
 from .api import ApiError, KubernetesApi
 
 NODES = Kind("", "v1", "Node", "nodes")

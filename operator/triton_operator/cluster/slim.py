@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..api import names
-from ..api.kinds import POD
+from triton_operator.api import names
+from triton_operator.api.kinds import POD
 
 Object = dict[str, Any]
 

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from ..api import names
+from triton_operator.api import names
+
 from .slim import slim
 
 Object = dict[str, Any]

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tritonclient.http import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-from ..api import names
-from ..status import pods
-from ..status.observation import IndexEntry
+from triton_operator.api.servers import Index, IndexEntry, Server
 
-Object = dict[str, Any]
-Index = tuple[IndexEntry, ...]
 _log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
@@ -39,7 +34,7 @@ def repository_index(address: str) -> Index:
 
 @dataclass(frozen=True)
 class _Answer:
-    server: tuple[int, bool]
+    epoch: tuple[int, bool]
     index: Index
     at: float
 
@@ -48,50 +43,39 @@ class Servers:
     """Asks the servers of a TritonModel for their models, and no oftener than something may have changed."""
 
     def __init__(
-        self,
-        ask: Callable[[str], Index] = repository_index,
-        clock: Callable[[], float] = time.monotonic,
+        self, ask: Callable[[str], Index] = repository_index, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ask, self._clock = ask, clock
         self._answers: dict[str, dict[str, _Answer]] = {}
 
-    def indexes(self, key: str, found: Sequence[Object]) -> dict[str, Index]:
-        """Pod name → models, for those pods of the TritonModel `key` whose server answers."""
-        known, answers = self._answers.get(key, {}), {}
-        for pod in found:
-            if pods.server_started(pod) and pod["status"].get("podIP"):
-                uid = pod["metadata"]["uid"]
-                answer = self._fresh(known.get(uid), pod) or self._answer(pod)
-                if answer is not None:
-                    answers[uid] = answer
+    def indexes(self, key: str, servers: Iterable[Server]) -> dict[str, Index]:
+        """Pod name → models, for those servers of the TritonModel `key` that answer."""
+        known, answers, found = self._answers.get(key, {}), {}, {}
+        for server in servers:
+            answer = self._fresh(known.get(server.uid), server) or self._answer(server)
+            if answer is not None:
+                answers[server.uid], found[server.pod] = answer, answer.index
         self._answers[key] = answers
-        return {p["metadata"]["name"]: a.index for p in found if (a := answers.get(p["metadata"]["uid"]))}
+        return found
 
     def forget(self, key: str) -> None:
         self._answers.pop(key, None)
 
-    def _fresh(self, answer: _Answer | None, pod: Object) -> _Answer | None:
-        if answer is None or answer.server != _server(pod) or self._clock() - answer.at > FRESH_SECONDS:
+    def _fresh(self, answer: _Answer | None, server: Server) -> _Answer | None:
+        if answer is None or answer.epoch != server.epoch or self._clock() - answer.at > FRESH_SECONDS:
             return None
         return answer if all_ready(answer.index) else None
 
-    def _answer(self, pod: Object) -> _Answer | None:
-        ip = pod["status"]["podIP"]
-        address = f"[{ip}]" if ":" in ip else ip
+    def _answer(self, server: Server) -> _Answer | None:
         try:
-            index = self._ask(f"{address}:{names.PORTS['http']}")
+            index = self._ask(server.address)
         except (OSError, InferenceServerException, ValueError, KeyError, TypeError) as error:
-            # A server on its way up or down; one that hangs or answers garbage is told by its missing answer.
-            _log.debug("no repository index from %s: %s", pod["metadata"]["name"], error)
+            # On its way up or down; one that hangs or answers garbage is told by its missing answer.
+            _log.debug("no repository index from %s: %s", server.pod, error)
             return None
-        return _Answer(_server(pod), index, self._clock())
+        return _Answer(server.epoch, index, self._clock())
 
 
 def all_ready(index: Index) -> bool:
     """Whether nothing in the index is still on its way, or has failed."""
     return bool(index) and all(e.state in ("READY", "") or e.reason == "unloaded" for e in index)
-
-
-def _server(pod: Object) -> tuple[int, bool]:
-    """Changes when the server of a pod may have other models than before."""
-    return pods.restarts(pod), pods.is_ready(pod)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api.types import TritonModel
+from triton_operator.api.types import TritonModel
+
 from .choices import Choices
 from .choose import choose
 from .deployment import deployment

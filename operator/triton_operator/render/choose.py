@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ..api import names
-from ..api.types import TritonModel
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+
 from .choices import Choices, Delivery
 from .deployment import pod_template
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api import names
-from ..api.kinds import Kind
-from ..api.types import TritonModel
+from triton_operator.api import names
+from triton_operator.api.kinds import Kind
+from triton_operator.api.types import TritonModel
 
 
 def obj(model: TritonModel, kind: Kind, suffix: str = "", **fields: Any) -> dict[str, Any]:

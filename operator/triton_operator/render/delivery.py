@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..api import names
-from ..api.types import TritonModel
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+
 from .choices import Choices
 from .sizes import host_resources
 

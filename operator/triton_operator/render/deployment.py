@@ -6,8 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-from ..api import kinds, names
-from ..api.types import TritonModel
+from triton_operator.api import kinds, names
+from triton_operator.api.types import TritonModel
+
 from .choices import Choices
 from .common import obj
 from .delivery import init_containers, volumes

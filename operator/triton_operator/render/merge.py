@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-LIST_KEYS = {
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "volumes": "name",
-    "env": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-    "ports": "containerPort",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
-    "resourceClaims": "name",
-}
-"""Lists that merge item by item, by this key (Kubernetes' patchMergeKey); other lists are replaced."""
+from triton_operator.api.lists import LIST_KEYS
 
 
 def merge(base: Any, patch: Any, field: str = "") -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from ..api import names
-from ..api.types import TritonModel
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+
 from .choices import Choices
 from .delivery import CONTAINER_SECURITY, REPOSITORY, SHM, mount
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..api import kinds
-from ..api.types import TritonModel
+from triton_operator.api import kinds
+from triton_operator.api.types import TritonModel
+
 from .common import obj
 
 

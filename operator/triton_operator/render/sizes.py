@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from ..api import quantity
-from ..api.types import IntOrPercent, ResourceRequirements, TritonModelSpec
+from triton_operator.api import quantity
+from triton_operator.api.types import IntOrPercent, ResourceRequirements, TritonModelSpec
 
 _MIN_SHARED_MEMORY = Decimal(64 << 20)
 

@@ -9,13 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from ..api import kinds, names
-from ..cluster import nodes
-from ..cluster.api import ApiError, KubernetesApi
-from ..cluster.store import Store
-from ..cluster.triton import Servers
-from ..reconcile import MODELS, Outcome, Reconciler
-from ..render import Choices
+from triton_operator.api import kinds, names
+from triton_operator.cluster import nodes
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.cluster.triton import Servers
+from triton_operator.reconcile import MODELS, Outcome, Reconciler
+from triton_operator.render import Choices
+
 from . import health, watch
 from .elector import Elector
 from .metrics import Metrics

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ..api.kinds import Kind
-from ..cluster.api import ApiError, KubernetesApi
+from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import ApiError, KubernetesApi
 
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_SECONDS = 15

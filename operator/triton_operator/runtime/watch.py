@@ -12,8 +12,8 @@ from typing import Any
 
 import kopf
 
-from ..api import kinds, names
-from ..reconcile import MODELS
+from triton_operator.api import kinds, names
+from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)

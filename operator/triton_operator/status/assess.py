@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..api import names
-from ..api.status import MODELS_LOADED, PROGRESSING, READY, Condition, ImageStatus, ModelStatus, TritonModelStatus
-from ..api.types import TritonModel
-from ..repository.report import Report
+from triton_operator.api import names
+from triton_operator.api.status import (
+    MODELS_LOADED,
+    PROGRESSING,
+    READY,
+    Condition,
+    ImageStatus,
+    ModelStatus,
+    TritonModelStatus,
+)
+from triton_operator.api.types import TritonModel
+from triton_operator.repository.report import Report
+
 from . import pods
 from .conditions import settle
 from .models import load_problem, loaded, model_states

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..api.status import PROGRESSING, READY, Condition
+from triton_operator.api.status import PROGRESSING, READY, Condition
 
 _MESSAGE_MAX = 4096
 

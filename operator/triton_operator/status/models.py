@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..api.status import ModelStatus
-from ..api.types import TritonModel
-from ..repository.report import Report
-from .observation import IndexEntry, Problem
+from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.api.status import ModelStatus
+from triton_operator.api.types import TritonModel
+from triton_operator.repository.report import Report
+
+from .observation import Problem
 
 READY = "READY"
 MISSING = "MISSING"
@@ -15,9 +17,7 @@ _UNLOADED = "unloaded"
 """Triton's reason for a version that was taken away on purpose."""
 
 
-def model_states(
-    model: TritonModel, indexes: Mapping[str, Sequence[IndexEntry]], report: Report | None
-) -> list[ModelStatus]:
+def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
     """Every model that the servers shall have loaded, and every other that one of them has, by name and version.
 
     With several servers the worst state counts, and `pods` says how many are well.

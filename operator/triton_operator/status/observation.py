@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton_operator.api.servers import Index
+
 Object = Mapping[str, Any]
 
 
@@ -18,16 +20,6 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class IndexEntry:
-    """One line of Triton's repository index. `state` is empty for a model that was never asked to load."""
-
-    name: str
-    version: str
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Observation:
     """`template`: hash of the pod template that is wanted. `indexes`: pod name → what its server answered;
     pods whose server doesn't answer are not in it. `refused`: what the API server refused to write."""
@@ -36,5 +28,5 @@ class Observation:
     delivery: str
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
-    indexes: Mapping[str, tuple[IndexEntry, ...]] = field(default_factory=dict)
+    indexes: Mapping[str, Index] = field(default_factory=dict)
     refused: Problem | None = None

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from ..api import names
-from ..repository import report
+from triton_operator.api import names
+from triton_operator.api.servers import Server
+from triton_operator.repository import report
+
 from .observation import Object, Problem
 
 _IMAGES = {
@@ -44,6 +46,17 @@ def is_ready(pod: Object) -> bool:
 def server_started(pod: Object) -> bool:
     """Whether Triton's endpoints are up (the startup probe has passed)."""
     return alive(pod) and bool(_container(pod, names.CONTAINER_SERVER).get("started"))
+
+
+def server(pod: Object) -> Server | None:
+    """The pod's server, where its endpoints are up."""
+    address = pod.get("status", {}).get("podIP", "")
+    if not server_started(pod) or not address:
+        return None
+    host = f"[{address}]" if ":" in address else address
+    metadata = pod["metadata"]
+    epoch = (restarts(pod), is_ready(pod))
+    return Server(metadata["uid"], metadata["name"], f"{host}:{names.PORTS['http']}", epoch)
 
 
 def restarts(pod: Object) -> int:
