@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from triton_operator.repository.findings import Finding, Severity, in_order
-from triton_operator.repository.graph import parts
+from triton_operator.repository.graph import loaded
 from triton_operator.repository.model import Repository
 from triton_operator.repository.rules import config, ensemble, expected, layout, source
 from triton_operator.repository.rules.base import NOTHING, Check, Expected, each_model
@@ -50,6 +50,7 @@ CODES = {
     "TR411": "ensemble: no platform, or no steps",
     "TR412": "ensemble: a field that ensembles don't take",
     "TR413": "ensemble: version of a step isn't served",
+    "TR414": "ensemble: a tensor of two types",
     "TR501": "spec.entrypoint isn't in the repository",
     "TR502": "no single candidate for the entrypoint",
     "TR503": "spec.server.loadModels names a model that isn't there",
@@ -69,6 +70,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("ensemble: shape", each_model(ensemble.shape)),
     ("ensemble: steps", each_model(ensemble.steps)),
     ("ensemble: tensors", each_model(ensemble.tensors)),
+    ("ensemble: types", each_model(ensemble.types)),
     ("ensemble: circles", ensemble.circles),
     ("models to load", expected.load_models),
     ("entrypoint", expected.entry),
@@ -89,12 +91,8 @@ def judge(repository: Repository, found: Iterable[Finding], wanted: Expected = N
     Where only some models are loaded, errors of the others become warnings: Triton won't touch them at start.
     """
     everything = (*found, *check(repository, wanted))
-    if wanted.load_models:
-        loaded = {part for name in wanted.load_models for part in parts(repository, name)}
-        everything = tuple(
-            replace(f, severity=Severity.WARNING)
-            if f.severity is Severity.ERROR and f.model and f.model in repository.models and f.model not in loaded
-            else f
-            for f in everything
-        )
-    return in_order(everything)
+    idle = repository.models.keys() - loaded(repository, wanted.load_models)
+    return in_order(
+        replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR and f.model in idle else f
+        for f in everything
+    )

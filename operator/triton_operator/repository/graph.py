@@ -80,6 +80,14 @@ def parts(repository: Repository, name: str) -> frozenset[str]:
     return frozenset(seen)
 
 
+def loaded(repository: Repository, load_models: Collection[str]) -> frozenset[str]:
+    """The names of what Triton loads at start: `load_models` (spec.server.loadModels) and all their parts; where that
+    is empty, every model of the repository."""
+    if not load_models:
+        return frozenset(repository.models)
+    return frozenset().union(*(parts(repository, name) for name in load_models))
+
+
 def rings(repository: Repository) -> Iterator[tuple[str, ...]]:
     """Ensembles that contain one another, each ring once, from its alphabetically first member."""
     for name in sorted(repository.models):

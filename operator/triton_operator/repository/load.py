@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.model import MODEL_FILES, Model, Repository
 from triton_operator.repository.places import Node, places
 from triton_operator.repository.schema import ModelConfig
 
@@ -100,7 +102,6 @@ def _model(reader: _Reader, directory: Path) -> Model:
     folders, files = reader.children(directory)
     config_file = directory / "config.pbtxt"
     contents: dict[str, frozenset[str]] = {}
-    sources: dict[str, str] = {}
     for folder in folders:
         inner, leaves = reader.children(folder) if folder.name.isdecimal() else ([], [])
         contents[one_line(folder.name)] = frozenset(one_line(entry.name) for entry in inner + leaves)
@@ -115,17 +116,22 @@ def _model(reader: _Reader, directory: Path) -> Model:
         files=frozenset(one_line(file.name) for file in files),
         where=where,
     )
-    if model.backend == "python":
-        main = config.default_model_filename if config is not None else ""
-        for version in model.served:
-            source = directory / str(version) / (main or "model.py")
-            if source.name in contents[str(version)] and (text := reader.text(source)) is not None:
-                sources[reader.name(source)] = text
-    return Model(**{**_fields(model), "sources": sources})
+    return replace(model, sources=_sources(reader, directory, model))
 
 
-def _fields(model: Model) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in Model.__dataclass_fields__}
+def _sources(reader: _Reader, directory: Path, model: Model) -> dict[str, str]:
+    """The python files that Triton would run. Of other model files it is only told whether they can be read."""
+    named = model.config.default_model_filename if model.config is not None else ""
+    sources: dict[str, str] = {}
+    for version in model.served:
+        for name in {named} if named else MODEL_FILES.keys() & model.folders[str(version)]:
+            path = directory / str(version) / name
+            if model.backend != "python" or name not in model.folders[str(version)]:
+                if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
+                    reader.unreadable(path, os.strerror(errno.EACCES))
+            elif path.suffix == ".py" and (text := reader.text(path)) is not None:
+                sources[reader.name(path)] = text
+    return sources
 
 
 def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
@@ -143,13 +149,13 @@ def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
 
 
 def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
-    message = _PARSE_ERROR.sub("", str(error)).rstrip(".")
     line, column = error.GetLine(), error.GetColumn()
-    lines = text.splitlines()
-    # The tokenizer reports the end of the text as one line past it.
-    if line is not None and line > len(lines):
-        line, column = max(len(lines), 1), None
-    offending = lines[line - 1].strip()[:80] if line is not None and lines else ""
+    lines = text.split("\n")
+    offending = lines[line - 1] if line is not None else ""
+    message = _PARSE_ERROR.sub("", str(error)).removeprefix(f"'{offending}': ").removeprefix("'': ").rstrip(".")
+    if not offending and line is not None:
+        message += ", and there the text ends" if not "".join(lines[line:]).strip() else ""
+    offending = offending.strip()[:80]
     unknown = "has no field named" in message
     return Finding(
         "TR102" if unknown else "TR101",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from triton_operator.repository.findings import Finding, Severity, in_order, one_line
-from triton_operator.repository.graph import EntrypointError, entrypoint
+from triton_operator.repository.graph import EntrypointError, entrypoint, loaded
 from triton_operator.repository.model import Repository
 from triton_operator.repository.needs import shared_memory
 from triton_operator.repository.rules.base import Expected
@@ -78,7 +78,7 @@ def report(repository: Repository, findings: Iterable[Finding], wanted: Expected
         entrypoint=entry,
         models=tuple(ModelLine(m.name, m.served, m.is_ensemble) for m in models),
         model_count=len(models),
-        need=shared_memory(repository, wanted.gpus),
+        need=shared_memory(repository, wanted.gpus, loaded(repository, wanted.load_models)),
         have=-1 if wanted.shared_memory is None else wanted.shared_memory,
         findings=ordered,
         truncated=0,
@@ -127,7 +127,7 @@ def parse(text: str | None) -> Report | None:
             findings=tuple(_finding(item) for item in _typed(data, "findings", list)),
             truncated=_typed(data, "truncated", int),
         )
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

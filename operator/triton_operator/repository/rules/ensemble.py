@@ -12,6 +12,7 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error
 from triton_operator.repository.rules.source import completes_itself
+from triton_operator.repository.schema import DataType
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
@@ -160,6 +161,33 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
             "break the circle: a step can only read what an earlier one writes",
             model.where.find("ensemble_scheduling", 0, "step", stuck[0]),
         )
+
+
+def types(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR414: a tensor is one type for who writes it and another for who reads it. Triton tells once all is loaded."""
+    if not model.steps:
+        return
+    said = {tensor.name: (tensor.data_type, "the ensemble") for tensor in (*model.config.input, *model.config.output)}
+    for index, step in enumerate(model.steps):
+        target = repository.models.get(step.model_name)
+        if target is None or target.config is None:
+            continue
+        for side, mapped in (("input", step.input_map), ("output", step.output_map)):
+            declared = {tensor.name: tensor.data_type for tensor in getattr(target.config, side)}
+            for own, tensor in sorted(mapped.items()):
+                kind = declared.get(own, DataType.TYPE_INVALID)
+                if kind == DataType.TYPE_INVALID:
+                    continue
+                before, whose = said.setdefault(tensor, (kind, f"{target.name!r}"))
+                if kind != before:
+                    yield error(
+                        model.config_path,
+                        "TR414",
+                        f"tensor {tensor!r} is {DataType.Name(before)} for {whose}, "
+                        f"and {DataType.Name(kind)} for {side} {own!r} of {target.name!r}",
+                        "make the types equal",
+                        _at(model, f"{side}_map", Link(index, own, tensor)),
+                    )
 
 
 def circles(repository: Repository, _: Expected) -> Iterator[Finding]:

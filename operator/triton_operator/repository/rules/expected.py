@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.graph import EntrypointError, entrypoint
+from triton_operator.repository.graph import EntrypointError, entrypoint, loaded
 from triton_operator.repository.model import Repository
 from triton_operator.repository.needs import shared_memory
 from triton_operator.repository.rules.base import Expected, error, warning
@@ -38,7 +38,7 @@ def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:
 
 def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
     """TR504: /dev/shm is smaller than what the python models need."""
-    need = shared_memory(repository, expected.gpus)
+    need = shared_memory(repository, expected.gpus, loaded(repository, expected.load_models))
     if expected.shared_memory is not None and need > expected.shared_memory:
         yield warning(
             ".",

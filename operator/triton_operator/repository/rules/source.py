@@ -17,7 +17,7 @@ CLASS = "TritonPythonModel"
 
 
 def python(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR301-TR303: syntax, the class, and its execute, without which a model loads and every request fails."""
+    """TR301-TR303: syntax, the class, and its execute, without which a model loads and fails every request."""
     for file, text in model.sources.items():
         try:
             tree = ast.parse(text)

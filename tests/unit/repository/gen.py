@@ -1,0 +1,146 @@
+"""Model repositories on disk: a good one, and modifiers that spoil it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from triton_operator.repository.checks import Expected, judge
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.load import load
+
+MODEL_PY = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        pass
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+
+PRE = """\
+name: "pre"
+backend: "python"
+max_batch_size: 8
+input [
+  { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] }
+]
+output [
+  { name: "TENSOR" data_type: TYPE_FP32 dims: [ 3, 64, 64 ] },
+  { name: "SCALE" data_type: TYPE_FP32 dims: [ 4 ] }
+]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+"""
+NET = """\
+backend: "onnxruntime"
+max_batch_size: 8
+input { name: "images" data_type: TYPE_FP32 dims: [ 3, 64, 64 ] }
+output { name: "boxes" data_type: TYPE_FP32 dims: [ 100, 6 ] }
+dynamic_batching { preferred_batch_size: [ 4, 8 ] }
+"""
+DETECT = """\
+platform: "ensemble"
+max_batch_size: 8
+input [ { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "BOXES" data_type: TYPE_FP32 dims: [ 100, 6 ] },
+         { name: "SCALE" data_type: TYPE_FP32 dims: [ 4 ] } ]
+ensemble_scheduling {
+  step [
+    {
+      model_name: "pre"
+      model_version: -1
+      input_map { key: "IMAGE" value: "IMAGE" }
+      output_map { key: "TENSOR" value: "tensor" }
+      output_map { key: "SCALE" value: "SCALE" }
+    },
+    {
+      model_name: "net"
+      model_version: -1
+      input_map { key: "images" value: "tensor" }
+      output_map { key: "boxes" value: "BOXES" }
+    }
+  ]
+}
+"""
+
+Change = Callable[[Path], object]
+
+
+def good(root: Path, *changes: Change) -> Path:
+    """pre (python) → net (onnxruntime), connected by detect; then the changes, in order."""
+    for change in (
+        write("pre/config.pbtxt", PRE),
+        write("pre/1/model.py", MODEL_PY),
+        write("net/config.pbtxt", NET),
+        write("net/1/model.onnx", "not read"),
+        write("detect/config.pbtxt", DETECT),
+        write("detect/1/.keep", ""),
+        *changes,
+    ):
+        change(root)
+    return root
+
+
+def write(file: str, text: str | bytes) -> Change:
+    """Puts a file there, with its directories."""
+
+    def change(root: Path) -> None:
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+    return change
+
+
+def edit(file: str, old: str, new: str) -> Change:
+    """Replaces `old`, which must occur once."""
+
+    def change(root: Path) -> None:
+        text = (root / file).read_text()
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {file}"
+        (root / file).write_text(text.replace(old, new))
+
+    return change
+
+
+def move(source: str, target: str) -> Change:
+    """Renames a file or directory."""
+    return lambda root: (root / source).rename(root / target)
+
+
+def remove(path: str) -> Change:
+    """Takes a file or a whole directory away."""
+
+    def change(root: Path) -> None:
+        target = root / path
+        for inner in sorted(target.rglob("*"), reverse=True):
+            inner.rmdir() if inner.is_dir() else inner.unlink()
+        target.rmdir() if target.is_dir() else target.unlink()
+
+    return change
+
+
+def folder(path: str) -> Change:
+    """Makes an empty directory."""
+    return lambda root: (root / path).mkdir(parents=True)
+
+
+def forbid(path: str) -> Change:
+    """Takes all permissions away."""
+    return lambda root: (root / path).chmod(0)
+
+
+def findings(root: Path, **expected: object) -> tuple[Finding, ...]:
+    """All that load and the checks say about it."""
+    repository, found = load(root)
+    return judge(repository, found, Expected(**expected))  # type: ignore[arg-type]
+
+
+def brief(found: tuple[Finding, ...]) -> list[str]:
+    """`error TR101 pre/config.pbtxt:7:3` for each, which is what tests compare."""
+    return [
+        f"{f.severity} {f.code} " + ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None) for f in found
+    ]

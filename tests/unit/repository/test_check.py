@@ -1,0 +1,101 @@
+"""The command as the pod runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triton_operator.repository.check import main
+from triton_operator.repository.report import parse
+from unit.repository.gen import edit, good, remove
+
+OPERATOR = Path(__file__).parents[3] / "operator"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "triton_operator.repository.check", *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(OPERATOR)},  # no LANG: as in a bare image
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_good(tmp_path):
+    log = tmp_path / "log"
+    done = run(good(tmp_path / "models"), "--shared-memory", 2**30, "--termination-log", log)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{tmp_path}/models: 3 models, 0 errors, 0 warnings, 0 notes\n"
+    report = parse(log.read_text())
+    assert report is not None
+    assert (report.ok, report.entrypoint, report.have, report.findings) == (True, "detect", 2**30, ())
+
+
+def test_errors(tmp_path):
+    log = tmp_path / "log"
+    root = good(tmp_path / "models", edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))
+    done = run(root, "--entrypoint", "detect", "--load-models", "detect,", "--termination-log", log)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].startswith("net/config.pbtxt:2:1: error TR102: ")
+    report = parse(log.read_text())
+    assert report is not None
+    assert not report.ok
+    assert [(f.file, f.line, f.column) for f in report.findings if f.severity == "error"] == [
+        ("net/config.pbtxt", 2, 1)
+    ]
+
+
+def test_warnings_do_not_stop_the_pod(tmp_path, capsys):
+    assert main([str(good(tmp_path)), "--shared-memory", "1"]) == 0
+    assert "warning TR504" in capsys.readouterr().out
+
+
+def test_size_of_dev_shm_is_the_default(tmp_path):
+    log = tmp_path / "log"
+    main([str(good(tmp_path / "models")), "--termination-log", str(log)])
+    report = parse(log.read_text())
+    stat = os.statvfs("/dev/shm")
+    assert report is not None
+    assert report.have == stat.f_frsize * stat.f_blocks
+
+
+@pytest.mark.parametrize(("containers", "size"), [(4, 3072), (12, 1024)])
+def test_report_is_cut_to_the_pod(tmp_path, containers, size):
+    root = good(tmp_path / "models")
+    for number in range(60):
+        (root / f"nothing-{number}").mkdir()
+    log = tmp_path / "log"
+    assert main([str(root), "--termination-log", str(log), "--containers", str(containers)]) == 1
+    assert size - 400 < log.stat().st_size <= size
+    report = parse(log.read_text())
+    assert report is not None
+    assert len(report.findings) + report.truncated >= 60
+
+
+def test_verdict_comes_without_a_place_for_the_report(tmp_path, capsys):
+    assert main([str(good(tmp_path)), "--termination-log", str(tmp_path / "no" / "log")]) == 0
+    assert "cannot write the report" in capsys.readouterr().err
+
+
+def test_entrypoint_may_be_empty(tmp_path):
+    assert main([str(good(tmp_path)), "--entrypoint", "", "--load-models", ""]) == 0
+
+
+def test_no_repository(tmp_path):
+    done = run(tmp_path / "gone")
+    assert done.returncode == 1
+    assert "TR001" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_two_models_and_no_entrypoint(tmp_path, capsys):
+    log = tmp_path / "log"
+    assert main([str(good(tmp_path / "m", remove("detect"))), "--termination-log", str(log)]) == 0
+    report = parse(log.read_text())
+    assert report is not None
+    assert report.entrypoint is None
+    assert "net, pre" in capsys.readouterr().out

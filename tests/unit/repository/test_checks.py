@@ -1,0 +1,415 @@
+"""Each check, with a repository that it fires on; that it doesn't on a good one is the first test."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from triton_operator.repository import rules
+from triton_operator.repository.checks import CODES
+from unit.repository.gen import (
+    MODEL_PY,
+    NET,
+    PRE,
+    brief,
+    edit,
+    findings,
+    folder,
+    good,
+    move,
+    remove,
+    write,
+)
+
+DETECT = "detect/config.pbtxt"
+
+
+def test_good_repository_has_no_findings(tmp_path):
+    assert findings(good(tmp_path), entrypoint="detect", load_models=("detect",), shared_memory=2**30) == ()
+
+
+FAULTS = [
+    # Config syntax and schema.
+    ("bracket", [edit("pre/config.pbtxt", 'name: "IMAGE"', 'name "IMAGE"')], ["error TR101 pre/config.pbtxt:5:10"]),
+    ("never closed", [edit("net/config.pbtxt", "8 ] }", "8 ]")], ["error TR101 net/config.pbtxt:5:49"]),
+    (
+        "value of an enum",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FLOAT')],
+        ["error TR101 net/config.pbtxt:3:35"],
+    ),
+    ("field", [edit("net/config.pbtxt", "max_batch_size", "max_batchsize")], ["error TR102 net/config.pbtxt:2:1"]),
+    ("field inside", [edit("pre/config.pbtxt", "count", "cuont")], ["error TR102 pre/config.pbtxt:11:20"]),
+    ("latin-1", [write("net/config.pbtxt", b"# \xe9\n")], ["error TR002 net/config.pbtxt"]),
+    ("name", [edit("pre/config.pbtxt", '"pre"', '"prep"')], ["error TR103 pre/config.pbtxt:1:7"]),
+    ("no config, model file", [remove("net/config.pbtxt")], ["note TR104 net/config.pbtxt"]),
+    (
+        "no config, no model file",
+        [remove("net/config.pbtxt"), move("net/1/model.onnx", "net/1/weights.bin")],
+        ["error TR104 net/config.pbtxt"],
+    ),
+    (
+        "no backend",
+        [edit("net/config.pbtxt", 'backend: "onnxruntime"\n', ""), move("net/1/model.onnx", "net/1/weights.bin")],
+        ["error TR105 net/config.pbtxt"],
+    ),
+    ("no backend, model file", [edit("net/config.pbtxt", 'backend: "onnxruntime"\n', "")], []),
+    ("backend", [edit("net/config.pbtxt", "onnxruntime", "onxruntime")], ["warning TR106 net/config.pbtxt:1:10"]),
+    (
+        "backend that comes along",
+        [edit("net/config.pbtxt", "onnxruntime", "mine"), write("net/1/libtriton_mine.so", "")],
+        [],
+    ),
+    (
+        "platform",
+        [edit("net/config.pbtxt", 'backend: "onnxruntime"', 'platform: "onnx_runtime"')],
+        ["warning TR106 net/config.pbtxt:1:11"],
+    ),
+    (
+        "no batches",
+        [
+            edit("net/config.pbtxt", "max_batch_size: 8\n", ""),
+            edit("net/config.pbtxt", "preferred_batch_size: [ 4, 8 ]", ""),
+        ],
+        ["warning TR107 net/config.pbtxt:4:1"],
+    ),
+    ("batch too large", [edit("net/config.pbtxt", "[ 4, 8 ]", "[ 4, 9 ]")], ["error TR108 net/config.pbtxt:5:47"]),
+    # Directories and files.
+    ("stray directory", [write("docs/index.md", "")], ["error TR003 docs"]),
+    ("lost+found", [folder("lost+found")], ["error TR003 lost+found"]),
+    ("file beside the models", [write("README.md", "")], []),
+    ("no version", [remove("net/1")], ["error TR201 net"]),
+    ("no version of an ensemble", [remove("detect/1")], ["error TR201 detect"]),
+    ("version in letters", [move("net/1", "net/latest")], ["error TR201 net"]),
+    ("leading zero", [move("net/1", "net/01")], ["error TR201 net", "warning TR202 net/01"]),
+    ("leading zero beside", [folder("net/002")], ["warning TR202 net/002"]),
+    ("old version kept", [write("net/1.bak/model.onnx", "")], ["warning TR203 net/1.bak"]),
+    ("warm-up data", [write("net/warmup/input", "")], []),
+    ("empty version", [remove("net/1/model.onnx")], ["error TR204 net/1"]),
+    ("empty highest version", [folder("net/2")], ["error TR204 net/2"]),
+    ("empty version that isn't served", [folder("net/0")], []),
+    ("model file", [move("net/1/model.onnx", "net/1/net.onnx")], ["error TR204 net/1"]),
+    (
+        "model file by its name",
+        [
+            move("net/1/model.onnx", "net/1/net.onnx"),
+            edit("net/config.pbtxt", "max_batch_size", 'default_model_filename: "net.onnx"\nmax_batch_size'),
+        ],
+        [],
+    ),
+    (
+        "model file by a wrong name",
+        [edit("net/config.pbtxt", "max_batch_size", 'default_model_filename: "net.onnx"\nmax_batch_size')],
+        ["error TR204 net/1"],
+    ),
+    ("model.py", [move("pre/1/model.py", "pre/1/pre.py")], ["error TR204 pre/1"]),
+    ("empty version of an ensemble", [remove("detect/1/.keep")], ["note TR205 detect/1"]),
+    (
+        "version that isn't there",
+        [write("net/config.pbtxt", NET + "version_policy { specific { versions: [ 3 ] } }\n")],
+        ["error TR206 net/config.pbtxt:6:18"],
+    ),
+    (
+        "one version that isn't there",
+        [write("net/config.pbtxt", NET + "version_policy { specific { versions: [ 1, 3 ] } }\n")],
+        ["warning TR206 net/config.pbtxt:6:18"],
+    ),
+    # model.py.
+    ("python", [edit("pre/1/model.py", "(self, requests):", "(self, requests:")], ["error TR301 pre/1/model.py:8:16"]),
+    ("null byte", [write("pre/1/model.py", "\0")], ["error TR301 pre/1/model.py"]),
+    ("class", [edit("pre/1/model.py", "TritonPythonModel", "Model")], ["error TR302 pre/1/model.py"]),
+    ("execute", [edit("pre/1/model.py", "execute", "run")], ["error TR303 pre/1/model.py:4:1"]),
+    ("class from elsewhere", [write("pre/1/model.py", "from impl import Pre as TritonPythonModel\n")], []),
+    ("class from a star", [write("pre/1/model.py", "from impl import *\n")], []),
+    ("class made", [write("pre/1/model.py", "if True:\n    TritonPythonModel = make()\n")], []),
+    (
+        "class in a class",
+        [write("pre/1/model.py", "class A:\n    class TritonPythonModel: ...\n")],
+        ["error TR302 pre/1/model.py"],
+    ),
+    ("execute inherited", [write("pre/1/model.py", "class TritonPythonModel(Base): ...\n")], []),
+    ("execute assigned", [write("pre/1/model.py", "class TritonPythonModel:\n    execute = run\n")], []),
+    ("execute awaited", [edit("pre/1/model.py", "def execute", "async def execute")], []),
+    (
+        "source by its name",
+        [
+            move("pre/1/model.py", "pre/1/pre.py"),
+            edit("pre/config.pbtxt", "max_batch_size", 'default_model_filename: "pre.py" max_batch_size'),
+            edit("pre/1/pre.py", "TritonPythonModel", "Model"),
+        ],
+        ["error TR302 pre/1/pre.py"],
+    ),
+    # Ensembles.
+    ("step's model", [edit(DETECT, 'model_name: "net"', 'model_name: "nets"')], [f"error TR401 {DETECT}:16:19"]),
+    (
+        "input's name",
+        [edit(DETECT, '{ key: "images"', '{ key: "image"')],
+        [f"error TR404 {DETECT}:15:5", f"error TR402 {DETECT}:18:24"],
+    ),
+    ("output's name", [edit(DETECT, '{ key: "boxes"', '{ key: "box"')], [f"error TR403 {DETECT}:19:25"]),
+    (
+        "names that the model may add",
+        [
+            edit(DETECT, '{ key: "TENSOR"', '{ key: "OTHER"'),
+            write(
+                "pre/1/model.py", MODEL_PY + "\n    @staticmethod\n    def auto_complete_config(c):\n        return c\n"
+            ),
+        ],
+        [],
+    ),
+    (
+        "names that the backend completes",
+        [edit(DETECT, '{ key: "boxes"', '{ key: "box"'), write("net/config.pbtxt", 'backend: "onnxruntime"\n')],
+        [],
+    ),
+    (
+        "input left out",
+        [edit("net/config.pbtxt", "output {", 'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] }\noutput {')],
+        [f"error TR404 {DETECT}:15:5"],
+    ),
+    (
+        "optional input left out",
+        [
+            edit(
+                "net/config.pbtxt",
+                "output {",
+                'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] optional: true }\noutput {',
+            )
+        ],
+        [],
+    ),
+    (
+        "tensor that nobody writes",
+        [
+            edit(
+                DETECT,
+                'value: "tensor" }\n      output_map { key: "SC',
+                'value: "tenor" }\n      output_map { key: "SC',
+            )
+        ],
+        [f"error TR406 {DETECT}:12:41", f"error TR405 {DETECT}:18:40"],
+    ),
+    (
+        "output that nobody writes",
+        [edit(DETECT, '      output_map { key: "SCALE" value: "SCALE" }\n', "")],
+        [f"error TR407 {DETECT}:5:18"],
+    ),
+    (
+        "input that nobody reads",
+        [edit(DETECT, "output [ {", 'input { name: "MORE" data_type: TYPE_FP32 dims: [ 1 ] }\noutput [ {')],
+        [f"error TR406 {DETECT}:4:15"],
+    ),
+    (
+        "circle of steps",
+        [
+            edit("net/config.pbtxt", "output {", 'output { name: "IMG" data_type: TYPE_STRING dims: [ 1 ] }\noutput {'),
+            edit(DETECT, 'input_map { key: "IMAGE" value: "IMAGE" }', 'input_map { key: "IMAGE" value: "again" }'),
+            edit(
+                DETECT,
+                'output_map { key: "boxes"',
+                'output_map { key: "IMG" value: "again" } output_map { key: "boxes"',
+            ),
+            edit(DETECT, 'input [ { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] } ]', ""),
+        ],
+        [f"error TR408 {DETECT}:8:5"],
+    ),
+    (
+        "ensemble in itself",
+        [edit(DETECT, 'model_name: "net"', 'model_name: "detect"')],
+        [
+            f"error TR404 {DETECT}:15:5",
+            f"error TR409 {DETECT}:16:19",
+            f"error TR402 {DETECT}:18:24",
+            f"error TR403 {DETECT}:19:25",
+            "warning TR502 .",
+        ],
+    ),
+    (
+        "tensor written twice",
+        [edit(DETECT, '"SCALE" value: "SCALE"', '"SCALE" value: "BOXES"')],
+        [f"error TR407 {DETECT}:5:18", f"error TR410 {DETECT}:13:40", f"error TR410 {DETECT}:19:40"],
+    ),
+    ("platform of an ensemble", [edit(DETECT, 'platform: "ensemble"\n', "")], [f"error TR411 {DETECT}:5:1"]),
+    (
+        "instances of an ensemble",
+        [edit(DETECT, "max_batch_size", "instance_group [ { count: 2 } ]\nmax_batch_size")],
+        [f"error TR412 {DETECT}:2:18"],
+    ),
+    (
+        "version of a step",
+        [edit(DETECT, '"net"\n      model_version: -1', '"net"\n      model_version: 2')],
+        [f"error TR413 {DETECT}:17:22"],
+    ),
+    (
+        "type of a tensor",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FP16')],
+        [f"error TR414 {DETECT}:18:40"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), [pytest.param(c, s, id=i) for i, c, s in FAULTS])
+def test_fault(tmp_path, changes, said):
+    assert brief(findings(good(tmp_path, *changes))) == said
+
+
+def test_one_fault_does_not_hide_another(tmp_path):
+    root = good(
+        tmp_path,
+        edit("net/config.pbtxt", "max_batch_size", "max_batchsize"),
+        edit("pre/1/model.py", "execute", "run"),
+        remove("detect/1"),
+    )
+    assert brief(findings(root)) == [
+        "error TR201 detect",
+        "error TR102 net/config.pbtxt:2:1",
+        "error TR303 pre/1/model.py:4:1",
+    ]
+
+
+class TestNoModels:
+    def test_empty(self, tmp_path):
+        assert brief(findings(tmp_path)) == ["error TR001 ."]
+
+    def test_one_level_too_high(self, tmp_path):
+        good(tmp_path / "app" / "models")
+        (finding,) = findings(tmp_path)
+        assert "found models under app/models/" in finding.message
+        assert "spec.modelImage.path" in finding.remedy
+        assert "/app/models" in finding.remedy
+
+    def test_one_level_too_low(self, tmp_path):
+        (finding,) = findings(good(tmp_path) / "net")
+        assert finding.code == "TR001"
+        assert "single model" in finding.message
+
+    def test_not_there(self, tmp_path):
+        assert brief(findings(tmp_path / "gone")) == ["error TR001 .", "error TR002 ."]
+
+
+class TestMessages:
+    def test_offending_text_is_shown(self, tmp_path):
+        (finding,) = findings(good(tmp_path, edit("net/config.pbtxt", "max_batch_size", "max_batchsize")))
+        assert str(finding).startswith("net/config.pbtxt:2:1: error TR102: ")
+        assert '"max_batchsize", in: max_batchsize: 8 — ' in str(finding)
+
+    @pytest.mark.parametrize(
+        ("written", "meant"), [("onxruntime", "onnxruntime"), ("onnx", "onnxruntime"), ("Python", "python")]
+    )
+    def test_nearest_backend(self, tmp_path, written, meant):
+        (finding, *_) = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", written)))
+        assert f"did you mean {meant!r}?" in finding.message
+
+    def test_end_of_the_text(self, tmp_path):
+        (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "input [ {\n}\n")))
+        assert (finding.line, finding.column) == (3, 1)
+        assert finding.message == 'Expected ",", and there the text ends'
+
+    def test_nearest_model(self, tmp_path):
+        (finding, *_) = findings(good(tmp_path, edit(DETECT, 'model_name: "net"', 'model_name: "nets"')))
+        assert finding.remedy == "did you mean 'net'?"
+
+    def test_circle_names_the_ensembles(self, tmp_path):
+        outer = """\
+platform: "ensemble"
+input { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "BOXES" data_type: TYPE_FP32 dims: [ 100, 6 ] }
+ensemble_scheduling { step { model_name: "%s" model_version: -1
+  input_map { key: "IMAGE" value: "IMAGE" } output_map { key: "BOXES" value: "BOXES" } } }
+"""
+        for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
+            good(tmp_path, write(f"{name}/config.pbtxt", outer % other), write(f"{name}/1/.keep", ""))
+        (finding,) = (f for f in findings(tmp_path, entrypoint="a") if f.severity == "error")
+        assert (finding.code, finding.line) == ("TR409", 4)
+        assert "a → b → c → a" in finding.message
+
+    def test_control_characters_stay_on_one_line(self, tmp_path):
+        good(tmp_path, write("net\nwork/README", ""))
+        assert all("\n" not in str(finding) for finding in findings(tmp_path))
+        assert brief(findings(tmp_path)) == ["error TR003 net work"]
+
+
+class TestExpected:
+    def test_entrypoint_is_missing(self, tmp_path):
+        (finding,) = findings(good(tmp_path), entrypoint="detector")
+        assert (finding.severity, finding.code) == ("error", "TR501")
+        assert "detect, net, pre" in finding.message
+
+    def test_no_single_entrypoint_is_a_warning(self, tmp_path):
+        assert brief(findings(good(tmp_path, remove("detect")))) == ["warning TR502 ."]
+
+    def test_model_to_load_is_missing(self, tmp_path):
+        found = findings(good(tmp_path), load_models=("detect", "nett"), entrypoint="detect")
+        assert brief(found) == ["error TR503 ."]
+        assert "net" in found[0].remedy
+
+    def test_shared_memory(self, tmp_path):
+        assert brief(findings(good(tmp_path), shared_memory=64 * 2**20)) == ["warning TR504 ."]
+        assert findings(good(tmp_path), shared_memory=2**30) == ()
+
+    def test_errors_of_models_that_are_not_loaded_are_warnings(self, tmp_path):
+        root = good(
+            tmp_path,
+            write("old/config.pbtxt", "name "),
+            write("old/1/model.onnx", ""),
+            folder("lost+found"),
+        )
+        assert brief(findings(root)) == ["error TR003 lost+found", "error TR101 old/config.pbtxt:1:6"]
+        assert brief(findings(root, load_models=("detect",))) == [
+            "warning TR003 lost+found",
+            "warning TR101 old/config.pbtxt:1:6",
+        ]
+
+    def test_memory_of_models_that_are_not_loaded_does_not_count(self, tmp_path):
+        assert findings(good(tmp_path), shared_memory=0, load_models=("net",)) == ()
+        assert brief(findings(good(tmp_path), shared_memory=0, load_models=("detect",))) == ["warning TR504 ."]
+
+    def test_errors_of_parts_stay_errors(self, tmp_path):
+        root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))
+        assert brief(findings(root, load_models=("detect",))) == ["error TR102 net/config.pbtxt:2:1"]
+
+
+def test_python_models_declare_batches(tmp_path):
+    """A zero that the user wrote stays; one that a backend may complete is no fault."""
+    said = 'backend: "onnxruntime"\ndynamic_batching { }\n'
+    root = good(tmp_path, write("net/config.pbtxt", said))
+    assert brief(findings(root)) == []
+    write("net/config.pbtxt", said + "max_batch_size: 0\n")(root)
+    assert brief(findings(root)) == ["warning TR107 net/config.pbtxt:2:1"]
+
+
+def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
+    root = good(
+        tmp_path,
+        write("pre/config.pbtxt", PRE + "version_policy { all { } }\n"),
+        write("pre/2/model.py", MODEL_PY),
+        edit("pre/1/model.py", "execute", "run"),
+    )
+    assert brief(findings(root)) == ["error TR303 pre/1/model.py:4:1"]
+    write("pre/config.pbtxt", PRE)(root)
+    assert findings(root) == ()
+
+
+def test_every_code_is_listed_and_tested():
+    folder_ = Path(inspect.getfile(rules)).parent
+    sources = [*folder_.glob("*.py"), folder_.parent / "load.py"]
+    used = {
+        node.value
+        for source in sources
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Constant) and re.fullmatch(r"TR\d{3}", str(node.value))
+    }
+    assert used == set(CODES)
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert {code for code in CODES if code not in tests} == set()
+
+
+@pytest.mark.parametrize("name", ["detection", "passthrough", "custom_metrics"])
+def test_model_images(name):
+    root = Path(__file__).parents[3] / "model_images" / name / "repository"
+    if not root.is_dir():
+        pytest.skip(f"{root} is not there")
+    assert [str(finding) for finding in findings(root)] == []

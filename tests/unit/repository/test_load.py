@@ -1,0 +1,169 @@
+"""What the disk may hold, as told by load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from triton_operator.repository.load import MAX_TEXT, load
+from unit.repository.gen import brief, edit, findings, folder, forbid, good, remove, write
+
+
+@pytest.fixture
+def unprivileged():
+    """A directory and, for root too, a user whom permissions hold."""
+    place = Path(tempfile.mkdtemp())
+    root = os.geteuid() == 0
+    if root:
+        os.chown(place, 65534, -1)
+        os.seteuid(65534)
+    yield place
+    if root:
+        os.seteuid(0)
+    shutil.rmtree(place, onerror=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("net/config.pbtxt", ["error TR002 net/config.pbtxt"]),
+        ("pre/1/model.py", ["error TR002 pre/1/model.py"]),
+        ("net/1/model.onnx", ["error TR002 net/1/model.onnx"]),
+        ("pre/1", ["error TR002 pre/1", "error TR204 pre/1"]),
+    ],
+)
+def test_permission_denied(unprivileged, path, said):
+    root = good(unprivileged, forbid(path))
+    found = findings(root)
+    (root / path).chmod(0o700)
+    assert brief(found) == said
+    assert "Permission denied" in found[0].message
+    assert f"user {os.geteuid()}" in found[0].remedy
+
+
+def test_permission_denied_for_all(unprivileged):
+    root = good(unprivileged / "models", lambda place: place.chmod(0))
+    found = findings(root)
+    root.chmod(0o700)
+    assert brief(found) == ["error TR001 .", "error TR002 ."]
+
+
+def test_permission_denied_for_a_model(unprivileged):
+    root = good(unprivileged, forbid("net"))
+    found = brief(findings(root))
+    (root / "net").chmod(0o700)
+    assert "error TR002 net" in found
+
+
+def test_facts(tmp_path):
+    repository, found = load(good(tmp_path, folder("net/3"), folder("net/01"), folder("net/x")))
+    assert found == ()
+    net = repository.models["net"]
+    assert (net.name, net.directory, net.config_path) == ("net", "net", "net/config.pbtxt")
+    assert (net.versions, net.served, net.is_ensemble, net.steps) == ((1, 3), (3,), False, ())
+    assert net.config.max_batch_size == 8
+    detect = repository.models["detect"]
+    assert detect.is_ensemble
+    assert [step.model_name for step in detect.steps] == ["pre", "net"]
+    assert list(repository.models["pre"].sources) == ["pre/1/model.py"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", (10,)),
+        ("latest { num_versions: 2 }", (2, 10)),
+        ("latest { }", (10,)),
+        ("all { }", (1, 2, 10)),
+        ("specific { versions: [ 1, 7 ] }", (1,)),
+    ],
+)
+def test_served_versions(tmp_path, policy, served):
+    config = 'backend: "onnxruntime"\n' + (f"version_policy {{ {policy} }}" if policy else "")
+    root = good(tmp_path, write("net/config.pbtxt", config), folder("net/2"), folder("net/10"))
+    assert load(root)[0].models["net"].served == served
+
+
+@pytest.mark.parametrize(
+    ("file", "backend"),
+    [
+        ("model.onnx", "onnxruntime"),
+        ("model.plan", "tensorrt"),
+        ("model.pt", "pytorch"),
+        ("model.savedmodel/saved_model.pb", "tensorflow"),
+        ("model.xml", "openvino"),
+        ("model.py", "python"),
+        ("weights.bin", ""),
+    ],
+)
+def test_backend_by_file(tmp_path, file, backend):
+    write(f"m/1/{file}", "")(tmp_path)
+    assert load(tmp_path)[0].models["m"].backend == backend
+
+
+def test_backend_by_the_name_of_the_directory(tmp_path):
+    write("resize.dali/1/weights.bin", "")(tmp_path)
+    assert load(tmp_path)[0].models["resize.dali"].backend == "dali"
+
+
+def test_symbolic_links(tmp_path):
+    """As Kubernetes mounts ConfigMaps, and as people share weights between models."""
+    real = good(tmp_path / "real")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for model in real.iterdir():
+        (linked / model.name).symlink_to(model)
+    assert findings(linked) == ()
+
+
+def test_loops_and_dangling_links(tmp_path):
+    root = good(tmp_path, remove("net/config.pbtxt"))
+    (root / "net" / "config.pbtxt").symlink_to("nowhere")
+    (root / "net" / "1" / "self").symlink_to(".")
+    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+
+
+def test_a_pipe_does_not_block(tmp_path):
+    root = good(tmp_path, remove("net/config.pbtxt"))
+    os.mkfifo(root / "net" / "config.pbtxt")
+    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+
+
+def test_a_huge_text_is_not_read(tmp_path):
+    root = good(tmp_path, write("net/config.pbtxt", "#" * (MAX_TEXT + 1)))
+    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+
+
+def test_windows_line_ends(tmp_path):
+    root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size: 8\n", "max_batch_size: 8\r\n"))
+    assert findings(root) == ()
+
+
+def test_schema_costs_no_client():
+    """The check runs at each start of a pod: grpc and numpy have no place in it."""
+    code = (
+        "import sys; import triton_operator.repository.check; "
+        "print([m for m in ('grpc', 'numpy', 'tritonclient.grpc', 'pydantic', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=_path(), capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_schema_and_client_live_together():
+    code = (
+        "from triton_operator.repository.schema import ModelConfig; "
+        "from tritonclient.grpc import model_config_pb2 as theirs; "
+        "assert theirs.ModelConfig is ModelConfig; "
+        "import tritonclient.grpc as client; client.InferenceServerClient('localhost:1')"
+    )
+    subprocess.run([sys.executable, "-c", code], env=_path(), check=True)
+
+
+def _path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}

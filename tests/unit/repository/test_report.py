@@ -1,0 +1,146 @@
+"""The termination message: what is written comes back, fits, and garbage is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from triton_operator.repository.findings import Finding, Severity
+from triton_operator.repository.load import load
+from triton_operator.repository.report import ModelLine, Report, limit, parse, render, report
+from triton_operator.repository.rules.base import Expected
+from unit.repository.gen import findings, good, remove
+
+
+def many(models: int = 200, found: int = 500) -> Report:
+    name = "détection-" + "x" * 190  # two bytes a letter now and then: the limit counts bytes
+    return Report(
+        ok=False,
+        entrypoint=None,
+        models=tuple(ModelLine(f"{name}{n:03}", (1, 2, 3), False) for n in range(models)),
+        model_count=models,
+        need=2**40,
+        have=2**40,
+        findings=tuple(
+            Finding("TR101", Severity.ERROR, f"{name}{n:03}/config.pbtxt", n, n, "„" * 900, "remedy " * 200)
+            for n in range(found)
+        ),
+        truncated=0,
+    )
+
+
+@pytest.mark.parametrize("size", [512, 2048, 3072, 4096])
+@pytest.mark.parametrize(("models", "found"), [(200, 500), (200, 0), (0, 500), (1, 1)])
+def test_always_fits(models, found, size):
+    text = render(many(models, found), size)
+    assert len(text.encode()) <= size
+    back = parse(text)
+    assert back is not None
+    assert len(back.findings) + back.truncated == found
+    assert back.model_count == models
+
+
+def test_models_and_findings_share_the_room():
+    back = parse(render(many(), 4096))
+    assert back is not None
+    assert len(back.models) >= 3
+    assert len(back.findings) >= 1
+    assert len(render(many(), 4096).encode()) > 3000, "room is wasted"
+
+
+def test_findings_leave_their_room_to_models():
+    back = parse(render(many(200, 0), 4096))
+    assert back is not None
+    assert len(back.models) >= 14
+
+
+def test_comes_back_whole_where_it_fits(tmp_path):
+    root = good(tmp_path, remove("net/1/model.onnx"), remove("detect/1"))
+    repository, found = load(root)
+    wanted = Expected(shared_memory=2**26)
+    full = report(repository, (*found, *findings(root, shared_memory=2**26)), wanted)
+    assert parse(render(full)) == full
+    assert [f.severity for f in full.findings] == ["error", "error", "warning"]
+    assert full.models == (
+        ModelLine("detect", (), True),
+        ModelLine("net", (1,), False),
+        ModelLine("pre", (1,), False),
+    )
+    assert (full.ok, full.entrypoint, full.have) == (False, "detect", 2**26)
+    assert full.need > 2**26
+
+
+def test_keys_of_the_contract(tmp_path):
+    repository, _ = load(good(tmp_path))
+    document = json.loads(render(report(repository, (), Expected())))
+    assert document == {
+        "ok": True,
+        "entrypoint": "detect",
+        "models": [
+            {"name": "detect", "versions": [1], "ensemble": True},
+            {"name": "net", "versions": [1], "ensemble": False},
+            {"name": "pre", "versions": [1], "ensemble": False},
+        ],
+        "modelCount": 3,
+        "sharedMemory": {"need": document["sharedMemory"]["need"], "have": -1},
+        "findings": [],
+        "truncated": 0,
+    }
+
+
+def test_warnings_leave_it_ok(tmp_path):
+    repository, _ = load(good(tmp_path))
+    warning = Finding("TR504", Severity.WARNING, ".", None, None, "little", "more")
+    assert report(repository, [warning], Expected()).ok
+    assert not report(repository, [replace(warning, severity=Severity.ERROR)], Expected()).ok
+
+
+def test_errors_come_first_whatever_the_order(tmp_path):
+    repository, _ = load(good(tmp_path))
+    given = [Finding("TR1", severity, "a", None, None, "", "") for severity in reversed(Severity)]
+    assert [f.severity for f in report(repository, given, Expected()).findings] == list(Severity)
+
+
+@pytest.mark.parametrize(("containers", "size"), [(1, 4096), (3, 4096), (4, 3072), (6, 2048), (12, 1024), (0, 4096)])
+def test_room_is_shared_by_the_containers_of_a_pod(containers, size):
+    assert limit(containers) == size
+
+
+WHOLE = render(many(2, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "null",
+        "[]",
+        "7",
+        "{}",
+        "Traceback (most recent call last):",
+        WHOLE[:-1],
+        WHOLE[:300],
+        "[" * 100_000,
+        WHOLE.replace('"ok":false', '"ok":"false"'),
+        WHOLE.replace('"ok":false', '"ok":0'),
+        WHOLE.replace('"truncated":0', '"truncated":true'),
+        WHOLE.replace('"modelCount":2', '"modelCount":2.5'),
+        WHOLE.replace('"severity":"error"', '"severity":"fatal"'),
+        WHOLE.replace('"entrypoint":null', '"entrypoint":7'),
+        WHOLE.replace('"versions":[1,2,3]', '"versions":["1"]'),
+        WHOLE.replace('"sharedMemory":{', '"sharedMemory":[],"x":{'),
+        WHOLE.replace('"findings":[{', '"findings":[7,{'),
+        WHOLE.replace('"line":0', '"line":"0"'),
+    ],
+)
+def test_what_is_no_report(text):
+    assert text != WHOLE
+    assert parse(text) is None
+
+
+def test_unknown_keys_are_passed_over():
+    assert parse(WHOLE) is not None
+    assert parse(WHOLE.replace('"ok":false', '"newer":1,"ok":false')) == parse(WHOLE)
