@@ -42,6 +42,7 @@ class App:
         self._stop, self._watching, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._reconciler: Reconciler | None = None
         self._busy_since: dict[str, float] = {}
+        self._watched_at = time.monotonic()
         self._metrics.count_models(self._store.models)
         self._metrics.depth.set_function(lambda: len(self._queue))
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
@@ -51,6 +52,7 @@ class App:
 
         Everything but the watches is started before them: kopf cancels what is started in its loop afterwards.
         """
+        watch.stop_on_signals(self._stop)
         server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
         try:
             await self._until_served()
@@ -187,6 +189,10 @@ class App:
         oldest = min(self._busy_since.values(), default=None)
         if oldest is not None and time.monotonic() - oldest > _STUCK_SECONDS:
             return f"a pass has been running for more than {_STUCK_SECONDS} s"
+        if self._watching.is_set():
+            self._watched_at = time.monotonic()
+        elif time.monotonic() - self._watched_at > _STUCK_SECONDS:
+            return f"the watches have been down for more than {_STUCK_SECONDS} s"
         return ""
 
     def _unready(self) -> str:

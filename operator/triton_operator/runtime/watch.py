@@ -6,7 +6,9 @@ Nothing but `on.event` handlers are registered, so that kopf writes nothing: no 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import signal
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -41,11 +43,14 @@ async def watch(
     """
     failures = 0
     while not stop.is_set():
+        stop_on_signals(stop)
         started = asyncio.get_running_loop().time()
         try:
             await kopf.operator(
                 registry=_registry(seen),
                 settings=_settings(),
+                # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
+                identity=names.FIELD_MANAGER,  # type: ignore[arg-type]
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
@@ -56,13 +61,23 @@ async def watch(
             # kopf gives up on some errors of the API server; a server farm's operator doesn't.
             if asyncio.get_running_loop().time() - started > 300:
                 failures = 0
+            ready.clear()
             pause = _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)]
             failures += 1
             _log.exception("the watches ended; starting them again in %s s", pause)
-            await asyncio.sleep(pause)
+            stop_on_signals(stop)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await stop.wait()
         else:
             # It returns when it is told to stop, by `stop` or by a signal that it caught itself.
             stop.set()
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """While kopf runs it has handlers of its own; process 1 of a container has none by default."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
