@@ -166,6 +166,8 @@ def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
         f"{message}, in: {offending}" if offending else message,
         "correct the field's name; fields newer than this schema are not known to it either"
         if unknown
+        else "save the file without a byte order mark, which Triton doesn't read"
+        if text.startswith("\ufeff")
         else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
     )
 

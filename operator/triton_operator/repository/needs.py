@@ -18,6 +18,9 @@ POOL_BYTES = 2**20
 """What the pool of an instance starts at."""
 HEADROOM_BYTES = 64 * 2**20
 """For all else in /dev/shm, e.g. what libraries of the models put there: as much as a container has by default."""
+SPARE_QUARTERS = 5
+"""Quarters of the sum that pools grow to, as they fragment. Measured on server 2.51 with FP32 [3, 640, 640] in and
+out under load: 92 MiB where 2 instances of batch 4 sum up to 77, and 354 where 4 of batch 8 sum up to 304."""
 ASSUMED_BYTES = 2**20
 """One element of TYPE_STRING, and one TYPE_UINT8 tensor of dims [-1]: as a rule an encoded image."""
 ASSUMED_DIM = 640
@@ -31,13 +34,14 @@ _FOUR_BYTES = ("UINT32", "INT32", "FP32")
 def shared_memory(repository: Repository, gpus: int = 1, names: Collection[str] | None = None) -> int:
     """Bytes of /dev/shm that the repository's python models need; 0 where it has none.
 
-    The sum over their instances of one batch of inputs and outputs and of the pool's start, and the headroom. It is
+    The sum over their instances of one batch of inputs and outputs and of the pool's start, a quarter more, and the
+    headroom. It is
     an estimate: variable sizes count as the constants above say. `gpus` is how many devices Triton sees: a group of
     KIND_GPU has its count on each. `names` narrows it to the models that are loaded.
     """
     models = [m for name, m in repository.models.items() if names is None or name in names]
     need = sum(_model_bytes(model, gpus) for model in models if model.backend == "python")
-    return need + HEADROOM_BYTES if need else 0
+    return need * SPARE_QUARTERS // 4 + HEADROOM_BYTES if need else 0
 
 
 def instances(model: Model, gpus: int = 1) -> int:

@@ -15,8 +15,8 @@ def _model_config_pb2() -> ModuleType:
     """The generated module, loaded by its file.
 
     `import tritonclient.grpc` would run that package's `__init__`, hence grpc, asyncio and numpy, at 150 to 300 ms
-    for every start of a pod; the generated module alone needs protobuf and takes 40 ms with it. Protobuf keeps one
-    set of classes a process, so that importing the client afterwards gives the very same ones.
+    for every start of a pod; the generated module alone needs protobuf and takes 30 to 45 ms with it. Protobuf keeps
+    one set of classes a process, so that importing the client afterwards gives the very same ones.
 
     Raises ImportError where tritonclient is not installed, or no longer has the file.
     """

@@ -303,6 +303,11 @@ class TestMessages:
         (finding, *_) = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", written)))
         assert f"did you mean {meant!r}?" in finding.message
 
+    def test_byte_order_mark(self, tmp_path):
+        (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "\ufeff" + NET)))
+        assert (finding.code, finding.line, finding.column) == ("TR101", 1, 1)
+        assert "byte order mark" in finding.remedy
+
     def test_end_of_the_text(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "input [ {\n}\n")))
         assert (finding.line, finding.column) == (3, 1)
