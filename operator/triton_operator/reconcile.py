@@ -185,7 +185,7 @@ class Reconciler:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "metadata": {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]},
             "eventTime": from_,
             "reportingController": f"{names.GROUP}/{names.FIELD_MANAGER}",
             "reportingInstance": names.FIELD_MANAGER,

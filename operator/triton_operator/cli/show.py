@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.status import READY, TritonModelStatus
+from triton_operator.api.status import PROGRESSING, READY, Condition, TritonModelStatus
 from triton_operator.status import pods as judge
 
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ def status(model: Object, pods: Sequence[Object]) -> str:
         lines.append(f"  image     {seen.image.reference} ({seen.image.delivery}) {seen.image.digest}".rstrip())
     lines += [f"  entry     {seen.entrypoint or '-'}", f"  endpoint  {seen.endpoint or '-'}", ""]
     for condition in seen.conditions:
-        lines += _wrap(f"  {_MARK[condition.status]} {condition.type:<13}{condition.reason}: ", condition.message)
+        lines += _wrap(f"  {_mark(condition)} {condition.type:<13}{condition.reason}: ", condition.message)
     if seen.models:
         lines += ["", *_table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
         for failed in (m for m in seen.models if m.reason):
@@ -42,6 +42,12 @@ def status(model: Object, pods: Sequence[Object]) -> str:
 
 def _status(model: Object) -> TritonModelStatus:
     return TritonModelStatus.model_validate(model.get("status", {}))
+
+
+def _mark(condition: Condition) -> str:
+    if condition.type == PROGRESSING:
+        return "✓" if condition.reason == "Complete" else "…" if condition.status == "True" else "✗"
+    return _MARK[condition.status]
 
 
 def _row(model: Any) -> list[str]:

@@ -9,7 +9,7 @@ from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
 from .choices import Choices
-from .sizes import host_resources
+from .sizes import accelerators, host_resources
 
 REPOSITORY = "/models"
 """Where the server sees the repository."""
@@ -73,7 +73,9 @@ def _check_arguments(model: TritonModel) -> list[str]:
     spec = model.spec
     entrypoint = [f"--entrypoint={spec.entrypoint}"] if spec.entrypoint else []
     load = [f"--load-models={','.join(spec.server.load_models)}"] if spec.server.load_models else []
-    return entrypoint + load
+    devices = accelerators(spec.server.resources)
+    gpus = [f"--gpus={devices}"] if devices else []
+    return ["--termination-log=/dev/termination-log", *entrypoint, *load, *gpus]
 
 
 def _container(

@@ -25,9 +25,9 @@ def shared_memory(spec: TritonModelSpec) -> str:
     return quantity.mebibytes(max(quantity.parse(limit) / 2, _MIN_SHARED_MEMORY))
 
 
-def has_accelerators(resources: ResourceRequirements) -> bool:
-    """Whether the servers hold extended resources: GPUs, NPUs, FPGAs, by any vendor's name."""
-    return any("/" in name and quantity.parse(n) > 0 for name, n in (resources.limits or {}).items())
+def accelerators(resources: ResourceRequirements) -> int:
+    """How many extended resources a server holds: GPUs, NPUs, FPGAs, by any vendor's name."""
+    return sum(int(quantity.parse(n)) for name, n in (resources.limits or {}).items() if "/" in name)
 
 
 def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, object]]:
@@ -48,7 +48,7 @@ def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
     if max_surge is None:
         # With room to go below, no surge is needed; without, only a surge pod can begin the rollout.
         below = max_unavailable is None or str(max_unavailable) not in ("0", "0%")
-        max_surge = 0 if has_accelerators(spec.server.resources) and below else 1
+        max_surge = 0 if accelerators(spec.server.resources) and below else 1
     if max_unavailable is None:
         max_unavailable = 1 if str(max_surge) in ("0", "0%") else 0
     return {"maxSurge": max_surge, "maxUnavailable": max_unavailable}

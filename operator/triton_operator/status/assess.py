@@ -44,7 +44,7 @@ def assess(
             before.conditions,
             [
                 _ready(model, entrypoint, ready, current, trouble),
-                _progressing(seen, current, ready, trouble),
+                _progressing(seen, living, current, ready, trouble),
                 _models_loaded(models, trouble),
             ],
             now,
@@ -91,7 +91,11 @@ def _ready(
 
 
 def _progressing(
-    seen: Observation, current: Sequence[Object], ready: Sequence[Object], trouble: Problem | None
+    seen: Observation,
+    living: Sequence[Object],
+    current: Sequence[Object],
+    ready: Sequence[Object],
+    trouble: Problem | None,
 ) -> Condition:
     if trouble:
         old = [p for p in ready if p not in current]
@@ -99,18 +103,19 @@ def _progressing(
         return _condition(PROGRESSING, "False", trouble.reason, trouble.message + kept)
     if seen.deployment is None:
         return _condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
-    if _complete(seen, len(current), len(ready)):
+    if _complete(seen.deployment, living, current, ready):
         return _condition(PROGRESSING, "False", "Complete", "every server runs the current spec")
-    waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), _STARTING)
+    waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
+    if waiting is None:
+        waiting = Problem("", "waiting for more servers, or for those of the previous spec to leave")
     return _condition(PROGRESSING, "True", "RollingOut", waiting.message)
 
 
-def _complete(seen: Observation, current: int, ready: int) -> bool:
-    deployment = seen.deployment or {}
-    wanted = deployment.get("spec", {}).get("replicas", 1)
-    generation = deployment.get("metadata", {}).get("generation", 0)
+def _complete(deployment: Object, living: Sequence[Object], current: Sequence[Object], ready: Sequence[Object]) -> bool:
+    wanted = deployment["spec"].get("replicas", 1)
     observed: int = deployment.get("status", {}).get("observedGeneration", 0)
-    return observed >= generation and {current, ready, len(seen.pods)} == {wanted}
+    seen_by_controller = observed >= deployment["metadata"].get("generation", 0)
+    return seen_by_controller and {len(living), len(current), len(ready)} == {wanted}
 
 
 def _models_loaded(models: Sequence[ModelStatus], trouble: Problem | None) -> Condition:
