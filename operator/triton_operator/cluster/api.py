@@ -7,6 +7,7 @@ because parsing every object into them costs more than all else that the operato
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -33,7 +34,9 @@ class ApiError(Exception):
     @property
     def transient(self) -> bool:
         """Whether the same request may succeed later, with nobody changing anything."""
-        return self.code in (0, 408, 429) or self.code >= 500
+        # A body that doesn't fit the kind's schema gets 500, for want of a better code in apimachinery's managedfields.
+        malformed = self.message.startswith("failed to create typed patch object")
+        return self.code in (0, 408, 429) or (self.code >= 500 and not malformed)
 
 
 class KubernetesApi:
@@ -114,7 +117,8 @@ class KubernetesApi:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
         query = {"fieldManager": manager, "force": "true"}
         plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        return self._request("PATCH", path, plural, query=query, body=body, content_type="application/apply-patch+yaml")
+        content_type = "application/apply-patch+yaml"
+        return self._request("PATCH", path, plural, query=query, body=_yaml(body), content_type=content_type)
 
     def _request(
         self,
@@ -123,7 +127,7 @@ class KubernetesApi:
         plural: str,
         *,
         query: dict[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         content_type: str = "application/json",
         verb: str = "",
     ) -> Object:
@@ -147,6 +151,12 @@ class KubernetesApi:
             raise _error(response.status, data)
         answer: Object = json.loads(data)
         return answer
+
+
+def _yaml(body: Object) -> bytes:
+    """`body` as the JSON that is YAML too: YAML knows no pairs of surrogates, and raw no control characters."""
+    text = json.dumps(body, ensure_ascii=False)
+    return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = "") -> str:
