@@ -1,0 +1,39 @@
+# The operator, which is also the pods' init containers: the static busybox and the checks of the repository.
+FROM python:3.13-slim AS base
+
+FROM base AS busybox
+RUN apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends busybox-static \
+ && cp "$(command -v busybox)" /busybox
+
+# The packages are a layer of their own: a change of the source leaves it as it is.
+FROM base AS packages
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
+RUN python -m venv --without-pip /opt/venv
+COPY requirements/operator.lock /tmp/
+# Unchecked: the root file system is read-only, so bytecode that a date in a layer made stale stays so for ever.
+RUN pip --python /opt/venv/bin/python install -q --no-compile --require-hashes -r /tmp/operator.lock \
+ && find /opt/venv -type d \( -name tests -o -name test \) -prune -exec rm -r {} + \
+ && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv
+# The project lies beside the venv, which finds it by this file.
+RUN echo /opt/app >"$(/opt/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/app.pth"
+
+FROM packages AS project
+COPY requirements/build.lock /tmp/
+RUN python -m venv /opt/build && /opt/build/bin/pip install -q --require-hashes -r /tmp/build.lock
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY operator operator
+RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /tmp/wheel . \
+ && pip --python /opt/venv/bin/python install -q --no-compile --no-deps --no-index --target /opt/app /tmp/wheel/*.whl \
+ && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app
+
+FROM base
+COPY --from=busybox /busybox /usr/local/bin/busybox
+COPY --from=packages /opt/venv /opt/venv
+COPY --from=project /opt/app /opt/app
+ENV PATH=/opt/app/bin:/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["triton-operator"]
+CMD ["run"]

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# cluster.sh up: a kind cluster that pulls from a local registry; one that is there and healthy is kept.
+# cluster.sh down: removes both.
+. "$(dirname "$0")/lib.sh"
+
+node=$CLUSTER-control-plane
+
+registry_up() {
+  docker network inspect kind >/dev/null 2>&1 || docker network create kind >/dev/null
+  if [ "$(docker inspect -f '{{.State.Running}}' "$REGISTRY_NAME" 2>/dev/null)" != true ]; then
+    say "starting the registry $REGISTRY"
+    docker start "$REGISTRY_NAME" >/dev/null 2>&1 ||
+      docker run -d --restart unless-stopped --name "$REGISTRY_NAME" --network kind -p "127.0.0.1:$REGISTRY_PORT:5000" \
+        registry:2 >/dev/null
+  fi
+  local tries=30
+  until curl -fs "http://$REGISTRY/v2/" >/dev/null; do
+    [ $((tries -= 1)) -gt 0 ] || die "the registry doesn't answer: docker logs $REGISTRY_NAME"
+    sleep 0.5
+  done
+}
+
+healthy() {
+  [ "$(docker inspect -f '{{.State.Running}}' "$node" 2>/dev/null)" = true ] &&
+    [ "$(docker inspect -f '{{.Image}}' "$node")" = "$(docker image inspect -f '{{.Id}}' "$KIND_NODE_IMAGE" 2>/dev/null)" ] &&
+    kind export kubeconfig --name "$CLUSTER" -q &&
+    kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&
+    kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null 2>&1
+}
+
+# The name localhost:PORT means the node itself there, so containerd is told where the registry really is.
+trust_registry() {
+  docker exec -i "$node" sh -c "mkdir -p /etc/containerd/certs.d/$REGISTRY && cat >/etc/containerd/certs.d/$REGISTRY/hosts.toml" \
+    <<<"[host.\"http://$REGISTRY_NAME:5000\"]"
+}
+
+up() {
+  need_docker
+  registry_up
+  if healthy; then
+    say "the cluster $CLUSTER is up"
+  else
+    docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER isn't healthy or is of another version: deleting it"
+    quietly kind-delete kind delete cluster --name "$CLUSTER"
+    say "creating the cluster $CLUSTER ($KIND_NODE_IMAGE)"
+    quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 180s
+  fi
+  trust_registry
+}
+
+down() {
+  say "deleting the cluster $CLUSTER and its registry"
+  kind delete cluster --name "$CLUSTER" -q || true
+  docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
+  rm -rf "$KUBECONFIG" "$cache/pushed" manifests/overlays/local
+}
+
+case ${1:-} in
+  up | down) "$1" ;;
+  *) die "usage: $0 up|down" ;;
+esac

@@ -1,0 +1,83 @@
+"""Pins every Python package with its hashes: requirements/*.lock from pyproject.toml.
+
+What is pinned already stays as it is unless --upgrade is given. --check only says whether pyproject.toml asks for
+something else than when the locks were made; it needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "requirements"
+BUILD = LOCKS / "build.in"
+UV = "uv>=0.9,<1"
+SOURCES = {
+    "operator.lock": ["pyproject.toml"],
+    "build.lock": [str(BUILD.relative_to(ROOT))],
+    "dev.lock": ["pyproject.toml", "--extra=dev", str(BUILD.relative_to(ROOT))],
+}
+
+
+def asked() -> str:
+    """A fingerprint of what the locks are made from, as the first line of each."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    parts = [
+        project["project"]["requires-python"],
+        sorted(project["project"]["dependencies"]),
+        sorted(project["project"]["optional-dependencies"]["dev"]),
+        sorted(project["build-system"]["requires"]),
+        BUILD.read_text(),
+    ]
+    return "# Made by `make lock` for " + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def uv() -> Path:
+    """The resolver, in an environment of its own: it is no dependency of the project."""
+    home = ROOT / ".cache" / "lock"
+    program = home / "bin" / "uv"
+    if not program.exists():
+        venv.create(home, with_pip=True, clear=True)
+        subprocess.run([home / "bin" / "pip", "install", "-q", UV], check=True)
+    return program
+
+
+def compile_lock(name: str, upgrade: bool) -> str:
+    out = LOCKS / name
+    # No header and no index: neither the command line nor the place of download belongs into the file.
+    command = [uv(), "pip", "compile", *SOURCES[name], "-o", out, "-q", "--universal", "--python-version=3.11"]
+    command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    if name != "operator.lock":
+        command += ["-c", LOCKS / "operator.lock"]
+    subprocess.run([*command, *(["--upgrade"] if upgrade else [])], check=True, cwd=ROOT)
+    return out.read_text()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
+    options = parser.parse_args()
+    first = asked()
+    if options.check:
+        stale = [n for n in SOURCES if not (LOCKS / n).exists() or (LOCKS / n).read_text().split("\n", 1)[0] != first]
+        for name in stale:
+            print(f"requirements/{name} is stale, run `make lock`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in SOURCES:
+        text = compile_lock(name, options.upgrade)
+        body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+        (LOCKS / name).write_text(f"{first}\n{body}")
+        print(f"wrote requirements/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
