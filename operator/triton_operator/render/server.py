@@ -21,7 +21,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "image": spec.server.image,
         "command": ["tritonserver"],
         "args": arguments(model),
-        "env": [{"name": "HOME", "value": "/tmp"}, *spec.server.env],  # noqa: S108 - the one writable place
+        "env": environment(model),
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],
         "resources": resources,
         "volumeMounts": [mount(model, choices), SHM, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
@@ -52,6 +52,13 @@ def arguments(model: TritonModel) -> list[str]:
         *([f"--log-verbose={server.log_verbosity}"] if server.log_verbosity else []),
         *server.args,
     ]
+
+
+def environment(model: TritonModel) -> list[dict[str, Any]]:
+    """The user's variables, and a home in the one writable place unless they name another."""
+    env = model.spec.server.env
+    named = any(variable.get("name") == "HOME" for variable in env)
+    return env if named else [{"name": "HOME", "value": "/tmp"}, *env]  # noqa: S108
 
 
 def readiness_path(model: TritonModel) -> str:
