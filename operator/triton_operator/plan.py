@@ -137,7 +137,7 @@ def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, 
 
 def _keyed(items: list[Any], field: str) -> str:
     for key in (_KEYS.get(field, "name"), "name"):
-        if items and all(isinstance(item, Mapping) and key in item for item in items):
+        if items and all(isinstance(item, Mapping) and isinstance(item.get(key), str | int) for item in items):
             return key
     return ""
 

@@ -24,7 +24,7 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
 
 
 def _keyed(items: list[Any], key: str) -> bool:
-    return all(isinstance(item, dict) and key in item for item in items)
+    return all(isinstance(item, dict) and isinstance(item.get(key), str | int) for item in items)
 
 
 def _merge_lists(base: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[Any]:
