@@ -57,11 +57,9 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
             "spec": user.spec,
         },
     )
-    template["metadata"]["labels"] |= names.labels(model.name)
-    template["metadata"]["annotations"] = {
-        **template["metadata"]["annotations"],
-        names.ANNOTATION_TEMPLATE: digest(template),
-    }
+    metadata = template["metadata"]
+    metadata["labels"] = {**metadata["labels"], **names.labels(model.name)}
+    metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: digest(template)}
     return template
 
 
