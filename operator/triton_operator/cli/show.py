@@ -56,7 +56,8 @@ def _row(model: Any) -> list[str]:
 
 def _pod(pod: Object) -> list[str]:
     if not judge.alive(pod):
-        now = "going away"
+        ended = judge.problem(pod)
+        now = ended.reason if ended else "going away"
     elif judge.is_ready(pod):
         now = "serving"
     else:

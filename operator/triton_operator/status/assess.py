@@ -34,16 +34,17 @@ def assess(
     ready = [p for p in living if pods.is_ready(p)]
     report = next((r for p in current + living if (r := pods.check_report(p))), None)
     entrypoint = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
-    models = model_states(model, seen.indexes, report)
     newest = {n: index for n, index in seen.indexes.items() if n in {p["metadata"]["name"] for p in current}}
-    trouble = _trouble(seen, current, model_states(model, newest, report))
+    # Two images need not have the same models: while one replaces the other, the newer is what counts.
+    models = model_states(model, newest or seen.indexes, report)
+    trouble = _trouble(seen, current, models if newest else [])
     digests = sorted({d for p in current if (d := pods.digest(p))})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=settle(
             before.conditions,
             [
-                _ready(model, entrypoint, ready, current, trouble),
+                _ready(seen, entrypoint, ready, current, trouble),
                 _progressing(seen, living, current, ready, trouble),
                 _models_loaded(models, trouble),
             ],
@@ -71,6 +72,10 @@ def _trouble(seen: Observation, current: Sequence[Object], models: Sequence[Mode
     if failed.get("status") == "True":
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
     found = [p for pod in current if (p := pods.problem(pod))]
+    if sum(map(pods.is_ready, current)) < _wanted(seen):
+        # Pods that failed lie about until they are collected: they tell something only while one is missing.
+        fallen = [p for p in seen.pods if pods.finished(p) and pods.is_current(p, seen.template)]
+        found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
         return found[0]
     failed_models = load_problem(models)
@@ -80,12 +85,12 @@ def _trouble(seen: Observation, current: Sequence[Object], models: Sequence[Mode
 
 
 def _ready(
-    model: TritonModel, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], trouble: Problem | None
+    seen: Observation, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], trouble: Problem | None
 ) -> Condition:
     if ready:
         return _condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
-    if model.spec.replicas == 0:
-        return _condition(READY, "False", "ScaledToZero", "spec.replicas is 0")
+    if seen.deployment and _wanted(seen) == 0:
+        return _condition(READY, "False", "ScaledToZero", "the Deployment is scaled to 0")
     cause = trouble or (pods.phase(current[0]) if current else _STARTING)
     return _condition(READY, "False", cause.reason, cause.message)
 
@@ -103,7 +108,7 @@ def _progressing(
         return _condition(PROGRESSING, "False", trouble.reason, trouble.message + kept)
     if seen.deployment is None:
         return _condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
-    if _complete(seen.deployment, living, current, ready):
+    if _complete(seen, seen.deployment, living, current, ready):
         return _condition(PROGRESSING, "False", "Complete", "every server runs the current spec")
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
@@ -111,11 +116,21 @@ def _progressing(
     return _condition(PROGRESSING, "True", "RollingOut", waiting.message)
 
 
-def _complete(deployment: Object, living: Sequence[Object], current: Sequence[Object], ready: Sequence[Object]) -> bool:
-    wanted = deployment["spec"].get("replicas", 1)
+def _complete(
+    seen: Observation,
+    deployment: Object,
+    living: Sequence[Object],
+    current: Sequence[Object],
+    ready: Sequence[Object],
+) -> bool:
     observed: int = deployment.get("status", {}).get("observedGeneration", 0)
     seen_by_controller = observed >= deployment["metadata"].get("generation", 0)
-    return seen_by_controller and {len(living), len(current), len(ready)} == {wanted}
+    return seen_by_controller and {len(living), len(current), len(ready)} == {_wanted(seen)}
+
+
+def _wanted(seen: Observation) -> int:
+    """Servers that there shall be, by the spec or by whatever else scales the Deployment."""
+    return int((seen.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
 def _models_loaded(models: Sequence[ModelStatus], trouble: Problem | None) -> Condition:

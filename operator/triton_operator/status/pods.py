@@ -30,7 +30,12 @@ _START_REASONS = {
 
 def alive(pod: Object) -> bool:
     """Whether the pod is neither being deleted nor finished."""
-    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") != "Succeeded"
+    return "deletionTimestamp" not in pod["metadata"] and not finished(pod)
+
+
+def finished(pod: Object) -> bool:
+    """Whether the pod will never run again: its ReplicaSet makes another, and what is left of it may stay for long."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_current(pod: Object, template: str) -> bool:
@@ -94,8 +99,8 @@ def phase(pod: Object) -> Problem:
 
 
 def problem(pod: Object) -> Problem | None:
-    """The first thing that keeps this pod from serving; None where nothing is known to."""
-    if is_ready(pod) or not alive(pod):
+    """The first thing that keeps this pod from serving, or ended it; None where nothing is known to."""
+    if is_ready(pod) or "deletionTimestamp" in pod["metadata"]:
         return None
     return next((found for check in _CHECKS if (found := check(pod))), None)
 
@@ -119,7 +124,8 @@ def _not_pulled(pod: Object) -> Problem | None:
         waiting = status.get("state", {}).get("waiting", {})
         if waiting.get("reason") in _PULL_REASONS:
             what = _IMAGES.get(status["name"], f"image of container {status['name']}")
-            words = waiting.get("message") or waiting["reason"]
+            # While it waits for the next try, the kubelet puts "Back-off pulling image …" before the same words.
+            words = (waiting.get("message") or waiting["reason"]).rpartition(": ErrImagePull: ")[2]
             return Problem("ImagePullFailed", f"{what} {status['image']} can't be pulled: {words}")
     return None
 
