@@ -13,6 +13,7 @@ from .observation import Problem
 
 READY = "READY"
 MISSING = "MISSING"
+_UNLISTED = "Triton doesn't list it: a model that it is made of isn't loaded, or its configuration can't be read"
 _UNLOADED = "unloaded"
 """Triton's reason for a version that was taken away on purpose."""
 
@@ -33,7 +34,13 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     for name in expected(model, report):
         if name not in seen:
             rows[(name, "")] = []
-    return [_status(name, version, found, len(indexes)) for (name, version), found in sorted(rows.items())]
+    # What clients load over the API, into whichever server they reach, is no one's to miss on the others.
+    explicit = model.spec.server.model_control == "explicit"
+    needed = set(expected(model, report)) if explicit else {name for name, _ in rows}
+    return [
+        _status(name, version, found, len(indexes), everywhere=name in needed)
+        for (name, version), found in sorted(rows.items())
+    ]
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
@@ -53,14 +60,16 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
     failed = [m for m in models if m.state not in (READY, "LOADING", "UNLOADING")]
     if not failed:
         return None
+    # What is only missing is the consequence; the causes come first.
+    failed.sort(key=lambda m: m.state == MISSING)
     return Problem("ModelLoadFailed", "; ".join(f"{m.name}: {m.reason or m.state}" for m in failed))
 
 
-def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int) -> ModelStatus:
+def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool) -> ModelStatus:
     ready = sum(entry.state == READY for entry in found)
     worst = next((entry for entry in found if entry.state != READY), None)
-    if worst is None and len(found) < servers:
-        worst = IndexEntry(name, version, MISSING, "a server doesn't know this model: its configuration can't be read")
+    if worst is None and everywhere and len(found) < servers:
+        worst = IndexEntry(name, version, MISSING, _UNLISTED)
     return ModelStatus(
         name=name,
         version=version,
