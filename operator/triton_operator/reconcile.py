@@ -192,7 +192,7 @@ class Reconciler:
             "action": "Reconcile",
             "type": kind,
             "reason": reason,
-            "note": message[:1023],
+            "note": message.encode()[:_NOTE_BYTES].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": names.API_VERSION,
                 "kind": names.KIND,
@@ -205,6 +205,7 @@ class Reconciler:
             _log.warning("an Event could not be posted: %s", error.message)
 
 
+_NOTE_BYTES = 1024
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 
 
