@@ -1,0 +1,43 @@
+# What needs more than a line is in hack/. Two commands are all that a newcomer needs: make demo, make test.
+.DEFAULT_GOAL := help
+SHELL := bash
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help demo test unit server integration e2e lint golden generate bench lock cluster clean venv tools
+
+help: ## Show this
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+demo: venv tools ## From nothing to boxes: a cluster, the operator, a detector, a picture
+	@hack/demo.sh
+test: venv tools ## Every test, each with all that it needs
+	@hack/test.sh unit server integration e2e
+unit: venv ## Pure code and golden files
+	@hack/test.sh unit
+server: venv ## The model images, under a real Triton in Docker
+	@hack/test.sh server
+integration: venv tools ## The operator against a real API server
+	@hack/test.sh integration
+e2e: venv tools ## The installation, in a kind cluster
+	@hack/test.sh e2e
+lint: venv ## ruff, mypy, the layers, stale generated files
+	@hack/lint.sh
+golden: venv ## Write the golden files anew; look at the diff before you commit it
+	@UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/golden
+generate: venv ## Write the CRD and the RBAC from the code
+	@.venv/bin/python hack/generate.py
+bench: venv tools ## A benchmark: make bench NAME=time_to_ready
+	@hack/bench.sh "$(NAME)"
+lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
+	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
+cluster: venv tools ## The cluster with the operator in it
+	@hack/cluster.sh up
+	@hack/deploy.sh
+clean: ## Delete the cluster, the registry, the venv and every cache
+	@hack/cluster.sh down
+	@rm -rf .cache .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+venv:
+	@hack/venv.sh
+tools:
+	@hack/tools.sh

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# From nothing to boxes around the objects in a picture.
+. "$(dirname "$0")/lib.sh"
+
+hack/cluster.sh up
+hack/deploy.sh
+
+say "kubectl apply -k manifests/overlays/local-sample"
+kubectl apply -k manifests/overlays/local-sample >&2
+if ! kubectl wait --for=condition=Ready tritonmodel/detector --timeout=600s >&2; then
+  kubectl get tritonmodel detector -o jsonpath='{range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}' >&2
+  exit 1
+fi
+kubectl get tritonmodel detector >&2
+
+port=$(.venv/bin/python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+kubectl port-forward service/detector "$port:8000" >"$cache/log/port-forward" 2>&1 &
+forward=$!
+trap 'kill $forward 2>/dev/null || true' EXIT
+tries=50
+until curl -fs -o /dev/null "http://localhost:$port/v2/health/live"; do
+  [ $((tries -= 1)) -gt 0 ] || die "no way to the server: $(cat "$cache/log/port-forward")"
+  sleep 0.2
+done
+say "sending a picture to the model \"detection\""
+.venv/bin/python model_images/detection/client/detect.py --url "localhost:$port" "${PICTURE:-$(ls model_images/detection/samples/*.jpg | head -n 1)}"
+say "next: kubectl --kubeconfig .cache/kubeconfig describe tritonmodel detector"

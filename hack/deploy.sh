@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds what changed and installs the operator in the cluster that .cache/kubeconfig names, as a user would.
+# The dev overlays become the local ones, where digests stand for the tag: so a new build is a rollout.
+. "$(dirname "$0")/lib.sh"
+
+operator=$(hack/image.sh operator .)
+server=$(hack/image.sh server model_images/server)
+detection=$(hack/image.sh detection model_images/detection)
+
+for overlay in dev dev-sample; do
+  local_=manifests/overlays/local${overlay#dev}
+  mkdir -p "$local_"
+  sed -e "s#localhost:5001/#$REGISTRY/#" \
+    -e "s#newTag: dev#digest: ${operator#*@}#" \
+    -e "s#[^ ]*/server:dev#$server#" \
+    -e "s#[^ ]*/detection:dev#$detection#" \
+    "manifests/overlays/$overlay/kustomization.yaml" >"$local_/kustomization.yaml"
+done
+
+say "kubectl apply -k manifests/overlays/local"
+quietly apply kubectl apply -k manifests/overlays/local
+quietly rollout kubectl -n triton-operator rollout status deployment/triton-operator --timeout=180s || {
+  kubectl -n triton-operator get pods >&2
+  kubectl -n triton-operator logs deployment/triton-operator --tail=20 >&2 || true
+  exit 1
+}
+say "the operator runs"

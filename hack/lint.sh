@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Everything that tells of a fault without running the code; all of it is told, not only the first.
+. "$(dirname "$0")/lib.sh"
+
+failed=0
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if quietly "lint-$name" "$@"; then say "$name: ok, $((SECONDS - start)) s"; else failed=1; fi
+}
+
+bin=$root/.venv/bin
+check ruff "$bin/ruff" check .
+check format "$bin/ruff" format --check .
+check mypy "$bin/mypy"
+check imports "$bin/lint-imports"
+check generated "$bin/python" hack/generate.py --check
+check locks "$bin/python" hack/lock.py --check
+for script in hack/*.sh .ci/run; do check "${script#hack/}" bash -n "$script"; done
+command -v shellcheck >/dev/null && check shellcheck shellcheck -x hack/*.sh .ci/run
+exit $failed
