@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_operator.api import names
@@ -15,6 +16,14 @@ Key = str
 """namespace/name of a TritonModel."""
 
 
+@dataclass(eq=False)
+class _Meanwhile:
+    """uids of what was put and removed while a listing was read, of which the listing can't know."""
+
+    put: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+
+
 class Store:
     """Objects by the TritonModel that they belong to. Safe to use from several threads.
 
@@ -22,8 +31,9 @@ class Store:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._objects: dict[Key, dict[tuple[str, str], Object]] = {}
+        self._listings: list[_Meanwhile] = []
 
     def put(self, obj: Object) -> Key | None:
         """Takes the state of an object; the key of its TritonModel where that is news, else None."""
@@ -36,6 +46,8 @@ class Store:
             if known is not None and not _newer(obj, known):
                 return None
             group[_place(obj)] = slim(obj)
+            for listing in self._listings:
+                listing.put.add(obj["metadata"]["uid"])
         return key
 
     def remove(self, obj: Object) -> Key | None:
@@ -44,6 +56,8 @@ class Store:
         if key is None:
             return None
         with self._lock:
+            for listing in self._listings:
+                listing.removed.add(obj["metadata"]["uid"])
             group = self._objects.get(key, {})
             known = group.get(_place(obj))
             # A successor of the same name may be known already.
@@ -54,22 +68,34 @@ class Store:
         return key
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> None:
-        """Takes a complete list of one kind: what is known and not in it is forgotten."""
-        listed = {}
-        for obj in objects:
-            key = owner(obj)
-            if key is not None:
-                listed[(key, obj["metadata"]["name"])] = obj
+        """Takes a complete list of one kind: what is known and not in it is forgotten.
+
+        `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
+        """
+        listed, meanwhile = {}, _Meanwhile()
         with self._lock:
-            for key, group in list(self._objects.items()):
-                if namespace is not None and key.split("/")[0] != namespace:
-                    continue
-                for place in [p for p in group if p[0] == kind and (key, p[1]) not in listed]:
-                    del group[place]
-                if not group:
-                    del self._objects[key]
-        for obj in listed.values():
-            self.put(obj)
+            self._listings.append(meanwhile)
+        try:
+            for obj in objects:
+                key = owner(obj)
+                if key is not None:
+                    listed[(key, obj["metadata"]["name"])] = obj
+            with self._lock:
+                for key, group in list(self._objects.items()):
+                    if namespace is not None and key.split("/")[0] != namespace:
+                        continue
+                    missing = [p for p in group if p[0] == kind and (key, p[1]) not in listed]
+                    for place in missing:
+                        if group[place]["metadata"]["uid"] not in meanwhile.put:
+                            del group[place]
+                    if not group:
+                        del self._objects[key]
+                for obj in listed.values():
+                    if obj["metadata"]["uid"] not in meanwhile.removed:
+                        self.put(obj)
+        finally:
+            with self._lock:
+                self._listings.remove(meanwhile)
 
     def known(self) -> list[Key]:
         """Every TritonModel of which anything is known."""
