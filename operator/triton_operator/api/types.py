@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from . import quantity
@@ -44,18 +44,24 @@ class Base(BaseModel):
     model_config = _config()
 
 
+def _amount(value: str | int | float) -> str | int | float:
+    quantity.parse(value)
+    return value
+
+
 Quantity = Annotated[
     str | int | float,
+    AfterValidator(_amount),
     WithJsonSchema(
         {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
-         "pattern": quantity.PATTERN, "maxLength": 32}
+         "pattern": quantity.PATTERN, "minimum": 0, "maxLength": 32}
     ),
 ]  # fmt: skip
 IntOrPercent = Annotated[
     int | str,
     WithJsonSchema(
         {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
-         "pattern": r"^[0-9]+%?$", "maxLength": 8}
+         "pattern": r"^[0-9]+%$", "minimum": 0, "maxLength": 8}
     ),
 ]  # fmt: skip
 Untyped = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]

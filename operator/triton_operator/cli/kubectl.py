@@ -85,7 +85,8 @@ def _documents(file: TextIO) -> list[Any]:
 
 
 def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
-    metadata = {"namespace": namespace, **document.get("metadata", {})}
+    given = document.get("metadata") or {}
+    metadata = {"namespace": namespace, **given} if isinstance(given, dict) else {}
     try:
         return TritonModel.model_validate({**document, "metadata": metadata})
     except ValidationError as error:
