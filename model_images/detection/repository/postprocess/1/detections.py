@@ -1,0 +1,91 @@
+"""From the network's rows to boxes of the original image."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+SIZE = 640
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+class Thresholds(NamedTuple):
+    """`score`: the least objectness × class; `iou`: above it two boxes of a class are one; `count`: the most boxes."""
+
+    score: float = 0.25
+    iou: float = 0.45
+    count: int = 300
+
+
+class Detections(NamedTuple):
+    """Best first: boxes [n, 4] (x1, y1, x2, y2) in pixels, scores [n], class ids [n]."""
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+
+
+def select(rows: Floats, thresholds: Thresholds) -> Detections:
+    """Rows [r, 5 + classes] (x, y, w, h, objectness, class scores) → what survives, in the network's frame."""
+    # A score never exceeds the objectness: this drops nearly all rows at the price of one column.
+    rows = rows[rows[:, 4] > thresholds.score]
+    classes = rows[:, 5:].argmax(axis=1)
+    scores = rows[:, 4] * rows[np.arange(len(rows)), 5 + classes]
+    keep = (scores > thresholds.score) & np.isfinite(rows[:, :4]).all(axis=1)
+    centres, sides, classes, scores = rows[keep, :2], rows[keep, 2:4], classes[keep], scores[keep]
+    corners = np.concatenate([centres - sides / 2, centres + sides / 2], axis=1)
+    if len(corners) == 0:
+        return Detections(corners, scores, classes)
+    # Classes are moved apart so that one pass suppresses within each of them.
+    step = float(corners.max() - corners.min()) + 1
+    apart = corners[:, :2] + classes[:, None] * step
+    best = cv2.dnn.NMSBoxes(
+        np.concatenate([apart, sides], axis=1).tolist(),
+        scores.tolist(),
+        thresholds.score,
+        thresholds.iou,
+    )
+    chosen = np.asarray(best, np.int64).ravel()[: thresholds.count]
+    return Detections(corners[chosen], scores[chosen], classes[chosen])
+
+
+def to_image(boxes: Floats, height: int, width: int) -> Floats:
+    """Undo the letterbox: boxes [n, 4] of the network's frame → pixels of the height × width image, clipped to it."""
+    scale = min(SIZE / height, SIZE / width)
+    new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
+    top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
+    offset = np.array([left, top, left, top], np.float32)
+    stretch = np.array([width / new_width, height / new_height] * 2, np.float32)
+    return np.clip((boxes - offset) * stretch, 0, np.array([width, height] * 2, np.float32))
+
+
+def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -> bytes:
+    """`found`, in pixels of the image, as JSON in UTF-8; a class beyond `labels` is called class_<id>."""
+    return json.dumps(
+        {
+            "image": {"width": width, "height": height},
+            "detections": [
+                {
+                    "box": [round(side, 2) for side in box],
+                    "score": round(score, 4),
+                    "class_id": class_id,
+                    "label": labels[class_id] if class_id < len(labels) else f"class_{class_id}",
+                }
+                for box, score, class_id in zip(
+                    found.boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True
+                )
+            ],
+        },
+        ensure_ascii=False,
+    ).encode()
+
+
+def detect(rows: Floats, height: int, width: int, labels: Sequence[str], thresholds: Thresholds) -> bytes:
+    """One image's rows [r, 5 + classes] → its JSON; `height` and `width` are the upright image's."""
+    found = select(rows, thresholds)
+    return to_json(found._replace(boxes=to_image(found.boxes, height, width)), height, width, labels)

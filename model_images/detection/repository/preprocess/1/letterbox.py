@@ -1,0 +1,28 @@
+"""Fit an image of any size into the network's square input, as yolov5 does."""
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+SIZE = 640
+PAD = 114
+
+
+def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
+    """Scale BGR [height, width, 3] to fit, centre it, and write RGB 0..1 into `out` [3, SIZE, SIZE]."""
+    height, width = image.shape[:2]
+    scale = min(SIZE / height, SIZE / width)
+    new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
+    if (new_height, new_width) != (height, width):
+        image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
+    top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
+    bottom, right = top + new_height, left + new_width
+
+    pad = np.float32(PAD / 255)
+    out[:, :top] = pad
+    out[:, bottom:] = pad
+    out[:, top:bottom, :left] = pad
+    out[:, top:bottom, right:] = pad
+    # One pass a channel, straight into the tensor: no float image, no transposed copy.
+    for channel, plane in zip(reversed(out), cv2.split(image), strict=True):
+        np.multiply(plane, np.float32(1 / 255), out=channel[top:bottom, left:right])

@@ -1,0 +1,111 @@
+"""Measure the repository's accuracy on images that training has not seen, through the server's own code."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+REPOSITORY = Path(__file__).parents[1] / "repository"
+for part in (Path(__file__).parent, REPOSITORY / "preprocess" / "1", REPOSITORY / "postprocess" / "1"):
+    if str(part) not in sys.path:
+        sys.path.append(str(part))
+
+from detections import Detections, Thresholds, select, to_image  # noqa: E402
+from images import decode  # noqa: E402
+from letterbox import SIZE, letterbox  # noqa: E402
+from metrics import Score, hits, score  # noqa: E402
+from shapes import CLASSES, Scene, scene  # noqa: E402
+
+# Training draws from seed 1; a generator seeded otherwise draws other scenes.
+SEED = 20_011
+SIZES = ((640, 640), (480, 640), (640, 427), (720, 1280), (1280, 960), (300, 500), (1080, 1920), (416, 416))
+MODEL = REPOSITORY / "yolov5s" / "1" / "model.onnx"
+SERVED = Thresholds(score=0.25, iou=0.45, count=300)
+# Average precision looks at the whole curve, so nearly nothing is cut.
+CURVE = Thresholds(score=0.001, iou=0.45, count=300)
+
+
+def unseen(count: int, seed: int = SEED) -> Iterator[tuple[Scene, bytes]]:
+    """Yield `count` scenes (height, width in turn from SIZES), each with its JPEG."""
+    for k in range(count):
+        drawn = scene(np.random.default_rng([seed, k]), *SIZES[k % len(SIZES)])
+        yield drawn, cv2.imencode(".jpg", drawn.image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+
+
+class Detector:
+    """The three models one after the other, in this process, on one thread."""
+
+    def __init__(self, model: Path = MODEL) -> None:
+        """Load the network."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.seconds: list[float] = []
+
+    def rows(self, jpeg: bytes) -> tuple[npt.NDArray[np.float32], int, int]:
+        """The network's rows [25200, 85] for an image, and the image's height and width in pixels."""
+        image = decode(jpeg, max_pixels=64_000_000)
+        tensor = np.empty((1, 3, SIZE, SIZE), np.float32)
+        letterbox(image, tensor[0])
+        started = time.perf_counter()
+        (rows,) = self.session.run(None, {"images": tensor})
+        self.seconds.append(time.perf_counter() - started)
+        return rows[0], *image.shape[:2]
+
+    def detect(self, jpeg: bytes, thresholds: Thresholds = SERVED) -> Detections:
+        """Boxes in pixels of the image."""
+        rows, height, width = self.rows(jpeg)
+        found = select(rows, thresholds)
+        return found._replace(boxes=to_image(found.boxes, height, width))
+
+
+def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Score]:
+    """Figures by class at IoU 0.5: precision and recall at the served threshold, average precision over all."""
+    right: dict[int, list[npt.NDArray[np.bool_]]] = {k: [] for k in range(len(CLASSES))}
+    scores: dict[int, list[npt.NDArray[np.float32]]] = {k: [] for k in range(len(CLASSES))}
+    truths = [0] * len(CLASSES)
+    for drawn, jpeg in unseen(count, seed):
+        found = detector.detect(jpeg, CURVE)
+        for k in range(len(CLASSES)):
+            mine, theirs = found.classes == k, drawn.classes == k
+            right[k].append(hits(found.boxes[mine], found.scores[mine], drawn.boxes[theirs]))
+            scores[k].append(found.scores[mine])
+            truths[k] += int(theirs.sum())
+    out = {}
+    for k, name in enumerate(CLASSES):
+        all_right, all_scores = np.concatenate(right[k]), np.concatenate(scores[k])
+        # Suppression keeps the better box of two, so the served boxes are those of the curve above the threshold.
+        served = all_scores > SERVED.score
+        curve = score(all_right, all_scores, truths[k])
+        out[name] = score(all_right[served], all_scores[served], truths[k])._replace(
+            average_precision=curve.average_precision
+        )
+    return out
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--model", type=Path, default=MODEL)
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    detector = Detector(arguments.model)
+    found = evaluate(detector, arguments.images, arguments.seed)
+    print("| Class | Shapes | Precision | Recall | AP@0.5 |\n|---|---|---|---|---|")
+    for name, s in found.items():
+        print(f"| {name} | {s.truths} | {s.precision:.3f} | {s.recall:.3f} | {s.average_precision:.3f} |")
+    means = [np.mean([getattr(s, f) for s in found.values()]) for f in ("precision", "recall", "average_precision")]
+    print(f"| all | {sum(s.truths for s in found.values())} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
+    print(f"\nNetwork alone, one image, one thread: median {np.median(detector.seconds) * 1e3:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The network, said once: `network` is walked by JAX to train it and by onnx.helper to write it down."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+STRIDES = (8, 16, 32)
+# yolov5s's anchors, width and height in pixels of the 640 frame: [scale, anchor, 2].
+ANCHORS = np.array(
+    [
+        [[10, 13], [16, 30], [33, 23]],
+        [[30, 61], [62, 45], [59, 119]],
+        [[116, 90], [156, 198], [373, 326]],
+    ],
+    np.float32,
+)
+
+Params = dict[str, dict[str, Any]]
+
+
+class Operations(Protocol):
+    """What the network is made of."""
+
+    def conv(self, name: str, x: Any, channels: int, kernel: int = 3, stride: int = 1) -> Any:
+        """Convolution, batch norm, ReLU."""
+
+    def head(self, name: str, x: Any) -> Any:
+        """1×1 convolution to the raw predictions."""
+
+    def up(self, x: Any) -> Any:
+        """Twice the height and width, nearest neighbour."""
+
+    def add(self, a: Any, b: Any) -> Any:
+        """Sum of two tensors of one shape."""
+
+
+def network(op: Operations, image: Any) -> list[Any]:
+    """RGB 0..1 → raw predictions at strides 8, 16, 32."""
+    x = op.conv("stem", image, 24, kernel=4, stride=4)
+    x = op.conv("down8", x, 32, stride=2)
+    c3 = op.add(x, op.conv("body8", x, 32))
+    x = op.conv("down16", c3, 48, stride=2)
+    c4 = op.add(x, op.conv("body16", x, 48))
+    x = op.conv("down32", c4, 64, stride=2)
+    for k in range(3):
+        x = op.add(x, op.conv(f"body32.{k}", x, 64))
+    p5 = op.conv("lateral32", x, 48, kernel=1)
+    x = op.add(op.conv("lateral16", c4, 48, kernel=1), op.up(p5))
+    p4 = op.conv("merge16", x, 48)
+    x = op.add(c3, op.up(op.conv("narrow16", p4, 32, kernel=1)))
+    p3 = op.conv("merge8", x, 32)
+    return [op.head(f"head{stride}", p) for stride, p in zip(STRIDES, (p3, p4, p5), strict=True)]
+
+
+class JaxOperations:
+    """Runs the network on NHWC tensors. Makes the parameters it does not find, if it has an `rng`."""
+
+    def __init__(self, params: Params, outputs: int, *, training: bool, rng: np.random.Generator | None = None) -> None:
+        """`outputs` is what an anchor predicts: 5 + classes. When training, `seen` collects the batch's statistics."""
+        self.params, self.outputs, self.training, self.rng = params, outputs, training, rng
+        self.seen: dict[str, tuple[jax.Array, jax.Array]] = {}
+
+    def conv(self, name: str, x: jax.Array, channels: int, kernel: int = 3, stride: int = 1) -> jax.Array:
+        """See Operations."""
+        if self.rng is not None:
+            self.params[name] = {
+                "w": _he(self.rng, kernel, x.shape[-1], channels),
+                "scale": np.ones(channels, np.float32),
+                "bias": np.zeros(channels, np.float32),
+            }
+        p = self.params[name]
+        pad = kernel // 2 if kernel % 2 else 0
+        x = _conv(x, p["w"], stride, pad)
+        if self.training:
+            mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
+            self.seen[name] = (mean, var)
+        else:
+            mean, var = p["mean"], p["var"]
+        x = (x - mean) * (p["scale"] * jax.lax.rsqrt(var + 1e-5)) + p["bias"]
+        return jax.nn.relu(x)
+
+    def head(self, name: str, x: jax.Array) -> jax.Array:
+        """See Operations; [n, h, w, 3, 5 + classes]."""
+        if self.rng is not None:
+            bias = np.zeros((3, self.outputs), np.float32)
+            # Few cells hold a shape: start from that, not from one half.
+            cells = (640 / int(name.removeprefix("head"))) ** 2
+            bias[:, 4] = np.log(8 / cells)
+            self.params[name] = {
+                "w": _he(self.rng, 1, x.shape[-1], 3 * self.outputs) * 0.1,
+                "bias": bias.reshape(-1),
+            }
+        p = self.params[name]
+        y = _conv(x, p["w"], 1, 0) + p["bias"]
+        return y.reshape(*y.shape[:3], 3, self.outputs)
+
+    def up(self, x: jax.Array) -> jax.Array:
+        """See Operations."""
+        return x.repeat(2, axis=1).repeat(2, axis=2)
+
+    def add(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """See Operations."""
+        return a + b
+
+
+def decode(raw: jax.Array, scale: int) -> jax.Array:
+    """Raw predictions [n, h, w, 3, 5 + classes] of a scale → x, y, w, h in pixels, objectness, classes."""
+    height, width = raw.shape[1:3]
+    y = jax.nn.sigmoid(raw)
+    grid = jnp.stack(jnp.meshgrid(jnp.arange(width), jnp.arange(height)), -1)[:, :, None, :]
+    centres = (y[..., :2] * 2 - 0.5 + grid) * STRIDES[scale]
+    sides = (y[..., 2:4] * 2) ** 2 * ANCHORS[scale]
+    return jnp.concatenate([centres, sides, y[..., 4:]], -1)
+
+
+def _he(rng: np.random.Generator, kernel: int, inputs: int, outputs: int) -> npt.NDArray[np.float32]:
+    deviation = np.sqrt(2 / (kernel * kernel * inputs))
+    return rng.normal(0, deviation, (kernel, kernel, inputs, outputs)).astype(np.float32)
+
+
+def _conv(x: jax.Array, w: jax.Array, stride: int, pad: int) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x, w, (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )

@@ -1,0 +1,169 @@
+"""Train the detector on synthetic shapes and write it as ONNX, with yolov5s's inputs and outputs."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+from export import export
+from network import ANCHORS, STRIDES, JaxOperations, Params, decode, network
+from shapes import CLASSES, scene
+
+REPOSITORY = Path(__file__).parents[1] / "repository"
+sys.path.append(str(REPOSITORY / "preprocess" / "1"))
+from letterbox import SIZE, letterbox  # noqa: E402  the server's own
+
+Batch = tuple[npt.NDArray[np.float32], list[dict[str, npt.NDArray[Any]]]]
+
+BALANCE = (4.0, 1.0, 0.4)  # yolov5's weights of the scales' objectness
+
+
+def sample(seed: int, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Image [3, 640, 640] as the server would see it, boxes [n, 4] (x, y, w, h) in that frame, classes [n]."""
+    rng = np.random.default_rng([seed, index])
+    longer = int(rng.choice([320, 480, 640, 640, 800, 1120]))
+    shorter = int(longer * rng.uniform(0.5, 1))
+    height, width = (longer, shorter) if rng.random() < 0.5 else (shorter, longer)
+    image, boxes, classes = scene(rng, height, width)
+    if rng.random() < 0.3:
+        quality = int(rng.integers(40, 96))
+        image = cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+    out = np.empty((3, SIZE, SIZE), np.float32)
+    letterbox(image, out)
+    scale = SIZE / longer
+    offset = np.array([(SIZE - round(side * scale)) // 2 for side in (width, height)] * 2)
+    corners = boxes * scale + offset
+    return out, np.concatenate([corners[:, :2] + corners[:, 2:], 2 * (corners[:, 2:] - corners[:, :2])], 1) / 2, classes
+
+
+def targets(boxes: npt.NDArray[np.float32], classes: npt.NDArray[np.int64]) -> list[dict[str, npt.NDArray[Any]]]:
+    """What each cell and anchor shall say, scale by scale: `is` [h, w, 3], `box` [h, w, 3, 4], `class` [h, w, 3].
+
+    As in yolov5, an anchor answers for a box of up to four times or a quarter of its sides,
+    in the cell of the box's centre and in the two cells that are nearest to it.
+    """
+    out = []
+    largest_first = np.argsort(-boxes[:, 2] * boxes[:, 3])
+    for stride, anchors in zip(STRIDES, ANCHORS, strict=True):
+        cells = SIZE // stride
+        there = np.zeros((cells, cells, 3), np.float32)
+        box = np.zeros((cells, cells, 3, 4), np.float32)
+        box[...] = [0, 0, 1, 1]
+        kind = np.zeros((cells, cells, 3), np.int64)
+        for k in largest_first:
+            ratio = boxes[k, 2:] / anchors
+            fits = np.maximum(ratio, 1 / ratio).max(axis=1) < 4
+            x, y = boxes[k, :2] / stride
+            across = int(x) + (1 if x % 1 > 0.5 else -1)
+            down = int(y) + (1 if y % 1 > 0.5 else -1)
+            for i, j in ((int(y), int(x)), (int(y), across), (down, int(x))):
+                if 0 <= i < cells and 0 <= j < cells:
+                    there[i, j, fits], box[i, j, fits], kind[i, j, fits] = 1, boxes[k], classes[k]
+        out.append({"is": there, "box": box, "class": kind})
+    return out
+
+
+def batch(seed: int, step: int, size: int) -> Batch:
+    """Images [n, 640, 640, 3] and their targets, for one step."""
+    samples = [sample(seed, step * size + k) for k in range(size)]
+    aims = [targets(boxes, classes) for _, boxes, classes in samples]
+    stacked = [{key: np.stack([aim[s][key] for aim in aims]) for key in aims[0][s]} for s in range(3)]
+    return np.stack([image for image, _, _ in samples]).transpose(0, 2, 3, 1), stacked
+
+
+def ciou(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """IoU and complete IoU of boxes [..., 4] (x, y, w, h)."""
+    a1, a2, b1, b2 = (
+        a[..., :2] - a[..., 2:] / 2,
+        a[..., :2] + a[..., 2:] / 2,
+        b[..., :2] - b[..., 2:] / 2,
+        b[..., :2] + b[..., 2:] / 2,
+    )
+    common = jnp.clip(jnp.minimum(a2, b2) - jnp.maximum(a1, b1), 0).prod(-1)
+    iou = common / (a[..., 2:].prod(-1) + b[..., 2:].prod(-1) - common + 1e-6)
+    hull = jnp.square(jnp.maximum(a2, b2) - jnp.minimum(a1, b1)).sum(-1) + 1e-6
+    apart = jnp.square(a[..., :2] - b[..., :2]).sum(-1) / hull
+    shape = jnp.arctan(b[..., 2] / b[..., 3]) - jnp.arctan(a[..., 2] / (a[..., 3] + 1e-6))
+    aspect = 4 / jnp.pi**2 * jnp.square(shape)
+    alpha = jax.lax.stop_gradient(aspect / (1 - iou + aspect + 1e-6))
+    return iou, iou - apart - alpha * aspect
+
+
+def loss(params: Params, images: jax.Array, aims: list[dict[str, jax.Array]]) -> tuple[jax.Array, Any]:
+    """yolov5's three losses: box (CIoU), objectness, class. The second value is the batch norms' statistics."""
+    ops = JaxOperations(params, 5 + len(CLASSES), training=True)
+    total = jnp.zeros(())
+    for s, (raw, aim) in enumerate(zip(network(ops, images), aims, strict=True)):
+        there, count = aim["is"], jnp.maximum(aim["is"].sum(), 1)
+        iou, complete = ciou(decode(raw, s)[..., :4], aim["box"])
+        box = ((1 - complete) * there).sum() / count
+        # Half for being there, half for being precise: NMS then keeps the best placed box.
+        aimed = there * (0.5 + 0.5 * jax.lax.stop_gradient(jnp.clip(iou, 0)))
+        objectness = optax.sigmoid_binary_cross_entropy(raw[..., 4], aimed).mean()
+        named = jax.nn.one_hot(aim["class"], len(CLASSES))
+        kind = (optax.sigmoid_binary_cross_entropy(raw[..., 5:], named).mean(-1) * there).sum() / count
+        total += 0.05 * box + BALANCE[s] * objectness + 0.05 * kind
+    return total, ops.seen
+
+
+def train(seed: int, steps: int, size: int, rate: float) -> Params:
+    """Train from nothing; returns the moving average of the parameters, with the batch norms' statistics."""
+    params: Params = {}
+    starting = JaxOperations(params, 5 + len(CLASSES), training=True, rng=np.random.default_rng(seed))
+    network(starting, jnp.zeros((1, 64, 64, 3)))
+    params = jax.tree.map(jnp.asarray, params)
+    statistics = {name: (jnp.zeros_like(mean), jnp.ones_like(var)) for name, (mean, var) in starting.seen.items()}
+    schedule = optax.warmup_cosine_decay_schedule(0, rate, min(100, steps // 10 + 1), steps, rate / 100)
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=1e-3))
+
+    @partial(jax.jit, donate_argnums=(0, 1, 2, 3))
+    def update(params: Any, state: Any, average: Any, statistics: Any, images: Any, aims: Any) -> Any:
+        (value, seen), gradient = jax.value_and_grad(loss, has_aux=True)(params, images, aims)
+        changes, state = optimiser.update(gradient, state, params)
+        params = optax.apply_updates(params, changes)
+        average = optax.incremental_update(params, average, 0.01)
+        statistics = optax.incremental_update(seen, statistics, 0.02)
+        return params, state, average, statistics, value
+
+    state, average = optimiser.init(params), jax.tree.map(jnp.copy, params)
+    started, smooth = time.monotonic(), None
+    with ThreadPoolExecutor(1) as ahead:
+        following = ahead.submit(batch, seed, 0, size)
+        for step in range(steps):
+            images, aims = following.result()
+            following = ahead.submit(batch, seed, step + 1, size)
+            params, state, average, statistics, value = update(params, state, average, statistics, images, aims)
+            smooth = float(value) if smooth is None else 0.95 * smooth + 0.05 * float(value)
+            if step % 50 == 0 or step == steps - 1:
+                print(f"step {step:5d}  loss {smooth:.4f}  {time.monotonic() - started:6.0f} s", flush=True)
+    for name, (mean, var) in statistics.items():
+        average[name] |= {"mean": mean, "var": var}
+    return jax.tree.map(np.asarray, average)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "yolov5s" / "1" / "model.onnx")
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    params = train(arguments.seed, arguments.steps, arguments.batch, arguments.rate)
+    export(params, len(CLASSES), arguments.output)
+    print(f"{arguments.output}: {arguments.output.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()
