@@ -1,0 +1,108 @@
+"""What is installed and what is shown as an example is what a real API server takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.api import Api, eventually
+from support.controlplane import ROOT, ControlPlane
+
+pytestmark = pytest.mark.integration
+
+MANIFESTS = ROOT / "manifests"
+SAMPLES = sorted(p for p in (MANIFESTS / "samples").rglob("*.yaml") if p.name != "kustomization.yaml")
+
+
+def kubectl(plane: ControlPlane, *arguments: str) -> str:
+    done = subprocess.run(
+        ["kubectl", f"--kubeconfig={plane.kubeconfig}", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    kubectl(control_plane, "apply", "-k", str(MANIFESTS / "default"))
+    return control_plane
+
+
+def test_the_installation_is_accepted_and_applying_it_again_changes_nothing(installed: ControlPlane) -> None:
+    def versions() -> dict[str, str]:
+        out = kubectl(installed, "get", "-k", str(MANIFESTS / "default"), "-o", "json")
+        return {
+            f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in json.loads(out)["items"]
+        }
+
+    before = versions()
+    assert "Deployment/triton-operator" in before
+    kubectl(installed, "apply", "-k", str(MANIFESTS / "default"))
+    assert versions() == before
+
+
+def test_the_pods_tools_come_from_the_image_of_the_operator(installed: ControlPlane) -> None:
+    for overlay in ("default", "overlays/dev"):
+        documents = yaml.safe_load_all(kubectl(installed, "kustomize", str(MANIFESTS / overlay)))
+        deployment = next(d for d in documents if d["kind"] == "Deployment")
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        env = {e["name"]: e.get("value") for e in container["env"]}
+        assert env["TOOLS_IMAGE"] == container["image"]
+        assert ":" in container["image"].rpartition("/")[2]
+
+
+def test_the_operators_pod_is_allowed_where_pod_security_is_restricted(installed: ControlPlane) -> None:
+    api = installed.api.within("triton-operator")
+    template = api.get("Deployment", "triton-operator")["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
+    created = api.create(pod)
+    assert created["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_operators_account_may_do_what_it_needs_and_not_read_secrets(installed: ControlPlane) -> None:
+    def may(verb: str, resource: str, namespace: str, subresource: str = "") -> bool:
+        group, _, plural = resource.rpartition("/")
+        account = "system:serviceaccount:triton-operator:triton-operator"
+        attributes = {
+            "verb": verb,
+            "group": group,
+            "resource": plural,
+            "namespace": namespace,
+            "subresource": subresource,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": account, "groups": ["system:serviceaccounts"], "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(installed.api.request("POST", path, review)["status"]["allowed"])
+
+    assert eventually(lambda: may("patch", "apps/deployments", "team"), 10)
+    assert may("patch", "tritonoperator.io/tritonmodels", "team", "status")
+    assert may("update", "coordination.k8s.io/leases", "triton-operator") is False, "only its own Lease"
+    assert may("create", "coordination.k8s.io/leases", "triton-operator")
+    assert may("create", "coordination.k8s.io/leases", "team") is False
+    assert may("get", "secrets", "team") is False
+    assert may("create", "pods", "team") is False
+    assert may("patch", "tritonoperator.io/tritonmodels", "team") is False, "the spec is the user's"
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.stem)
+def test_a_sample_is_accepted_as_it_stands(api: Api, sample: Path) -> None:
+    documents = [d for d in yaml.safe_load_all(sample.read_text()) if d]
+    assert documents
+    for document in documents:
+        created = api.create(document)
+        # What the API server doesn't know it would drop in silence.
+        assert _within(document["spec"], created["spec"]), f"{sample.name} has fields that the CRD doesn't"
+
+
+def _within(part: object, whole: object) -> bool:
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(k in whole and _within(v, whole[k]) for k, v in part.items())
+    return part == whole

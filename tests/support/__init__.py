@@ -1,0 +1,1 @@
+"""What tests of several kinds share: real parts to test against."""

@@ -1,0 +1,174 @@
+"""A real API server without nodes: etcd and kube-apiserver, up in seconds, on ports and in folders of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from urllib3.exceptions import HTTPError
+
+from .api import Api, RefusedError, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 60
+_TOKEN = "admin"
+_CONTROLLERS = (
+    "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
+    "namespace-controller,serviceaccount-controller"
+)
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running API server. `kubeconfig` is a cluster admin's."""
+
+    url: str
+    kubeconfig: Path
+    folder: Path
+
+    @property
+    def api(self) -> Api:
+        return Api.of(self.kubeconfig)
+
+    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig with just the rights of this ServiceAccount, to test what RBAC allows."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = self.api.request("POST", path, request)["status"]["token"]
+        target = self.folder / f"kubeconfig-{namespace}-{service_account}"
+        _write_kubeconfig(target, self.url, self.folder / "certs" / "apiserver.crt", token)
+        return target
+
+    def install_crds(self) -> None:
+        """Applies crds/ and waits until the API server serves them."""
+        for file in sorted((ROOT / "crds").glob("*.yaml")):
+            for crd in yaml.safe_load_all(file.read_text()):
+                if crd["kind"] != "CustomResourceDefinition":
+                    continue
+                self.api.apply(crd)
+                group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+                version = crd["spec"]["versions"][0]["name"]
+                eventually(
+                    lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path), 30, f"{plural} served"
+                )
+
+
+def binaries() -> Path:
+    """The folder of etcd and kube-apiserver (hack/controlplane.sh says which)."""
+    found = subprocess.run([ROOT / "hack" / "controlplane.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(found.stdout.strip())
+
+
+def has_controllers() -> bool:
+    """Whether there is a kube-controller-manager beside them: the published tarballs have none."""
+    return os.access(binaries() / "kube-controller-manager", os.X_OK)
+
+
+@contextlib.contextmanager
+def running(*, controllers: bool = False) -> Iterator[ControlPlane]:
+    """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
+    collection at work (needs has_controllers())."""
+    programs = binaries()
+    folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        etcd, peer, port, manager_port = _free_ports(4)
+        url, kubeconfig = f"https://127.0.0.1:{port}", folder / "kubeconfig"
+        _start(
+            stack, folder, programs / "etcd", f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{etcd}", f"--advertise-client-urls=http://127.0.0.1:{etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}", "--unsafe-no-fsync", "--log-level=error",
+        )  # fmt: skip
+        key = folder / "service-account.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        (folder / "tokens.csv").write_text(f"{_TOKEN},admin,admin,system:masters\n")
+        server = _start(
+            stack, folder, programs / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
+            f"--cert-dir={folder / 'certs'}", "--bind-address=127.0.0.1", f"--secure-port={port}",
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc", "--api-audiences=https://kubernetes.default.svc",
+            f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
+            # No controller makes the ServiceAccount `default`, without which it would refuse every pod.
+            "--disable-admission-plugins=ServiceAccount",
+        )  # fmt: skip
+        certificate = folder / "certs" / "apiserver.crt"
+        eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")
+        _write_kubeconfig(kubeconfig, url, certificate, _TOKEN)
+        plane = ControlPlane(url, kubeconfig, folder)
+        api = plane.api
+        eventually(lambda: _served(api, "/readyz") or _ended(server, folder), _START_SECONDS, lambda: _log(folder))
+        if controllers:
+            _start(
+                stack, folder, programs / "kube-controller-manager", f"--kubeconfig={kubeconfig}",
+                f"--controllers={_CONTROLLERS}", "--leader-elect=false", "--bind-address=127.0.0.1",
+                f"--secure-port={manager_port}", f"--cert-dir={folder / 'manager'}",
+                f"--service-account-private-key-file={key}",
+            )  # fmt: skip
+        yield plane
+
+
+def _start(stack: contextlib.ExitStack, folder: Path, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    log = stack.enter_context((folder / f"{program.name}.log").open("wb"))
+    process = subprocess.Popen([program, *arguments], stdout=log, stderr=log, cwd=folder)
+
+    def stop() -> None:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    stack.callback(stop)
+    return process
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _served(api: Api, path: str) -> bool:
+    try:
+        api.request("GET", path)
+    except (RefusedError, HTTPError):
+        return False
+    return True
+
+
+def _ended(server: subprocess.Popen[bytes], folder: Path) -> bool:
+    """Never True: a server that ended is a failure, told with the end of its log."""
+    if server.poll() is not None:
+        time.sleep(0.1)
+        raise AssertionError(f"kube-apiserver ended: {_log(folder)}")
+    return False
+
+
+def _log(folder: Path) -> str:
+    return (folder / "kube-apiserver.log").read_text(errors="replace")[-2000:]
+
+
+def _write_kubeconfig(path: Path, url: str, authority: Path, token: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(authority)}}],
+        "users": [{"name": "user", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+        "current-context": "test",
+    }
+    path.write_text(json.dumps(content))

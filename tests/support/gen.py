@@ -1,0 +1,254 @@
+"""Objects for tests: good ones by default, and modifiers that make them what a test is about."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+from triton_operator.api import names
+from triton_operator.api.lists import LIST_KEYS
+from triton_operator.api.types import TritonModel
+
+Object = dict[str, Any]
+Modifier = Callable[[Object], None]
+
+NAME, NAMESPACE, UID = "detection", "vision", "uid-of-the-model"
+TEMPLATE = "template-1"
+IMAGE = "registry.example.com/detection:v1"
+DIGEST = "sha256:" + "1" * 64
+
+
+def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid: str = UID, **spec: Any) -> Object:
+    """A TritonModel as the API server has it; `spec` in camelCase, laid over a minimal one."""
+    out: Object = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "generation": 1, "resourceVersion": "1"},
+        "spec": {"modelImage": {"reference": IMAGE}, **spec},
+    }
+    return modified(out, *modifiers)
+
+
+def model(*modifiers: Modifier, **spec: Any) -> TritonModel:
+    """`raw`, parsed."""
+    return TritonModel.model_validate(raw(*modifiers, **spec))
+
+
+def modified(obj: Object, *modifiers: Modifier) -> Object:
+    """A copy of `obj` after `modifiers`."""
+    out = copy.deepcopy(obj)
+    for modify in modifiers:
+        modify(out)
+    return out
+
+
+def put(path: str, value: Any) -> Modifier:
+    """Sets the value at a dotted path; numbers are places in lists."""
+
+    def modify(obj: Object) -> None:
+        *way, last = path.split(".")
+        here: Any = obj
+        for step in way:
+            here = here[int(step)] if isinstance(here, list) else here.setdefault(step, {})
+        if isinstance(here, list):
+            here[int(last)] = value
+        else:
+            here[last] = value
+
+    return modify
+
+
+def deleting(obj: Object) -> None:
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def live(desired: Object, *modifiers: Modifier, uid: str = "", version: int = 10) -> Object:
+    """What the API server has after it took `desired` from the operator: ids, defaults of its own, managedFields."""
+    out = copy.deepcopy(desired)
+    metadata = out["metadata"]
+    metadata |= {
+        "uid": uid or f"uid-of-{out['kind']}-{metadata['name']}",
+        "resourceVersion": str(version),
+        "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [managed(desired)],
+    }
+    if out["kind"] == "Deployment":
+        out["spec"].setdefault("replicas", 1)
+        out["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    return modified(out, *modifiers)
+
+
+def managed(desired: Object, manager: str = names.FIELD_MANAGER, operation: str = "Apply") -> Object:
+    """The managedFields entry of one who applied `desired`."""
+    fields = _fields({k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "")
+    for key in ("name", "namespace"):
+        fields.get("f:metadata", {}).pop(f"f:{key}", None)
+    return {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": desired["apiVersion"],
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+
+
+def _fields(value: Any, field: str) -> Object:
+    if isinstance(value, dict):
+        return {f"f:{k}": _fields(v, k) for k, v in value.items()}
+    key = {**LIST_KEYS, "ownerReferences": "uid"}.get(field)
+    if isinstance(value, list) and key and value and all(isinstance(i, dict) for i in value):
+        key = key if key in value[0] else "port"
+        out = {}
+        for item in value:
+            keys = {key: item[key]} | ({"protocol": item.get("protocol", "TCP")} if field == "ports" else {})
+            out["k:" + json.dumps(keys)] = {".": {}, **_fields(item, "")}
+        return out
+    return {}
+
+
+# Pods
+
+
+def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEMPLATE) -> Object:
+    """A pod that serves, as the kubelet and the operator's Deployment leave it."""
+    inits = [names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK]
+    images = {names.CONTAINER_FETCH: IMAGE, names.CONTAINER_SERVER: "triton:1"}
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    out: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "1",
+            "labels": names.labels(NAME),
+            "annotations": {names.ANNOTATION_TEMPLATE: template},
+        },
+        "spec": {
+            "initContainers": [{"name": n, "image": images.get(n, "operator:1")} for n in inits],
+            "containers": [
+                {
+                    "name": names.CONTAINER_SERVER,
+                    "image": "triton:1",
+                    "resources": {"limits": {"memory": "8Gi"}},
+                    "startupProbe": {"periodSeconds": 1, "failureThreshold": 600},
+                }
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.7",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "Ready", "status": "True"},
+            ],
+            "initContainerStatuses": [
+                {
+                    "name": n,
+                    "image": images.get(n, "operator:1"),
+                    "imageID": f"registry.example.com/detection@{DIGEST}" if n == names.CONTAINER_FETCH else "",
+                    "ready": True,
+                    "restartCount": 0,
+                    "state": copy.deepcopy(ended),
+                }
+                for n in inits
+            ],
+            "containerStatuses": [
+                {
+                    "name": names.CONTAINER_SERVER,
+                    "image": "triton:1",
+                    "imageID": "",
+                    "ready": True,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                }
+            ],
+        },
+    }
+    return modified(out, *modifiers)
+
+
+def condition(kind: str, status: str, **more: str) -> Modifier:
+    """Sets one condition of a pod."""
+
+    def modify(obj: Object) -> None:
+        conditions = obj["status"].setdefault("conditions", [])
+        conditions[:] = [c for c in conditions if c["type"] != kind] + [{"type": kind, "status": status, **more}]
+
+    return modify
+
+
+not_ready = condition("Ready", "False", reason="ContainersNotReady")
+
+
+def unschedulable(message: str) -> Modifier:
+    """The scheduler finds no node: nothing of the pod has run."""
+
+    def modify(obj: Object) -> None:
+        obj["status"] = {"phase": "Pending", "conditions": []}
+        condition("PodScheduled", "False", reason="Unschedulable", message=message)(obj)
+
+    return modify
+
+
+def state(container: str, **states: Any) -> Modifier:
+    """The container's status from here on: `state`, `lastState`, `started`…; what comes after it has not begun."""
+
+    def modify(obj: Object) -> None:
+        not_ready(obj)
+        statuses = obj["status"]["initContainerStatuses"] + obj["status"]["containerStatuses"]
+        place = next(i for i, s in enumerate(statuses) if s["name"] == container)
+        statuses[place] |= {"ready": False, "started": False, **states}
+        for later in statuses[place + 1 :]:
+            later |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+
+    return modify
+
+
+def waiting(container: str, reason: str, message: str = "") -> Modifier:
+    return state(container, state={"waiting": {"reason": reason, "message": message}})
+
+
+def ended(container: str, code: int, message: str = "", reason: str = "Error", **more: Any) -> Modifier:
+    """The container ended and waits to be started again, as the kubelet tells it in a crash loop."""
+    last = {"exitCode": code, "reason": reason, "message": message, **more}
+    back_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
+    return state(container, state=back_off, lastState={"terminated": last}, restartCount=1)
+
+
+def failed(reason: str, message: str) -> Modifier:
+    """The kubelet or an eviction ended the pod for good."""
+
+    def modify(obj: Object) -> None:
+        not_ready(obj)
+        obj["status"] |= {"phase": "Failed", "reason": reason, "message": message}
+
+    return modify
+
+
+def checked(report: Object) -> Modifier:
+    """The check of the repository left `report` and was content with it."""
+
+    def modify(obj: Object) -> None:
+        status = next(s for s in obj["status"]["initContainerStatuses"] if s["name"] == names.CONTAINER_CHECK)
+        status["state"] = {"terminated": {"exitCode": 0, "reason": "Completed", "message": json.dumps(report)}}
+
+    return modify
+
+
+def report(*models: str, entrypoint: str | None = None, findings: list[Object] | None = None) -> Object:
+    """The check's termination message, as a JSON object."""
+    return {
+        "ok": not findings,
+        "entrypoint": entrypoint,
+        "models": [{"name": m, "versions": [1], "ensemble": m == entrypoint} for m in models],
+        "modelCount": len(models),
+        "sharedMemory": {"need": 0, "have": -1},
+        "findings": findings or [],
+        "truncated": 0,
+    }
