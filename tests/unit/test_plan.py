@@ -1,0 +1,190 @@
+"""The plan: nothing is written where nothing would change, and nobody else's fields ever count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import gen
+
+from triton_operator import plan as planning
+from triton_operator.api import names
+from triton_operator.plan import Apply, Delete, difference, handover, plan, remember
+from triton_operator.render import Choices, render
+
+CHOICES = Choices("operator:1", "Copy")
+
+
+def rendered(**spec: Any) -> dict[str, dict[str, Any]]:
+    model = gen.model(**spec)
+    replicas = spec.get("replicas", 1)
+    objects = render(model, Choices("operator:1", "Copy", replicas))
+    return {f"{o['kind']}/{o['metadata']['name']}": o for o in objects}
+
+
+def deployment(**spec: Any) -> dict[str, Any]:
+    return rendered(**spec)["Deployment/detection"]
+
+
+def service() -> dict[str, Any]:
+    return rendered()["Service/detection"]
+
+
+def test_everything_is_applied_in_order_where_nothing_is() -> None:
+    wanted = list(rendered(replicas=2).values())
+    steps = plan(wanted, [], {})
+    assert [(s.desired["kind"], s.why) for s in steps if isinstance(s, Apply)] == [
+        ("ServiceAccount", "missing"), ("Service", "missing"), ("Service", "missing"), ("Deployment", "missing"),
+        ("PodDisruptionBudget", "missing"),
+    ]  # fmt: skip
+    assert all(isinstance(s, Apply) and s.live is None for s in steps)
+
+
+@pytest.mark.parametrize("spec", [{}, {"replicas": 3}, {"server": {"env": [{"name": "A", "value": "1"}]}}])
+def test_nothing_is_written_at_rest(spec: dict[str, Any]) -> None:
+    wanted = list(rendered(**spec).values())
+    assert plan(wanted, [gen.live(o) for o in wanted], {}) == []
+
+
+# What stands there and what is wanted: the path that differs, "" where none does.
+IN_SYNC = {
+    "own status": gen.put("status", {"replicas": 1}),
+    "default of the API server": gen.put("spec.template.spec.schedulerName", "default-scheduler"),
+    "annotation of another": gen.put("metadata.annotations.deployment-revision", "3"),
+    "label of another": gen.put("metadata.labels.team", "vision"),
+    "quantity written differently": gen.put("spec.template.spec.containers.0.resources.limits.cpu", "1"),
+    "sidecar of another": lambda o: o["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"}),
+    "containers in another order": lambda o: o["spec"]["template"]["spec"]["containers"].insert(0, {"name": "proxy"}),
+}
+
+
+@pytest.mark.parametrize("change", IN_SYNC.values(), ids=IN_SYNC.keys())
+def test_what_others_add_is_no_difference(change: gen.Modifier) -> None:
+    wanted = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
+    assert difference(wanted, gen.live(wanted, change)) == ""
+
+
+DRIFT: dict[str, tuple[gen.Modifier, str]] = {
+    "image": (gen.put("spec.template.spec.containers.0.image", "mine"), ".spec.template.spec.containers[0].image"),
+    "label changed": (gen.put("metadata.labels", {"a": "b"}), ".metadata.labels.app.kubernetes.io/name"),
+    "label gone": (lambda o: o["metadata"].pop("labels"), ".metadata.labels"),
+    "owner gone": (gen.put("metadata.ownerReferences", []), ".metadata.ownerReferences[0]"),
+    "container gone": (gen.put("spec.template.spec.containers", []), ".spec.template.spec.containers[0]"),
+    "arg taken away": (lambda o: o["spec"]["template"]["spec"]["containers"][0]["args"].pop(),
+                       ".spec.template.spec.containers[0].args"),
+    "arg appended": (lambda o: o["spec"]["template"]["spec"]["containers"][0]["args"].append("--x"),
+                     ".spec.template.spec.containers[0].args"),
+    "probe gone": (lambda o: o["spec"]["template"]["spec"]["containers"][0].pop("readinessProbe"),
+                   ".spec.template.spec.containers[0].readinessProbe"),
+    "cpu": (gen.put("spec.template.spec.containers.0.resources.limits.cpu", "2"),
+            ".spec.template.spec.containers[0].resources.limits.cpu"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "path"), DRIFT.values(), ids=DRIFT.keys())
+def test_drift_is_told_by_its_path_and_repaired(change: gen.Modifier, path: str) -> None:
+    wanted = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
+    there = gen.live(wanted, change)
+    assert difference(wanted, there).startswith(path)
+    (step,) = plan([wanted], [there], {})
+    assert isinstance(step, Apply)
+    assert step.live is there
+
+
+def test_a_port_of_another_stays_and_ours_is_put_back() -> None:
+    wanted = service()
+    foreign = {"name": "debug", "port": 9000, "protocol": "TCP"}
+    assert difference(wanted, gen.live(wanted, lambda o: o["spec"]["ports"].insert(0, foreign))) == ""
+    assert difference(wanted, gen.live(wanted, lambda o: o["spec"]["ports"].pop(0))) == ".spec.ports[0]"
+
+
+def test_a_field_that_we_own_and_no_longer_want_is_a_difference() -> None:
+    before = deployment(podTemplate={"spec": {"priorityClassName": "high"}})
+    now = deployment()
+    # The hash of the template tells first; without it managedFields still do.
+    there = gen.live(before, gen.put("metadata.annotations", now["metadata"]["annotations"]))
+    there["spec"]["template"]["metadata"]["annotations"] = now["spec"]["template"]["metadata"]["annotations"]
+    assert difference(now, there) == ".spec.template.spec.priorityClassName"
+
+
+def test_a_list_item_that_we_own_and_no_longer_want_is_a_difference() -> None:
+    wanted = service()
+    before = gen.modified(wanted, lambda o: o["spec"]["ports"].append({"name": "old", "port": 1, "protocol": "TCP"}))
+    assert difference(wanted, gen.live(before)).startswith(".spec.ports[")
+
+
+@pytest.mark.parametrize(
+    ("manager", "operation"), [("helm", "Apply"), (names.FIELD_MANAGER, "Update"), (names.HANDOVER_MANAGER, "Apply")]
+)
+def test_a_field_that_another_owns_is_none(manager: str, operation: str) -> None:
+    wanted = service()
+    foreign = gen.managed(gen.modified(wanted, gen.put("spec.loadBalancerClass", "x")), manager, operation)
+    there = gen.live(
+        wanted, gen.put("spec.loadBalancerClass", "x"), lambda o: o["metadata"]["managedFields"].append(foreign)
+    )
+    assert difference(wanted, there) == ""
+
+
+def test_ownership_under_a_subresource_is_none() -> None:
+    wanted = deployment()
+    scaled = {**gen.managed(gen.modified(wanted, gen.put("spec.paused", True))), "subresource": "status"}
+    there = gen.live(wanted, lambda o: o["metadata"]["managedFields"].insert(0, scaled))
+    assert difference(wanted, there) == ""
+
+
+def test_empty_values_are_the_same_as_none() -> None:
+    wanted = {"kind": "X", "metadata": {"name": "x"}, "spec": {"a": {}, "b": [], "c": {"emptyDir": {}}}}
+    assert difference(wanted, {"kind": "X", "metadata": {"name": "x"}, "spec": {"c": {}}}) == ""
+
+
+def test_what_only_the_api_server_writes_differently_is_applied_once() -> None:
+    wanted = deployment(server={"env": [{"name": "A", "value": ""}]})
+    answer = gen.live(wanted, lambda o: o["spec"]["template"]["spec"]["containers"][0]["env"][1].pop("value"))
+    assert difference(wanted, answer) != ""
+    applied = remember(wanted, answer)
+    assert difference(wanted, answer, applied) == ""
+    key = planning.identity(wanted)
+    assert plan([wanted], [answer], {key: applied}) == []
+    # The record excuses exactly that: not another value, not another object, not another intent.
+    drifted = gen.modified(answer, gen.put("spec.template.spec.containers.0.image", "mine"))
+    assert difference(wanted, drifted, applied) != ""
+    assert difference(wanted, gen.modified(answer, gen.put("metadata.uid", "other")), applied) != ""
+    other = deployment(server={"env": [{"name": "A", "value": ""}], "image": "triton:2"})
+    assert difference(other, answer, applied) != ""
+
+
+def test_what_is_no_longer_wanted_is_deleted_once() -> None:
+    two, one = rendered(replicas=2), rendered(replicas=1)
+    there = [gen.live(o) for o in two.values()]
+    steps = [s for s in plan(one.values(), there, {}) if isinstance(s, Delete)]
+    assert [s.live["kind"] for s in steps] == ["PodDisruptionBudget"]
+    for obj in there:
+        gen.deleting(obj)
+    assert plan(one.values(), there, {}) == []  # all on their way: neither applied to nor deleted again
+
+
+@pytest.mark.parametrize(("before", "now"), [({"replicas": 5}, {})])
+def test_replicas_are_handed_over_before_they_are_let_go(before: dict[str, Any], now: dict[str, Any]) -> None:
+    there = gen.live(deployment(**before))
+    (step,) = plan([deployment(**now)], [there], {})
+    assert isinstance(step, Apply)
+    assert "replicas" not in step.desired["spec"]
+    assert step.handover == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "detection", "namespace": "vision"},
+        "spec": {"replicas": 5},
+    }
+
+
+def test_there_is_nothing_to_hand_over_where_we_keep_or_never_had_replicas() -> None:
+    kept = gen.live(deployment(replicas=5))
+    assert handover(deployment(replicas=3), kept) is None
+    foreign = gen.live(deployment(), gen.put("spec.replicas", 7))
+    assert handover(deployment(), foreign) is None
+    assert difference(deployment(), foreign) == ""
+
+
+def test_keys_that_are_no_names_are_compared_by_place() -> None:
+    wanted = {"spec": {"containers": [{"name": {"odd": 1}}]}}
+    assert difference({"metadata": {}, **wanted}, {"metadata": {}, "spec": {"containers": [{"name": "x"}]}}) != ""
