@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 
@@ -38,4 +39,4 @@ def same(left: object, right: object) -> bool:
 
 def mebibytes(amount: Decimal) -> str:
     """`amount` bytes as a quantity in whole Mi, rounded up."""
-    return f"{int(-(-amount // (1 << 20)))}Mi"
+    return f"{math.ceil(amount / (1 << 20))}Mi"
