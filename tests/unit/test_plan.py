@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import gen
 
+from support import gen
 from triton_operator import plan as planning
 from triton_operator.api import names
 from triton_operator.plan import Apply, Delete, difference, handover, plan, remember

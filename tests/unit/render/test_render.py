@@ -1,0 +1,394 @@
+"""What a TritonModel stands for, object by object. The whole objects are in tests/golden; here is the why."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, endpoint, render
+from triton_operator.render.deployment import pod_template
+from triton_operator.render.merge import merge
+
+COPY, MOUNT = Choices("operator:1", "Copy"), Choices("operator:1", "ImageVolume")
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}}}
+
+
+def of_kind(kind: str, model: TritonModel, choices: Choices = COPY) -> list[dict[str, Any]]:
+    return [o for o in render(model, choices) if o["kind"] == kind]
+
+
+def deployment(choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
+    return of_kind("Deployment", gen.model(**spec), choices)[0]
+
+
+def pod(choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
+    return deployment(choices, **spec)["spec"]["template"]["spec"]
+
+
+def triton(**spec: Any) -> dict[str, Any]:
+    return next(c for c in pod(**spec)["containers"] if c["name"] == names.CONTAINER_SERVER)
+
+
+def volume(name: str, choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
+    return next(v for v in pod(choices, **spec)["volumes"] if v["name"] == name)
+
+
+# Every object
+
+
+def test_every_object_is_owned_and_labelled() -> None:
+    for obj in render(gen.model(replicas=2), Choices("operator:1", "Copy", 2)):
+        metadata = obj["metadata"]
+        assert metadata["namespace"] == gen.NAMESPACE
+        assert metadata["labels"] == names.labels(gen.NAME)
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["uid"], owner["controller"], owner["kind"]) == (gen.UID, True, "TritonModel")
+
+
+def test_selectors_never_depend_on_what_may_change() -> None:
+    one = render(gen.model(replicas=2), Choices("operator:1", "Copy", 2))
+    two = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Choices("operator:2", "ImageVolume", 9))
+    for left, right in zip(one, two, strict=True):
+        assert left["spec" if "spec" in left else "kind"] is not None
+        if "spec" in left:
+            assert left["spec"]["selector"] == right["spec"]["selector"]
+
+
+def test_rendering_changes_nothing_that_it_is_given() -> None:
+    model = gen.model(podTemplate={"metadata": {"labels": {"team": "vision"}, "annotations": {"a": "b"}}})
+    before = copy.deepcopy(model)
+    first = render(model, COPY)
+    assert model == before
+    assert render(model, COPY) == first
+
+
+def test_two_models_share_nothing() -> None:
+    render(gen.model(), COPY)
+    other = TritonModel.model_validate(gen.raw(name="other"))
+    assert of_kind("Deployment", other)[0]["spec"]["template"]["metadata"]["labels"] == names.labels("other")
+
+
+def test_the_endpoint_is_the_service() -> None:
+    service, headless = of_kind("Service", gen.model())
+    assert endpoint(gen.model()) == f"http://{service['metadata']['name']}.{gen.NAMESPACE}.svc:8000"
+    assert headless["spec"]["clusterIP"] == "None"
+    assert {p["port"] for p in service["spec"]["ports"]} == {8000, 8001, 8002}
+
+
+# The Deployment
+
+
+def test_replicas_are_left_out_unless_the_spec_says_a_number() -> None:
+    assert "replicas" not in deployment()["spec"]
+    assert deployment(replicas=0)["spec"]["replicas"] == 0
+    assert deployment(replicas=3)["spec"]["replicas"] == 3
+
+
+@pytest.mark.parametrize(
+    ("server", "rollout", "expected"),
+    [
+        ({}, {}, (1, 0)),
+        (GPU, {}, (0, 1)),
+        ({"resources": {"limits": {"nvidia.com/gpu": "0"}}}, {}, (1, 0)),
+        ({"resources": {"limits": {"amd.com/npu": 1}}}, {}, (0, 1)),
+        (GPU, {"maxSurge": 1}, (1, 0)),
+        (GPU, {"maxSurge": "50%"}, ("50%", 0)),
+        # Without room below only a surge pod can begin the rollout.
+        (GPU, {"maxUnavailable": 0}, (1, 0)),
+        (GPU, {"maxUnavailable": "0%"}, (1, "0%")),
+        (GPU, {"maxUnavailable": 2}, (0, 2)),
+        ({}, {"maxSurge": 0}, (0, 1)),
+        ({}, {"maxSurge": "0%"}, ("0%", 1)),
+        ({}, {"maxSurge": 2, "maxUnavailable": 1}, (2, 1)),
+    ],
+)
+def test_surge(server: dict[str, Any], rollout: dict[str, Any], expected: tuple[Any, Any]) -> None:
+    update = deployment(server=server, rollout=rollout)["spec"]["strategy"]["rollingUpdate"]
+    assert (update["maxSurge"], update["maxUnavailable"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("server", "size"),
+    [
+        ({}, "1Gi"),
+        ({"resources": {"limits": {"memory": "8Gi"}}}, "4096Mi"),
+        ({"resources": {"limits": {"memory": "1G"}}}, "477Mi"),  # 476.8 rounded up
+        ({"resources": {"limits": {"memory": "100Mi"}}}, "64Mi"),  # what Triton needs at least
+        ({"resources": {"limits": {"memory": 1073741824}}}, "512Mi"),
+        ({"resources": {"limits": {"memory": "8Gi"}}, "sharedMemory": "2Gi"}, "2Gi"),
+        ({"resources": {"requests": {"memory": "8Gi"}}}, "1Gi"),
+    ],
+)
+def test_shared_memory(server: dict[str, Any], size: str) -> None:
+    assert volume("shm", server=server)["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+
+
+@pytest.mark.parametrize(("drain", "leave"), [(15, 30), (0, 1), (3600, 3600)])
+def test_the_grace_period_covers_drain_and_exit(drain: int, leave: int) -> None:
+    spec = pod(rollout={"drainSeconds": drain, "exitSeconds": leave})
+    server = spec["containers"][0]
+    assert spec["terminationGracePeriodSeconds"] > drain + leave
+    assert server["lifecycle"]["preStop"]["sleep"]["seconds"] == drain
+    assert f"--exit-timeout-secs={leave}" in server["args"]
+
+
+@pytest.mark.parametrize(("drain", "milliseconds"), [(15, 10000), (1, 1000), (0, 1000), (3600, 2400000)])
+def test_grpc_channels_are_closed_within_the_drain(drain: int, milliseconds: int) -> None:
+    assert f"--grpc-max-connection-age={milliseconds}" in triton(rollout={"drainSeconds": drain})["args"]
+
+
+def test_the_startup_budget_is_the_startup_probes_and_the_deadline_is_longer() -> None:
+    spec = deployment(rollout={"startupSeconds": 1800})["spec"]
+    probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 1800
+    assert spec["progressDeadlineSeconds"] > 1800
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({}, "/v2/health/ready"),
+        ({"entrypoint": "detection"}, "/v2/models/detection/ready"),
+        ({"entrypoint": "a+b?c%"}, "/v2/models/a%2Bb%3Fc%25/ready"),
+    ],
+)
+def test_readiness_asks_the_entrypoint(spec: dict[str, Any], path: str) -> None:
+    server = triton(**spec)
+    assert server["readinessProbe"]["httpGet"]["path"] == path
+    # A model that fails must not get the server killed.
+    assert server["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
+
+
+def test_arguments_of_explicit_control_and_the_users_last() -> None:
+    args = triton(
+        entrypoint="a",
+        server={"modelControl": "explicit", "loadModels": ["a", "b"], "args": ["--x=1"], "logVerbosity": 2},
+    )["args"]
+    assert "--model-control-mode=explicit" in args
+    assert [a for a in args if a.startswith("--load-model=")] == ["--load-model=a", "--load-model=b"]
+    assert "--log-verbose=2" in args
+    assert args[-1] == "--x=1"
+    assert not any(a.startswith("--log-verbose") for a in triton()["args"])
+
+
+@pytest.mark.parametrize(
+    ("env", "home"),
+    [([], "/tmp"), ([{"name": "HOME", "value": "/x"}], "/x"), ([{"name": "A", "value": "1"}], "/tmp")],
+)
+def test_one_home_and_the_users_variables(env: list[dict[str, str]], home: str) -> None:
+    found = triton(server={"env": env})["env"]
+    assert [v["value"] for v in found if v["name"] == "HOME"] == [home]
+    assert [v for v in found if v["name"] != "HOME"] == [v for v in env if v["name"] != "HOME"]
+
+
+def test_init_containers_cost_nothing_beyond_the_server() -> None:
+    resources = {"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}, "requests": {"cpu": 2}}
+    for container in pod(server={"resources": resources})["initContainers"]:
+        assert container["resources"] == {"limits": {"cpu": 4, "memory": "8Gi"}, "requests": {"cpu": 2}}
+    assert all("resources" not in c for c in pod()["initContainers"])
+
+
+def test_every_container_is_held_down() -> None:
+    spec = pod()
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["automountServiceAccountToken"] is False
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+# Delivery
+
+
+def test_copy_moves_the_repository_with_the_model_images_own_container() -> None:
+    spec = pod(modelImage={"reference": "r:1", "path": "/srv/models/", "pullPolicy": "Always"})
+    tools, fetch, check = spec["initContainers"]
+    assert (tools["image"], fetch["image"], check["image"]) == ("operator:1", "r:1", "operator:1")
+    assert fetch["command"][1:] == ["cp", "-r", "/srv/models/.", "/.triton-operator/models"]
+    assert fetch["imagePullPolicy"] == "Always"
+    # What fetch fills is what check and the server see.
+    filled = {m["name"] for m in fetch["volumeMounts"] if not m.get("readOnly")}
+    assert filled == {"models"}
+    for container in (check, spec["containers"][0]):
+        (mount,) = [m for m in container["volumeMounts"] if m["name"] == "models"]
+        assert mount == {"name": "models", "mountPath": "/models", "readOnly": True}
+    assert volume("models")["emptyDir"] == {}
+
+
+@pytest.mark.parametrize(("path", "sub_path"), [("/models", "models"), ("/a/b/", "a/b"), ("/", None)])
+def test_image_volume_mounts_the_folder_of_the_image(path: str, sub_path: str | None) -> None:
+    image = {"reference": "r:1", "path": path, "pullPolicy": "Always"}
+    spec = pod(MOUNT, modelImage=image)
+    assert volume("models", MOUNT, modelImage=image)["image"] == {"reference": "r:1", "pullPolicy": "Always"}
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
+    assert mount.get("subPath") == sub_path
+    fetch = spec["initContainers"][1]
+    assert fetch["image"] == "r:1"  # still runs: it tells the digest
+    assert all(m["name"] != "models" for m in fetch["volumeMounts"])
+
+
+def test_the_check_is_told_what_is_expected_and_where_its_report_goes() -> None:
+    spec = pod(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a", "b"]})
+    command = spec["initContainers"][2]["command"]
+    assert {"--entrypoint=a", "--load-models=a,b", "--termination-log=/dev/termination-log"} <= set(command)
+    assert command[-1] == "/models"
+
+
+# podTemplate
+
+
+def test_pod_template_is_merged_by_name() -> None:
+    spec = pod(
+        podTemplate={
+            "spec": {
+                "nodeSelector": {"gpu": "h200"},
+                "containers": [
+                    {"name": "triton", "env": [{"name": "A", "value": "1"}], "livenessProbe": None},
+                    {"name": "sidecar", "image": "s:1"},
+                ],
+                "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "more", "emptyDir": {}}],
+                "securityContext": {"runAsUser": 2000},
+            }
+        }
+    )
+    server, sidecar = spec["containers"]
+    assert spec["nodeSelector"] == {"gpu": "h200"}
+    assert [e["name"] for e in server["env"]] == ["HOME", "A"]
+    assert server["command"] == ["tritonserver"]
+    assert "livenessProbe" not in server
+    assert sidecar == {"name": "sidecar", "image": "s:1"}
+    assert {v["name"] for v in spec["volumes"]} == {"models", "tools", "shm", "tmp", "more"}
+    assert spec["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 1000, "fsGroup": 1000,
+                                       "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+
+
+def test_pod_template_cannot_lose_what_the_operator_finds_its_pods_by() -> None:
+    labels = {names.LABEL_INSTANCE: "other", names.LABEL_MANAGED_BY: "helm", "team": "vision"}
+    annotations = {names.ANNOTATION_TEMPLATE: "forged", "a": "b"}
+    template = deployment(podTemplate={"metadata": {"labels": labels, "annotations": annotations}})["spec"]["template"]
+    assert template["metadata"]["labels"] == {**names.labels(gen.NAME), "team": "vision"}
+    assert template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE] != "forged"
+    assert template["metadata"]["annotations"]["a"] == "b"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": "x"},
+        {"containers": [{"name": {"odd": 1}}]},
+        {"containers": [{"name": ["x"]}, 3]},
+        {"containers": [{"name": "triton", "env": 3}]},
+        {"volumes": {"a": 1}},
+        {"nodeSelector": "x"},
+        {"initContainers": [None]},
+    ],
+)
+def test_nonsense_in_pod_template_is_the_api_servers_to_refuse(spec: dict[str, Any]) -> None:
+    assert pod(podTemplate={"spec": spec}) is not None
+
+
+MERGES: list[tuple[str, Any, Any, Any]] = [
+    ("", {"a": 1, "b": 2}, {"b": 3}, {"a": 1, "b": 3}),
+    ("", {"a": 1}, {"a": None, "b": None}, {}),
+    ("", {"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"x": 1, "y": 2}}),
+    ("args", ["a"], ["b"], ["b"]),
+    ("tolerations", [{"key": "a"}], [{"key": "b"}], [{"key": "b"}]),
+    ("env", [{"name": "a", "value": "1"}], [{"name": "b"}, {"name": "a", "value": "2"}],
+     [{"name": "a", "value": "2"}, {"name": "b"}]),
+    ("volumeMounts", [{"name": "x", "mountPath": "/a"}], [{"name": "y", "mountPath": "/a"}],
+     [{"name": "y", "mountPath": "/a"}]),
+    ("containers", [{"name": "a", "ports": [{"containerPort": 1}]}], [{"name": "a", "ports": [{"containerPort": 2}]}],
+     [{"name": "a", "ports": [{"containerPort": 1}, {"containerPort": 2}]}]),
+    ("env", [{"name": "a"}], [{"value": "nameless"}], [{"value": "nameless"}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "base", "patch", "expected"), MERGES)
+def test_merge(field: str, base: Any, patch: Any, expected: Any) -> None:
+    kept = copy.deepcopy((base, patch))
+    assert merge(base, patch, field) == expected
+    assert (base, patch) == kept
+
+
+# Disruption
+
+
+@pytest.mark.parametrize(("replicas", "budgets"), [(0, 0), (1, 0), (2, 1), (9, 1)])
+def test_a_single_server_has_no_budget_that_would_block_drains(replicas: int, budgets: int) -> None:
+    found = of_kind("PodDisruptionBudget", gen.model(), Choices("operator:1", "Copy", replicas))
+    assert len(found) == budgets
+    for budget in found:
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+# Choices
+
+
+def deployed(model: TritonModel, choices: Choices, replicas: int = 1) -> dict[str, Any]:
+    return gen.live(of_kind("Deployment", model, choices)[0], gen.put("spec.replicas", replicas))
+
+
+def test_without_a_deployment_the_choices_are_fresh() -> None:
+    assert choose(gen.model(), None, MOUNT) == MOUNT
+    assert choose(gen.model(replicas=3), None, COPY).replicas == 3
+
+
+def test_a_new_tools_image_alone_changes_no_live_deployment() -> None:
+    model = gen.model()
+    chosen = choose(model, deployed(model, COPY), Choices("operator:2", "Copy"))
+    assert chosen == COPY
+    assert of_kind("Deployment", model, chosen) == of_kind("Deployment", model, COPY)
+
+
+def test_a_new_tools_image_comes_along_with_another_change() -> None:
+    chosen = choose(gen.model(server={"image": "triton:2"}), deployed(gen.model(), COPY), Choices("operator:2", "Copy"))
+    assert chosen.tools_image == "operator:2"
+
+
+def test_scaling_is_no_change_that_would_take_a_new_tools_image_along() -> None:
+    chosen = choose(gen.model(replicas=7), deployed(gen.model(replicas=2), COPY, 2), Choices("operator:2", "Copy"))
+    assert chosen == Choices("operator:1", "Copy", 7)
+
+
+@pytest.mark.parametrize(("kept", "fresh"), [("Copy", MOUNT), ("ImageVolume", COPY)])
+def test_auto_is_sticky_also_when_the_pods_are_replaced(kept: Any, fresh: Choices) -> None:
+    live = deployed(gen.model(), Choices("operator:1", kept))
+    assert choose(gen.model(), live, fresh).delivery == kept
+    assert choose(gen.model(server={"image": "triton:2"}), live, fresh).delivery == kept
+
+
+def test_a_delivery_that_is_asked_for_is_taken_also_against_what_was_kept() -> None:
+    model = gen.model(modelImage={"reference": gen.IMAGE, "delivery": "ImageVolume"})
+    assert choose(model, deployed(gen.model(), COPY), COPY).delivery == "ImageVolume"
+    assert choose(model, None, COPY).delivery == "ImageVolume"
+
+
+def test_nonsense_on_the_live_deployment_is_not_taken_over() -> None:
+    live = deployed(gen.model(), COPY)
+    live["metadata"]["annotations"][names.ANNOTATION_DELIVERY] = "Pigeon"
+    assert choose(gen.model(), live, MOUNT).delivery == "ImageVolume"
+
+
+def test_something_else_scales() -> None:
+    assert choose(gen.model(), deployed(gen.model(), COPY, 5), COPY).replicas == 5
+    assert choose(gen.model(replicas=2), deployed(gen.model(), COPY, 5), COPY).replicas == 2
+
+
+def test_the_hash_follows_everything_in_the_template_and_nothing_else() -> None:
+    def hashed(choices: Choices = COPY, **spec: Any) -> str:
+        template = pod_template(gen.model(**spec), choices)
+        return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+    assert hashed() == hashed(replicas=5)
+    assert hashed() == hashed(disruption={"maxUnavailable": 2})
+    different = [
+        hashed(), hashed(MOUNT), hashed(Choices("operator:2", "Copy")), hashed(entrypoint="x"), hashed(server=GPU),
+        hashed(podTemplate={"metadata": {"labels": {"a": "b"}}}), hashed(rollout={"drainSeconds": 1}),
+    ]  # fmt: skip
+    assert len(set(different)) == len(different)
