@@ -13,7 +13,7 @@ _SUFFIXES = {
     **{s: Decimal(1000) ** (i - 3) for i, s in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])},
     **{s + "i": Decimal(1024) ** (i + 1) for i, s in enumerate("KMGTPE")},
 }
-_SPLIT = re.compile(r"^([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)$")
+_SPLIT = re.compile(r"^((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)$")
 
 
 def parse(text: str | int | float) -> Decimal:
