@@ -1,0 +1,46 @@
+"""Quantities, against what Kubernetes makes of them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import pytest
+
+from triton_operator.api import quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1", "1"), ("500m", "0.5"), ("1.5Gi", "1610612736"), ("2k", "2000"), ("1E", "1e18"), ("1Ei", str(2**60)),
+        ("1e3", "1000"), ("1E3", "1000"), ("5e-1", "0.5"), (".5", "0.5"), ("1.", "1"), ("3n", "3e-9"), ("7u", "7e-6"),
+        (4, "4"), (0.5, "0.5"), ("0", "0"),
+    ],
+)  # fmt: skip
+def test_parse(text: str | int | float, amount: str) -> None:
+    assert quantity.parse(text) == Decimal(amount)
+    assert isinstance(text, float) or re.match(quantity.PATTERN, str(text))
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "Gi", "--1", "1e", "1KiB", "1,5", "-1", "..", "1.2.3"])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="not a Kubernetes quantity"):
+        quantity.parse(text)
+    assert not re.match(quantity.PATTERN, text)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        ("1000m", 1, True), ("1Gi", "1024Mi", True), ("1", "1000m", True), ("1", "2", False), ("1G", "1Gi", False),
+        ("a", "a", False), (None, 1, False), ([], [], False), ("1", {}, False), (True, 1, False), ("..", ".", False),
+    ],
+)  # fmt: skip
+def test_same(left: object, right: object, equal: bool) -> None:
+    assert quantity.same(left, right) is equal
+
+
+@pytest.mark.parametrize(("amount", "text"), [(1, "1Mi"), (1 << 20, "1Mi"), ((1 << 20) + 1, "2Mi"), (0, "0Mi")])
+def test_mebibytes_are_rounded_up(amount: int, text: str) -> None:
+    assert quantity.mebibytes(Decimal(amount)) == text
