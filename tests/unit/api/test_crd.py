@@ -81,7 +81,7 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
 
 @pytest.mark.parametrize(
     "spec", [{"modelImage": {}}, {"replicas": -1}, {"server": {"image": ""}}, {"entrypoint": "a/b"},
-             {"server": {"resources": {"limits": {"cpu": "many"}}}}, 
+             {"server": {"resources": {"limits": {"cpu": "many"}}}},
              {"modelImage": {"reference": "x", "delivery": "x"}}]
 )  # fmt: skip
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:

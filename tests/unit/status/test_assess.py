@@ -1,0 +1,248 @@
+"""The whole status, from what a cluster would show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiting
+from triton_operator.api.servers import IndexEntry
+from triton_operator.api.status import Condition, TritonModelStatus
+from triton_operator.status.assess import assess
+from triton_operator.status.conditions import settle, transitions
+from triton_operator.status.observation import Observation, Problem
+
+NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
+READY_INDEX = (IndexEntry("a", "1", "READY", ""),)
+OLD = "template-0"
+LOADING = gen.state("triton", started=False, state={"running": {}})
+
+
+def deployment(replicas: int = 1, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": gen.NAME, "generation": 3},
+        "spec": {"replicas": replicas},
+        "status": {"observedGeneration": 3, **status},
+    }
+
+
+def judge(
+    *pods: dict[str, Any],
+    indexes: dict[str, Any] | None = None,
+    replicas: int | None = None,
+    before: TritonModelStatus | None = None,
+    now: str = NOW,
+    spec: dict[str, Any] | None = None,
+    **seen: Any,
+) -> TritonModelStatus:
+    started = {p["metadata"]["name"]: READY_INDEX for p in pods}
+    seen = {"deployment": deployment(len(pods) if replicas is None else replicas), "delivery": "Copy", **seen}
+    observation = Observation(gen.TEMPLATE, pods=pods, indexes=started if indexes is None else indexes, **seen)
+    return assess(gen.model(**(spec or {})), observation, "http://x", before or TritonModelStatus(), now)
+
+
+def told(status: TritonModelStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+def message(status: TritonModelStatus, kind: str) -> str:
+    return next(c.message for c in status.conditions if c.type == kind)
+
+
+SERVING = {"Ready": ("True", "EntrypointAnswers"), "ModelsLoaded": ("True", "AllLoaded")}
+COMPLETE = {**SERVING, "Progressing": ("False", "Complete")}
+
+
+def test_fresh() -> None:
+    status = judge(deployment=None)
+    assert told(status) == {
+        "Ready": ("False", "Creating"), "Progressing": ("True", "Creating"),
+        "ModelsLoaded": ("Unknown", "NoServerAnswers"),
+    }  # fmt: skip
+    assert (status.replicas, status.ready_replicas, status.observed_generation) == (0, 0, 1)
+    assert status.selector == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+
+
+def test_before_the_first_pod() -> None:
+    assert told(judge(replicas=2))["Progressing"] == ("True", "RollingOut")
+    assert told(judge(replicas=2))["Ready"] == ("False", "Creating")
+
+
+def test_starting() -> None:
+    status = judge(pod(LOADING, gen.checked(gen.report("a", "b", entrypoint="b"))), indexes={})
+    assert told(status) == {
+        "Ready": ("False", "LoadingModels"), "Progressing": ("True", "RollingOut"),
+        "ModelsLoaded": ("Unknown", "NoServerAnswers"),
+    }  # fmt: skip
+    assert (status.loaded, status.entrypoint, status.models) == ("0/2", "b", [])
+
+
+def test_complete() -> None:
+    status = judge(pod(), pod(name="other"))
+    assert told(status) == COMPLETE
+    assert (status.replicas, status.ready_replicas, status.loaded) == (2, 2, "1/1")
+    assert status.image is not None
+    assert (status.image.reference, status.image.digest) == (gen.IMAGE, gen.DIGEST)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"replicas": 3}, {"deployment": {**deployment(1), "status": {"observedGeneration": 2}}}],
+    ids=["a server is missing", "the controller has not seen the spec"],
+)
+def test_not_complete_yet(change: dict[str, Any]) -> None:
+    assert told(judge(pod(), **change)) == {**SERVING, "Progressing": ("True", "RollingOut")}
+
+
+def test_a_rollout_is_on_while_old_servers_are_left() -> None:
+    assert told(judge(pod(), pod(name="old", template=OLD), replicas=1))["Progressing"] == ("True", "RollingOut")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [(waiting("fetch", "ImagePullBackOff", "not found"), "ImagePullFailed"), (ended("triton", 1), "ServerCrashed"),
+     (unschedulable("0/1 nodes"), "Unschedulable")],
+)  # fmt: skip
+def test_new_pods_fail_while_old_ones_serve(trouble: gen.Modifier, reason: str) -> None:
+    old = pod(name="old", template=OLD)
+    status = judge(old, pod(trouble, name="new"), replicas=1, indexes={"old": READY_INDEX})
+    assert told(status) == {**SERVING, "Progressing": ("False", reason)}
+    assert message(status, "Progressing").endswith("the servers of the previous spec keep serving")
+    assert status.ready_replicas == 1
+
+
+def test_new_models_are_judged_by_the_new_servers() -> None:
+    """An image that renames a model or raises its version must not look broken while it rolls out."""
+    new = (IndexEntry("a", "2", "READY", ""), IndexEntry("b", "1", "READY", ""))
+    pods = [pod(name="old", template=OLD), pod(gen.checked(gen.report("a", "b")), name="new")]
+    status = judge(*pods, replicas=2, indexes={"old": READY_INDEX, "new": new})
+    assert told(status)["ModelsLoaded"] == ("True", "AllLoaded")
+    assert [(m.name, m.version, m.pods) for m in status.models] == [("a", "2", "1/1"), ("b", "1", "1/1")]
+
+
+def test_scaled_to_zero_by_the_spec_or_by_something_else() -> None:
+    for spec in ({"replicas": 0}, {}):
+        status = judge(replicas=0, spec=spec)
+        assert told(status)["Ready"] == ("False", "ScaledToZero")
+        assert told(status)["Progressing"] == ("False", "Complete")
+
+
+def test_a_refusal_is_told_and_what_runs_stays_ready() -> None:
+    refused = Problem("ApplyRefused", "the API server refuses Deployment vision/detection: no")
+    status = judge(pod(), refused=refused)
+    assert told(status) == {**SERVING, "Progressing": ("False", "ApplyRefused")}
+    assert "refuses Deployment" in message(status, "Progressing")
+    assert told(judge(deployment=None, refused=Problem("NameTaken", "x")))["Ready"] == ("False", "NameTaken")
+
+
+def test_pods_that_the_api_server_refuses() -> None:
+    quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
+    status = judge(deployment=deployment(1, conditions=[quota]))
+    assert told(status)["Ready"] == ("False", "PodsRefused")
+    assert "exceeded quota" in message(status, "Ready")
+
+
+def test_a_model_that_does_not_load() -> None:
+    broken = (*READY_INDEX, IndexEntry("b", "1", "UNAVAILABLE", "no such file"))
+    status = judge(pod(not_ready), indexes={"detection-abc-1": broken})
+    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
+    assert message(status, "ModelsLoaded") == "b: no such file"
+    assert status.loaded == "1/2"
+    # The entrypoint needs it not: that one answers, and the rollout is through.
+    status = judge(pod(), indexes={"detection-abc-1": broken})
+    assert told(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
+
+
+def test_an_invalid_repository_says_so_in_every_condition() -> None:
+    import json
+
+    finding = {"code": "TR1", "severity": "error", "file": "a/config.pbtxt", "line": 1, "message": "m", "remedy": "r"}
+    status = judge(pod(ended("check", 1, json.dumps(gen.report("a", findings=[finding])))), indexes={})
+    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "RepositoryInvalid"))
+    assert "a/config.pbtxt:1" in message(status, "Ready")
+
+
+def test_what_an_eviction_leaves_behind_is_told_only_while_a_server_is_missing() -> None:
+    evicted = pod(failed("Evicted", "low on memory"), name="gone")
+    status = judge(pod(), evicted, replicas=1)
+    assert told(status) == COMPLETE
+    assert status.replicas == 1
+    status = judge(evicted, pod(LOADING, name="next"), replicas=1, indexes={})
+    assert told(status)["Progressing"] == ("False", "Evicted")
+
+
+def test_pods_that_leave_do_not_count() -> None:
+    status = judge(pod(), pod(gen.deleting, name="leaving"), replicas=1)
+    assert (status.replicas, status.ready_replicas) == (1, 1)
+
+
+def test_digests_of_a_moving_tag() -> None:
+    other = "sha256:" + "2" * 64
+    status = judge(pod(), pod(put("status.initContainerStatuses.1.imageID", f"x@{other}"), name="other"))
+    assert status.image is not None
+    assert status.image.digest == f"{gen.DIGEST}, {other}"
+
+
+def test_what_a_pod_told_of_its_entrypoint_outlives_it() -> None:
+    before = judge(pod(gen.checked(gen.report("a", "b", entrypoint="b"))))
+    assert judge(replicas=1, before=before).entrypoint == "b"
+    assert judge(replicas=1, before=before, spec={"entrypoint": "a"}).entrypoint == "a"
+
+
+def test_the_same_observation_gives_the_same_status_at_any_time() -> None:
+    first = judge(pod(), now=THEN)
+    assert judge(pod(), before=first, now=NOW) == first
+
+
+# Conditions over time
+
+
+def test_the_time_moves_only_with_the_status() -> None:
+    first = judge(pod(LOADING), indexes={}, now=THEN)
+    second = judge(pod(not_ready), indexes={}, before=first, now=NOW)
+    assert told(first)["Ready"] != told(second)["Ready"]
+    assert {c.type: c.last_transition_time for c in second.conditions}["Ready"] == THEN
+    third = judge(pod(), before=second, now=NOW)
+    times = {c.type: c.last_transition_time for c in third.conditions}
+    assert times == {"Ready": NOW, "Progressing": NOW, "ModelsLoaded": NOW}
+
+
+def test_conditions_carry_the_generation_and_messages_are_bounded() -> None:
+    (condition,) = settle([], [cond("Ready", "True", "R", "x" * 10000)], NOW, 7)
+    assert condition.observed_generation == 7
+    assert len(condition.message) == 4096
+    assert condition.message.endswith("…")
+
+
+def cond(kind: str, status: str, reason: str, text: str = "words") -> Condition:
+    return Condition.model_validate({"type": kind, "status": status, "reason": reason, "message": text})
+
+
+TRANSITIONS: dict[str, tuple[list[Condition], list[Condition], list[tuple[str, str]]]] = {
+    "first steps": ([], [cond("Ready", "False", "Creating"), cond("Progressing", "True", "Creating"),
+                         cond("ModelsLoaded", "Unknown", "NoServerAnswers")], []),
+    "ready": ([cond("Ready", "False", "LoadingModels")], [cond("Ready", "True", "EntrypointAnswers")],
+              [("Normal", "EntrypointAnswers")]),
+    "same": ([cond("Ready", "True", "R")], [cond("Ready", "True", "R", "other words")], []),
+    "lost": ([cond("Ready", "True", "R")], [cond("Ready", "False", "LoadingModels")], [("Warning", "LoadingModels")]),
+    "step": ([cond("Ready", "False", "Scheduling")], [cond("Ready", "False", "LoadingModels")], []),
+    "trouble": ([cond("Ready", "False", "Scheduling")], [cond("Ready", "False", "Unschedulable")],
+                [("Warning", "Unschedulable")]),
+    "told once": ([], [cond("Ready", "False", "Unschedulable"), cond("Progressing", "False", "Unschedulable")],
+                  [("Warning", "Unschedulable")]),
+    "complete": ([cond("Progressing", "True", "RollingOut")], [cond("Progressing", "False", "Complete")],
+                 [("Normal", "Complete")]),
+    "rollout begins": ([cond("Progressing", "False", "Complete")], [cond("Progressing", "True", "RollingOut")], []),
+    "zero": ([cond("Ready", "True", "R")], [cond("Ready", "False", "ScaledToZero")], [("Normal", "ScaledToZero")]),
+    "reload": ([cond("ModelsLoaded", "True", "AllLoaded")], [cond("ModelsLoaded", "False", "LoadingModels")], []),
+    "model broken": ([cond("ModelsLoaded", "True", "AllLoaded")], [cond("ModelsLoaded", "False", "ModelLoadFailed")],
+                     [("Warning", "ModelLoadFailed")]),
+    "unknown": ([cond("ModelsLoaded", "True", "AllLoaded")], [cond("ModelsLoaded", "Unknown", "NoServerAnswers")], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "expected"), TRANSITIONS.values(), ids=TRANSITIONS.keys())
+def test_transitions(before: list[Condition], now: list[Condition], expected: list[tuple[str, str]]) -> None:
+    assert [(t.kind, t.reason) for t in transitions(before, now)] == expected

@@ -1,0 +1,81 @@
+"""The models over all servers: the worst state counts, in Triton's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import gen
+from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.repository import report as reports
+from triton_operator.status.models import expected, load_problem, loaded, model_states
+
+
+def index(*entries: tuple[str, ...]) -> Index:
+    return tuple(IndexEntry(*(e + ("1", "READY", "")[len(e) - 1 :])) for e in entries)
+
+
+def report(*models: str) -> reports.Report:
+    import json
+
+    found = reports.parse(json.dumps(gen.report(*models)))
+    assert found is not None
+    return found
+
+
+def test_two_servers_that_agree() -> None:
+    states = model_states(gen.model(), {"p1": index(("a",), ("b",)), "p2": index(("a",), ("b",))}, None)
+    assert [(m.name, m.version, m.state, m.pods) for m in states] == [("a", "1", "READY", "2/2"),
+                                                                      ("b", "1", "READY", "2/2")]  # fmt: skip
+    assert loaded(states) == "2/2"
+    assert load_problem(states) is None
+
+
+def test_the_worst_state_counts() -> None:
+    broken = index(("a", "1", "UNAVAILABLE", "no such file: model.onnx"))
+    states = model_states(gen.model(), {"p1": index(("a",)), "p2": broken}, None)
+    assert [(m.state, m.pods, m.reason) for m in states] == [("UNAVAILABLE", "1/2", "no such file: model.onnx")]
+    problem = load_problem(states)
+    assert problem is not None
+    assert problem.message == "a: no such file: model.onnx"
+
+
+@pytest.mark.parametrize("state", ["LOADING", "UNLOADING"])
+def test_what_is_on_its_way_is_no_problem(state: str) -> None:
+    states = model_states(gen.model(), {"p1": index(("a", "1", state, ""))}, None)
+    assert load_problem(states) is None
+    assert loaded(states) == "0/1"
+
+
+def test_a_model_that_no_server_knows_is_missing() -> None:
+    states = model_states(gen.model(), {"p1": index(("a",))}, report("a", "b"))
+    assert [(m.name, m.state) for m in states] == [("a", "READY"), ("b", "MISSING")]
+    assert loaded(states) == "1/2"
+
+
+def test_a_model_that_one_server_lacks_is_missing() -> None:
+    (state,) = model_states(gen.model(), {"p1": index(("a",)), "p2": ()}, None)
+    assert (state.state, state.pods) == ("MISSING", "1/2")
+
+
+def test_what_was_never_asked_for_or_taken_away_is_not_told() -> None:
+    entries = index(("a",), ("idle", "", "", ""), ("old", "1", "UNAVAILABLE", "unloaded"))
+    assert [m.name for m in model_states(gen.model(), {"p1": entries}, None)] == ["a"]
+
+
+def test_explicit_control_expects_what_it_lists_and_suffers_what_else_is_loaded() -> None:
+    model = gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
+    assert expected(model, report("a", "b")) == ["a"]
+    states = model_states(model, {"p1": index(("a",), ("extra",)), "p2": index(("a",))}, report("a", "b", "extra"))
+    assert [(m.name, m.state, m.pods) for m in states] == [("a", "READY", "2/2"), ("extra", "READY", "1/2")]
+    (state,) = model_states(model, {"p1": ()}, None)
+    assert (state.name, state.state) == ("a", "MISSING")
+
+
+def test_nothing_is_known_where_no_server_answers() -> None:
+    assert model_states(gen.model(), {}, report("a")) == []
+    assert loaded([]) == ""
+
+
+def test_versions_are_told_apart() -> None:
+    states = model_states(gen.model(), {"p1": index(("a", "1", "READY", ""), ("a", "2", "LOADING", ""))}, None)
+    assert [(m.version, m.state) for m in states] == [("1", "READY"), ("2", "LOADING")]

@@ -1,0 +1,146 @@
+"""One pod, from the statuses that kubelets write: what stops it, and whose words say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.gen import ended, failed, not_ready, pod, put, state, unschedulable, waiting
+from triton_operator.status import pods
+
+FINDING = {
+    "code": "TR101", "severity": "error", "file": "pre/config.pbtxt", "line": 7, "column": 3,
+    "message": "a bracket is missing", "remedy": "close it",
+}  # fmt: skip
+NOTE = {**FINDING, "code": "TR900", "severity": "warning", "message": "odd"}
+PULL = 'Back-off pulling image "registry.example.com/detection:v1": not found'
+LOADING = state("triton", started=False, state={"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+
+
+def spoiled(**more: Any) -> gen.Modifier:
+    import json
+
+    return ended("check", 1, json.dumps({**gen.report("pre", findings=[FINDING, NOTE]), **more}))
+
+
+def timed_out(seconds: int) -> gen.Modifier:
+    return ended("triton", 143, "I0101 loading", startedAt="2026-01-01T00:00:00Z",
+                 finishedAt=f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z")  # fmt: skip
+
+
+PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
+    "evicted": (failed("Evicted", "The node was low on resource: memory."), "Evicted", ["low on resource"]),
+    "unschedulable": (unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."), "Unschedulable",
+                      ["3 Insufficient nvidia.com/gpu"]),
+    "model image": (waiting("fetch", "ImagePullBackOff", PULL), "ImagePullFailed",
+                    ["model image registry.example.com/detection:v1", "not found"]),
+    "server image": (waiting("triton", "ErrImagePull", "denied"), "ImagePullFailed",
+                     ["server image triton:1", "denied"]),
+    "operator image": (waiting("tools", "InvalidImageName"), "ImagePullFailed", ["operator image", "InvalidImageName"]),
+    "config": (waiting("triton", "CreateContainerConfigError", 'secret "s3" not found'), "ContainerNotStarted",
+               ["container triton", 'secret "s3" not found']),
+    "no path": (ended("fetch", 1, "cp: can't stat '/models/.': No such file or directory"), "RepositoryNotCopied",
+                ["can't stat", "spec.modelImage.path"]),
+    "no word": (ended("fetch", 137), "RepositoryNotCopied", ["exit code 137"]),
+    "repository": (spoiled(), "RepositoryInvalid", ["pre/config.pbtxt:7:3", "a bracket is missing", "close it"]),
+    "truncated": (spoiled(truncated=4), "RepositoryInvalid", ["and 4 more findings"]),
+    "check crashed": (ended("check", 2, "Traceback: boom"), "RepositoryCheckFailed", ["boom"]),
+    "check died": (ended("check", 2), "RepositoryCheckFailed", ["exit code 2"]),
+    "memory": (ended("triton", 137, reason="OOMKilled"), "OutOfMemory", ["container triton", "8Gi", "limits.memory"]),
+    "memory of fetch": (ended("fetch", 137, reason="OOMKilled"), "OutOfMemory", ["container fetch"]),
+    "startup": (timed_out(600), "StartupTimeout", ["600 s", "startupSeconds", "I0101 loading"]),
+    "early end": (timed_out(599), "ServerCrashed", ["exit code 143", "I0101 loading"]),
+    "crash": (ended("triton", 1, "error: creating server: Internal"), "ServerCrashed", ["creating server"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "reason", "words"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_problem(change: gen.Modifier, reason: str, words: list[str]) -> None:
+    found = pods.problem(pod(change))
+    assert found is not None
+    assert found.reason == reason
+    for word in words:
+        assert word in found.message
+    assert "odd" not in found.message  # warnings stop nobody
+
+
+def test_a_pod_that_serves_or_leaves_has_no_problem() -> None:
+    assert pods.problem(pod()) is None
+    assert pods.problem(pod(ended("triton", 1, "bye"), gen.deleting)) is None
+    assert pods.problem(pod(not_ready, put("status.phase", "Succeeded"), gen.deleting)) is None
+    # It crashed once, came back, and serves: that is past.
+    assert pods.problem(pod(put("status.containerStatuses.0.lastState", {"terminated": {"exitCode": 1}}))) is None
+
+
+def test_a_crash_is_told_while_the_next_attempt_runs() -> None:
+    again = pod(LOADING, put("status.containerStatuses.0.lastState", {"terminated": {"exitCode": 1, "message": "x"}}))
+    found = pods.problem(again)
+    assert found is not None
+    assert found.reason == "ServerCrashed"
+
+
+def test_an_init_container_that_made_it_at_last_is_no_problem() -> None:
+    made_it = pod(LOADING, put("status.initContainerStatuses.1.lastState", {"terminated": {"exitCode": 1}}))
+    assert pods.problem(made_it) is None
+
+
+def test_the_first_cause_is_told() -> None:
+    both = pod(ended("fetch", 1, "cp: no"), put("status.initContainerStatuses.0.state",
+               {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}))  # fmt: skip
+    found = pods.problem(both)
+    assert found is not None
+    assert found.reason == "ImagePullFailed"
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+PHASES: dict[str, tuple[gen.Modifier, str]] = {
+    "new": (put("status", {}), "Scheduling"),
+    "tools": (state("tools", state=RUNNING), "PreparingRepository"),
+    "fetch": (state("fetch", state=RUNNING), "FetchingRepository"),
+    "check": (state("check", state=RUNNING), "CheckingRepository"),
+    "start": (LOADING, "LoadingModels"),
+    "entry": (not_ready, "EntrypointNotReady"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), PHASES.values(), ids=PHASES.keys())
+def test_phase(change: gen.Modifier, reason: str) -> None:
+    subject = pod(change)
+    assert pods.phase(subject).reason == reason
+    assert pods.problem(subject) is None
+    assert not pods.is_ready(subject)
+
+
+def test_server() -> None:
+    found = pods.server(pod())
+    assert found is not None
+    assert (found.address, found.epoch) == ("10.0.0.7:8000", (0, True))
+    six = pods.server(pod(put("status.podIP", "fd00::7")))
+    assert six is not None
+    assert six.address == "[fd00::7]:8000"
+    changed = pods.server(pod(not_ready, put("status.containerStatuses.0.restartCount", 2)))
+    assert changed is not None
+    assert changed.epoch == (2, False)
+    for gone in (LOADING, gen.deleting, put("status.podIP", ""), failed("Evicted", ""), put("status", {})):
+        assert pods.server(pod(gone)) is None
+
+
+@pytest.mark.parametrize(
+    ("image_id", "digest"),
+    [
+        (f"docker.io/library/x@{gen.DIGEST}", gen.DIGEST), (f"docker-pullable://x@{gen.DIGEST}", gen.DIGEST),
+        (gen.DIGEST, gen.DIGEST), ("", ""), ("x:latest", ""),
+    ],
+)  # fmt: skip
+def test_digest(image_id: str, digest: str) -> None:
+    assert pods.digest(pod(put("status.initContainerStatuses.1.imageID", image_id))) == digest
+
+
+def test_report() -> None:
+    found = pods.check_report(pod(gen.checked(gen.report("a", "b", entrypoint="b"))))
+    assert found is not None
+    assert found.entrypoint == "b"
+    assert pods.check_report(pod()) is None
+    assert pods.check_report(pod(put("status", {}))) is None
