@@ -49,8 +49,7 @@ class Finding:
 
 def one_line(text: str) -> str:
     """`text` without control characters or lone surrogates: file names and configs may contain anything."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return shown.encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

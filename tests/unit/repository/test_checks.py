@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,18 @@ FAULTS = [
         [edit("net/config.pbtxt", "max_batch_size", 'default_model_filename: "net.onnx"\nmax_batch_size')],
         ["error TR204 net/1"],
     ),
+    (
+        "model file by device",
+        [
+            move("net/1/model.onnx", "net/1/sm90.onnx"),
+            edit(
+                "net/config.pbtxt",
+                "max_batch_size",
+                'cc_model_filenames { key: "9.0" value: "sm90.onnx" } max_batch_size',
+            ),
+        ],
+        [],
+    ),
     ("model.py", [move("pre/1/model.py", "pre/1/pre.py")], ["error TR204 pre/1"]),
     ("empty version of an ensemble", [remove("detect/1/.keep")], ["note TR205 detect/1"]),
     (
@@ -131,6 +145,8 @@ FAULTS = [
         ["error TR302 pre/1/model.py"],
     ),
     ("execute inherited", [write("pre/1/model.py", "class TritonPythonModel(Base): ...\n")], []),
+    ("execute by a decorator", [write("pre/1/model.py", "@model\nclass TritonPythonModel: ...\n")], []),
+    ("execute by a metaclass", [write("pre/1/model.py", "class TritonPythonModel(metaclass=M): ...\n")], []),
     ("execute assigned", [write("pre/1/model.py", "class TritonPythonModel:\n    execute = run\n")], []),
     ("execute awaited", [edit("pre/1/model.py", "def execute", "async def execute")], []),
     (
@@ -336,6 +352,11 @@ ensemble_scheduling { step { model_name: "%s" model_version: -1
         assert all("\n" not in str(finding) for finding in findings(tmp_path))
         assert brief(findings(tmp_path)) == ["error TR003 net work"]
 
+    def test_names_that_are_not_utf8(self, tmp_path):
+        (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+        (finding,) = (f for f in findings(good(tmp_path)))
+        assert str(finding).encode().startswith(b"caf?: error TR003")
+
 
 class TestExpected:
     def test_entrypoint_is_missing(self, tmp_path):
@@ -412,9 +433,17 @@ def test_every_code_is_listed_and_tested():
     assert {code for code in CODES if code not in tests} == set()
 
 
-@pytest.mark.parametrize("name", ["detection", "passthrough", "custom_metrics"])
-def test_model_images(name):
-    root = Path(__file__).parents[3] / "model_images" / name / "repository"
-    if not root.is_dir():
-        pytest.skip(f"{root} is not there")
+BUILT = {"detection": ["yolov5s/1/model.onnx"], "passthrough": [], "custom_metrics": []}
+"""Weights that the build of the image makes, and that no checkout has."""
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_model_images(tmp_path, name):
+    source = Path(__file__).parents[3] / "model_images" / name / "repository"
+    if not source.is_dir():
+        pytest.skip(f"{source} is not there")
+    root = tmp_path / "repository"
+    shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in BUILT[name]:
+        write(file, "")(root)
     assert [str(finding) for finding in findings(root)] == []

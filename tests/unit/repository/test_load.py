@@ -47,6 +47,11 @@ def test_permission_denied(unprivileged, path, said):
     assert f"user {os.geteuid()}" in found[0].remedy
 
 
+def test_other_directories_of_a_model_are_not_opened(unprivileged):
+    root = good(unprivileged, folder("net/cache"), forbid("net/cache"))
+    assert findings(root) == ()
+
+
 def test_permission_denied_for_all(unprivileged):
     root = good(unprivileged / "models", lambda place: place.chmod(0))
     found = findings(root)

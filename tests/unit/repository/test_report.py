@@ -42,6 +42,16 @@ def test_always_fits(models, found, size):
     assert back.model_count == models
 
 
+def test_fits_whatever_the_size():
+    """Long lists of short lines, so that each byte of punctuation counts."""
+    full = replace(
+        many(),
+        models=tuple(ModelLine(f"m{n}", (1,), False) for n in range(200)),
+        findings=tuple(Finding("TR101", Severity.ERROR, "m", None, None, "", "") for _ in range(500)),
+    )
+    assert [size for size in range(512, 4097, 89) if len(render(full, size).encode()) > size] == []
+
+
 def test_models_and_findings_share_the_room():
     back = parse(render(many(), 4096))
     assert back is not None

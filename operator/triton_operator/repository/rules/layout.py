@@ -113,7 +113,8 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def model_files(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR204, TR205: a version without what its backend loads. The python backend doesn't fail then: it hangs."""
+    """TR204, TR205: a version without what its backend loads. The python backend of server 2.51 doesn't fail then: it
+    says so in the log and hangs, for 20 minutes and more, with no model ready."""
     wanted = DEFAULT_FILES.get(model.backend, ())
     if model.config is not None:
         if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
