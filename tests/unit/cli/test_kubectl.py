@@ -1,0 +1,105 @@
+"""`kubectl triton`: the very objects of the controller, and errors that people can use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from support import gen
+from triton_operator.cli import show
+from triton_operator.cli.kubectl import main
+from triton_operator.render import Choices, render
+
+SMALL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "metadata": {"name": "detection"},
+         "spec": {"modelImage": {"reference": "r:1"}}}  # fmt: skip
+
+
+def run(text: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["render", "-", *arguments], input=text)
+
+
+def test_render_prints_what_the_controller_makes() -> None:
+    result = run(json.dumps(SMALL), "-n", "vision", "--tools-image", "t:1", "--delivery", "ImageVolume")
+    assert result.exit_code == 0, result.output
+    model = gen.model(gen.put("metadata.uid", ""), modelImage={"reference": "r:1"})
+    assert list(yaml.safe_load_all(result.stdout)) == render(model, Choices("t:1", "ImageVolume"))
+
+
+def test_render_takes_every_model_of_a_file_and_nothing_else() -> None:
+    other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
+    text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
+    objects = list(yaml.safe_load_all(run(text).stdout))
+    found = {(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects if o["kind"] == "Deployment"}
+    assert found == {("default", "detection"), ("own", "other")}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no TritonModel in it"),
+        ("kind: Pod", "no TritonModel in it"),
+        ("kind: [", "<stdin>: "),
+        ("kind: TritonModel", "spec: Field required"),
+        ("kind: TritonModel\nmetadata:\nspec: {}", "metadata.name: Field required"),
+        ("kind: TritonModel\nmetadata: x\nspec: {}", "metadata.name: Field required"),
+        (json.dumps({**SMALL, "spec": {}}), "spec.modelImage: Field required"),
+        (json.dumps({**SMALL, "spec": {**SMALL["spec"], "replicas": "two"}}), "spec.replicas: "),
+        (json.dumps({**SMALL, "spec": {**SMALL["spec"], "server": {"resources": {"limits": {"memory": "8GB"}}}}}),
+         "'8GB' is not a Kubernetes quantity"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_place(text: str, words: str) -> None:
+    result = run(text)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert words in result.output
+
+
+def test_status_without_a_cluster(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["status", "x"], env={"KUBECONFIG": str(tmp_path / "none")})
+    assert result.exit_code == 1
+    assert "no usable kubeconfig" in result.output
+
+
+STATUS = {
+    "observedGeneration": 1,
+    "conditions": [
+        {"type": "Ready", "status": "False", "reason": "ModelLoadFailed", "message": "b: no such file " + "x" * 200},
+        {"type": "Progressing", "status": "True", "reason": "RollingOut", "message": "m"},
+        {"type": "ModelsLoaded", "status": "Unknown", "reason": "NoServerAnswers", "message": "m"},
+    ],
+    "models": [{"name": "a", "version": "1", "state": "READY", "pods": "1/1"},
+               {"name": "b", "state": "UNAVAILABLE", "reason": "no such file", "pods": "0/1"}],
+    "image": {"reference": "r:1", "digest": gen.DIGEST, "delivery": "Copy"},
+    "entrypoint": "b",
+    "endpoint": "http://detection.vision.svc:8000",
+}  # fmt: skip
+
+
+def test_show() -> None:
+    pods = [gen.pod(), gen.pod(gen.deleting, name="old"), gen.pod(gen.ended("triton", 1), name="bad"),
+            gen.pod(gen.failed("Evicted", "low"), name="evicted")]  # fmt: skip
+    text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "the operator hasn't seen the latest change of the spec yet" in lines
+    assert f"image r:1 (Copy) {gen.DIGEST}" in lines
+    assert "b - UNAVAILABLE 0/1" in lines
+    assert "b: no such file" in lines
+    assert any(line.startswith("✗ Ready ModelLoadFailed: b: no such file") for line in lines)
+    assert any(line.startswith("? ModelsLoaded NoServerAnswers") for line in lines)
+    assert "detection-abc-1 yes 0 serving" in lines
+    assert "old no 0 going away" in lines
+    assert "bad no 1 ServerCrashed" in lines
+    assert "evicted no 0 Evicted" in lines
+    # Long messages are wrapped; only a word that no terminal could break is longer.
+    assert all(len(line) <= 110 for line in text.splitlines() if "sha256" not in line)
+
+
+def test_show_of_a_model_that_no_operator_has_seen() -> None:
+    text = show.status(gen.raw(), [])
+    assert "endpoint  -" in text
+    assert not show.is_ready(gen.raw())

@@ -1,0 +1,34 @@
+"""Requests: which errors may pass by themselves, and bodies with any character."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from triton_operator.cluster.api import ApiError, _yaml
+
+MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "transient"),
+    [
+        (0, "no answer", True), (408, "", True), (429, "", True), (500, "etcd timed out", True), (503, "", True),
+        (400, "", False), (403, "exceeded quota", False), (404, "", False), (409, "", False), (422, "", False),
+        (500, MALFORMED, False),
+    ],
+)  # fmt: skip
+def test_transient(code: int, message: str, transient: bool) -> None:
+    assert ApiError(code, "", message).transient is transient
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "é ü 漢字", "😀", "\\ud83d \\", "\x7f\x85\u2028\ufeff", 'a"b\n\t\x01', "😀\x7f😀"]
+)
+def test_a_body_is_json_and_yaml_alike(text: str) -> None:
+    body = _yaml({"a": text, text: "a"})
+    assert json.loads(body) == {"a": text, text: "a"}
+    assert yaml.safe_load(body) == {"a": text, text: "a"}
+    assert b"\\ud83d\\u" not in body  # no pair of surrogates: the API server's YAML refuses it

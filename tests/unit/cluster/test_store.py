@@ -1,0 +1,132 @@
+"""The store: what the watches have shown, in whatever order they show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.cluster.store import Store
+from triton_operator.render import Choices, render
+
+KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+
+
+def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: Any) -> dict[str, Any]:
+    obj = next(o for o in render(gen.model(**spec), Choices("t", "Copy")) if o["kind"] == kind)
+    return gen.live(obj, version=version, uid=uid)
+
+
+def names_of(store: Store) -> set[tuple[str, str]]:
+    return {(o["kind"], o["metadata"]["name"]) for o in store.children(KEY, gen.UID)}
+
+
+def test_objects_are_found_by_their_model() -> None:
+    store = Store()
+    assert [store.put(o) for o in (gen.raw(), child(), gen.pod())] == [KEY, KEY, KEY]
+    assert store.known() == [KEY]
+    assert store.model(KEY) == gen.raw()
+    assert names_of(store) == {("Deployment", "detection")}
+    assert [p["metadata"]["name"] for p in store.of_kind(KEY, "Pod")] == ["detection-abc-1"]
+
+
+def test_children_of_another_life_are_not_ours() -> None:
+    store = Store()
+    store.put(child())
+    assert store.children(KEY, "uid-of-the-next-model") == []
+
+
+def test_objects_of_others_are_left_out() -> None:
+    store = Store()
+    foreign = {"apiVersion": "apps/v1", "kind": "Deployment",
+               "metadata": {"name": "x", "namespace": "vision", "uid": "1", "resourceVersion": "1"}}  # fmt: skip
+    assert store.put(foreign) is None
+    assert store.remove(foreign) is None
+    assert store.known() == []
+
+
+@pytest.mark.parametrize(("version", "news"), [(9, False), (10, False), (11, True), (100, True)])
+def test_only_a_newer_version_is_news(version: int, news: bool) -> None:
+    store = Store()
+    store.put(child(version=10))
+    assert (store.put(gen.modified(child(version=version), gen.put("spec.replicas", 5))) is not None) == news
+    (known,) = store.children(KEY, gen.UID)
+    assert (known["spec"]["replicas"] == 5) == news
+
+
+def test_a_successor_of_the_same_name_replaces_and_outlives_the_news_of_its_predecessors_end() -> None:
+    store = Store()
+    store.put(child(version=10, uid="first"))
+    assert store.put(child(version=5, uid="second")) == KEY
+    assert store.remove(child(uid="first")) == KEY
+    assert [o["metadata"]["uid"] for o in store.children(KEY, gen.UID)] == ["second"]
+    store.remove(child(uid="second"))
+    assert store.known() == []
+
+
+def test_replace_forgets_what_is_not_listed_of_its_kind_and_namespace() -> None:
+    store = Store()
+    other = gen.raw(name="other", namespace="elsewhere")
+    for obj in (gen.raw(), other, child(), child("Service"), gen.pod()):
+        store.put(obj)
+    store.replace("Deployment", [])
+    assert names_of(store) == {("Service", "detection")}
+    store.replace("TritonModel", [], "vision")
+    assert store.model(KEY) is None
+    assert store.model("elsewhere/other") is not None
+    store.replace("TritonModel", [gen.raw()])
+    assert store.model(KEY) is not None
+    assert store.model("elsewhere/other") is None
+
+
+def test_a_listing_does_not_bring_back_what_was_deleted_while_it_was_read() -> None:
+    store = Store()
+    store.put(gen.pod())
+
+    def listing() -> Iterator[dict[str, Any]]:
+        yield gen.pod()
+        store.remove(gen.pod())
+
+    store.replace("Pod", listing())
+    assert store.of_kind(KEY, "Pod") == []
+
+
+def test_a_listing_does_not_forget_what_was_made_while_it_was_read() -> None:
+    store = Store()
+
+    def listing() -> Iterator[dict[str, Any]]:
+        store.put(child())
+        yield from ()
+
+    store.replace("Deployment", listing())
+    assert names_of(store) == {("Deployment", "detection")}
+    store.replace("Deployment", [])
+    assert names_of(store) == set()
+
+
+def test_a_listing_that_fails_changes_nothing() -> None:
+    store = Store()
+    store.put(child())
+
+    def listing() -> Iterator[dict[str, Any]]:
+        yield child(version=99)
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - only that it comes through
+        store.replace("Deployment", listing())
+    assert [o["metadata"]["resourceVersion"] for o in store.children(KEY, gen.UID)] == ["10"]
+    store.replace("Deployment", [])
+    assert names_of(store) == set()
+
+
+def test_what_is_kept_is_small() -> None:
+    store = Store()
+    foreign = {**gen.managed(child()), "manager": "kube-controller-manager"}
+    store.put(gen.modified(child(), lambda o: o["metadata"]["managedFields"].append(foreign)))
+    store.put(gen.pod(gen.put("spec.containers.0.env", [{"name": "A", "value": "x" * 1000}])))
+    (deployment,) = store.children(KEY, gen.UID)
+    assert [f["manager"] for f in deployment["metadata"]["managedFields"]] == ["triton-operator"]
+    (pod,) = store.of_kind(KEY, "Pod")
+    assert set(pod["spec"]["containers"][0]) == {"name", "resources", "startupProbe"}

@@ -1,0 +1,191 @@
+"""The lease, on a clock that the test turns and leases in memory. tests/integration has it on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import ApiError
+from triton_operator.runtime import elector as module
+from triton_operator.runtime.elector import Elector
+
+Object = dict[str, Any]
+
+
+class Leases:
+    """Leases with optimistic locking, as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self.lease: Object | None = None
+        self.version = 0
+        self.down = False
+        self.writes = 0
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        self._answer()
+        if self.lease is None:
+            raise ApiError(404, "NotFound", "no lease")
+        return copy.deepcopy(self.lease)
+
+    def create(self, kind: Kind, namespace: str, body: Object) -> Object:
+        self._answer()
+        if self.lease is not None:
+            raise ApiError(409, "AlreadyExists", "there is one")
+        return self._write(body)
+
+    def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
+        self._answer()
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            raise ApiError(409, "Conflict", "changed meanwhile")
+        return self._write(body)
+
+    @property
+    def spec(self) -> Object:
+        assert self.lease is not None
+        return self.lease["spec"]
+
+    def _answer(self) -> None:
+        if self.down:
+            raise ApiError(0, "NoAnswer", "no answer")
+
+    def _write(self, body: Object) -> Object:
+        self.version += 1
+        self.writes += 1
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        return copy.deepcopy(self.lease)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def candidate(leases: Leases, name: str, clock: Clock | None = None) -> Elector:
+    return Elector(leases, "ns", "lease", name, clock or Clock())  # type: ignore[arg-type]
+
+
+def attempt(elector: Elector) -> bool:
+    return asyncio.run(elector._attempt())
+
+
+def test_the_first_wins_and_the_second_waits() -> None:
+    leases = Leases()
+    assert attempt(candidate(leases, "a"))
+    assert leases.spec["holderIdentity"] == "a"
+    second = candidate(leases, "b")
+    assert not attempt(second)
+    assert not attempt(second)
+    assert leases.spec["holderIdentity"] == "a"
+
+
+def test_renewing_keeps_the_time_of_the_win() -> None:
+    leases, clock = Leases(), Clock()
+    first = candidate(leases, "a", clock)
+    assert attempt(first)
+    acquired = leases.spec["acquireTime"]
+    clock.now += 5
+    assert attempt(first)
+    assert (leases.spec["acquireTime"], leases.spec["leaseTransitions"], leases.writes) == (acquired, 0, 2)
+
+
+def test_a_dead_holders_lease_runs_out_by_the_watchers_own_clock() -> None:
+    leases, clock = Leases(), Clock()
+    assert attempt(candidate(leases, "a"))
+    leases.spec["renewTime"] = "2001-01-01T00:00:00.000000Z"  # a holder whose clock is far behind
+    second = candidate(leases, "b", clock)
+    assert not attempt(second)
+    clock.now += module.LEASE_SECONDS - 0.1
+    assert not attempt(second)
+    clock.now += 0.2
+    assert attempt(second)
+    assert (leases.spec["holderIdentity"], leases.spec["leaseTransitions"]) == ("b", 1)
+
+
+def test_a_holder_that_renews_is_never_deposed() -> None:
+    leases, clock = Leases(), Clock()
+    first, second = candidate(leases, "a", clock), candidate(leases, "b", clock)
+    assert attempt(first)
+    for number in range(20):
+        clock.now += 10
+        assert attempt(first)
+        leases.spec["renewTime"] = f"renewed {number}"  # the real clock may not have moved between two renewals
+        assert not attempt(second)
+
+
+def test_a_released_lease_is_free_at_once() -> None:
+    leases = Leases()
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    assert attempt(first)
+    assert not attempt(second)
+    asyncio.run(first.release())
+    assert leases.spec["holderIdentity"] == ""
+    assert attempt(second)
+
+
+def test_only_the_holder_releases() -> None:
+    leases = Leases()
+    assert attempt(candidate(leases, "a"))
+    asyncio.run(candidate(leases, "b").release())
+    assert leases.spec["holderIdentity"] == "a"
+
+
+def test_releasing_without_an_answer_is_only_logged() -> None:
+    leases = Leases()
+    first = candidate(leases, "a")
+    assert attempt(first)
+    leases.down = True
+    asyncio.run(first.release())
+
+
+def test_of_two_that_take_at_once_one_wins() -> None:
+    leases = Leases()
+    first, second = candidate(leases, "a"), candidate(leases, "b")
+    read = leases.get
+
+    def both_see_nothing(*args: Any) -> Object:
+        leases.get = read  # type: ignore[method-assign]
+        assert attempt_sync(second)
+        raise ApiError(404, "NotFound", "as it was a moment ago")
+
+    def attempt_sync(elector: Elector) -> bool:
+        return elector._take()
+
+    leases.get = both_see_nothing  # type: ignore[method-assign]
+    assert not attempt(first)
+    assert leases.spec["holderIdentity"] == "b"
+
+
+def test_the_lead_ends_in_time_when_the_api_server_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anyone else may lead, this one must have stopped."""
+    leases, clock = Leases(), Clock()
+    elector = candidate(leases, "a", clock)
+    slept = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+        await slept(0)
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+
+    async def main() -> float:
+        task = asyncio.create_task(elector.run())
+        await elector.leading.wait()
+        for _ in range(100):
+            await slept(0)
+        leases.down, lost = True, clock.now
+        await task
+        return clock.now - lost
+
+    took = asyncio.run(main())
+    assert not elector.leading.is_set()
+    assert not elector.held
+    assert took + module.RETRY_SECONDS >= module.RENEW_SECONDS
+    assert took < module.LEASE_SECONDS

@@ -1,0 +1,136 @@
+"""The work queue: level-triggered, never one key twice at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from triton_operator.runtime.queue import WorkQueue
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 10))
+
+
+async def taken(queue: WorkQueue, within: float = 0.05) -> str | None:
+    """The next key, marked done; None where none comes in time."""
+    try:
+        key = await asyncio.wait_for(queue.take(), within)
+    except TimeoutError:
+        return None
+    queue.done(key)
+    return key
+
+
+def test_a_key_is_due_once_however_often_it_is_added() -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        for key in ("a", "a", "b", "a"):
+            queue.add(key)
+        assert len(queue) == 2
+        assert [await taken(queue) for _ in range(3)] == ["a", "b", None]
+
+    run(main())
+
+
+def test_a_key_added_while_it_is_worked_on_comes_back_once_that_is_done() -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        queue.add("a")
+        key = await queue.take()
+        queue.add("a")
+        queue.add("a")
+        assert len(queue) == 0  # nobody else may work on it now
+        assert not queue.idle
+        queue.done(key)
+        assert [await taken(queue), await taken(queue)] == ["a", None]
+        assert queue.idle
+
+    run(main())
+
+
+def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
+    async def main() -> None:
+        queue = WorkQueue(base=0.02, cap=0.07)
+
+        async def pause() -> float:
+            started = time.monotonic()
+            queue.add_backoff("a")
+            assert await taken(queue, 1) == "a"
+            return time.monotonic() - started
+
+        pauses = [await pause() for _ in range(4)]
+        for measured, expected in zip(pauses, (0.02, 0.04, 0.07, 0.07), strict=True):
+            assert expected <= measured + 0.002
+            assert measured < expected + 0.05
+        queue.forget("a")
+        assert await pause() < 0.06
+
+    run(main())
+
+
+def test_a_hundred_failures_do_not_overflow() -> None:
+    async def main() -> None:
+        queue = WorkQueue(base=0.001, cap=0.002)
+        for _ in range(2000):
+            queue.add_backoff("a")
+        assert await taken(queue, 1) == "a"
+
+    run(main())
+
+
+@pytest.mark.parametrize("pauses", [(0.03, 5.0), (5.0, 0.03)])
+def test_of_two_times_the_earlier_wins(pauses: tuple[float, float]) -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        for pause in pauses:
+            queue.add_after("a", pause)
+        assert await taken(queue, 1) == "a"
+        assert await taken(queue) is None
+
+    run(main())
+
+
+def test_a_later_time_does_not_hold_up_an_event() -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        queue.add_after("a", 60)
+        queue.add("a")
+        assert await taken(queue) == "a"
+
+    run(main())
+
+
+def test_closed_it_takes_no_more_but_lets_work_end() -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        queue.add("a")
+        key = await queue.take()
+        queue.add_after("b", 0.01)
+        queue.close()
+        queue.add("c")
+        queue.add("a")
+        queue.done(key)
+        assert queue.idle
+        assert await taken(queue) is None
+
+    run(main())
+
+
+def test_the_wait_is_measured_from_when_a_key_was_due() -> None:
+    waits: list[float] = []
+
+    async def main() -> None:
+        queue = WorkQueue(waited=waits.append)
+        queue.add("a")
+        await asyncio.sleep(0.03)
+        queue.add("a")
+        await taken(queue)
+
+    run(main())
+    assert len(waits) == 1
+    assert 0.025 < waits[0] < 0.2

@@ -1,0 +1,61 @@
+"""Settings: what is wrong is told by the variable's name."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from triton_operator.cli.operator import main
+from triton_operator.runtime.settings import Settings
+
+LEAST = {"TOOLS_IMAGE": "operator:1"}
+
+
+def test_defaults() -> None:
+    settings = Settings.from_environment(LEAST)
+    assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == (
+        "triton-operator",
+        (),
+        8,
+        8080,
+    )
+    assert settings.resync_seconds == 600
+
+
+def test_everything() -> None:
+    env = {
+        "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
+        "RESYNC_SECONDS": "3", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
+    }  # fmt: skip
+    settings = Settings.from_environment(LEAST | env)
+    assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == ("ops", ("a", "b"), 2, 9)
+    assert (settings.resync_seconds, settings.log_format, settings.log_level) == (3, "plain", "DEBUG")
+    assert settings.identity.startswith("p_")
+
+
+def test_two_lives_of_one_pod_are_two_candidates() -> None:
+    assert Settings.from_environment(LEAST).identity != Settings.from_environment(LEAST).identity
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"TOOLS_IMAGE": ""}, "TOOLS_IMAGE must name"),
+        ({"WORKERS": "0"}, "WORKERS must be a whole number above 0, not '0'"),
+        ({"PORT": "http"}, "PORT must be a whole number"),
+        ({"RESYNC_SECONDS": "-1"}, "RESYNC_SECONDS must be"),
+        ({"RESYNC_SECONDS": "1.5"}, "RESYNC_SECONDS must be"),
+        ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be one of json, plain, not 'xml'"),
+        ({"LOG_LEVEL": "debug"}, "LOG_LEVEL must be one of"),
+    ],
+)
+def test_errors(env: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words.split("'")[0]):
+        Settings.from_environment(LEAST | env)
+
+
+def test_the_command_tells_them_without_a_traceback() -> None:
+    result = CliRunner().invoke(main, ["run"], env={"TOOLS_IMAGE": ""})
+    assert result.exit_code == 2
+    assert "TOOLS_IMAGE must name the operator's own image" in result.output
+    assert "Traceback" not in result.output
