@@ -122,6 +122,12 @@ def _he(rng: np.random.Generator, kernel: int, inputs: int, outputs: int) -> npt
 
 
 def _conv(x: jax.Array, w: jax.Array, stride: int, pad: int) -> jax.Array:
+    kernel, _, inputs, outputs = w.shape
+    if kernel == stride and not pad:
+        # Patches that don't overlap are one matrix product, twice as fast to differentiate on a CPU.
+        n, height, width = x.shape[0], x.shape[1] // stride, x.shape[2] // stride
+        patches = x.reshape(n, height, stride, width, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
+        return patches.reshape(n, height, width, -1) @ w.reshape(-1, outputs)
     return jax.lax.conv_general_dilated(
         x, w, (stride, stride), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 CLASSES = ("circle", "rectangle", "triangle", "star")
+LUMA = np.array([0.114, 0.587, 0.299])  # of blue, green, red
 
 
 class Scene(NamedTuple):
@@ -81,7 +82,8 @@ def _paint(rng: np.random.Generator, image: npt.NDArray[np.uint8], corners: npt.
     x, y = corners.mean(axis=0).astype(int)
     below = image[y, x].astype(int)
     colour = rng.integers(0, 256, 3)
-    while np.abs(colour - below).max() < 60:
+    # In colour, and in brightness too: some images are made grey afterwards.
+    while np.abs(colour - below).max() < 60 or abs((colour - below) @ LUMA) < 20:
         colour = rng.integers(0, 256, 3)
     cv2.fillPoly(image, [corners], colour.tolist(), cv2.LINE_AA)
     if rng.random() < 0.3:

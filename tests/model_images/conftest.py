@@ -1,0 +1,112 @@
+"""The detection repository's code on the path, images to feed it, and a real Triton that serves it."""
+
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from model_images.support import DETECTION, MODEL_IMAGES, SERVER_IMAGE, Server, docker
+
+for folder in ("repository/preprocess/1", "repository/postprocess/1", "training", "client"):
+    sys.path.append(str(DETECTION / folder))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Triton with the detection repository, under the restrictions that a restricted pod puts on it."""
+    assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
+    if not docker("images", "--quiet", SERVER_IMAGE):
+        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+    container = f"triton-test-{uuid.uuid4().hex[:12]}"
+    restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
+    mount = f"--volume={DETECTION / 'repository'}:/models:ro"
+    command = ["tritonserver", "--model-repository=/models"]
+    try:
+        docker(
+            *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
+            *(*restrictions, *ports, mount, SERVER_IMAGE, *command),
+        )
+        addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
+        _wait(addresses[0], container)
+        yield Server(*addresses, container)
+    finally:
+        subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
+
+
+def _wait(address: str, container: str, seconds: float = 180) -> None:
+    """Until every model is ready; fails with the server's log when it exits or takes too long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://{address}/v2/models/detection/ready", timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            running = docker("inspect", "--format={{.State.Running}}", container) == "true"
+            if not running:
+                break
+            time.sleep(0.5)
+    log = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
+    pytest.fail(f"Triton did not get ready:\n{log.stdout}{log.stderr}")
+
+
+@pytest.fixture
+def picture() -> Callable[..., npt.NDArray[np.uint8]]:
+    """A BGR image of the given size that is not symmetric in anything: red on the left, green below, blue above."""
+
+    def draw(height: int = 48, width: int = 64) -> npt.NDArray[np.uint8]:
+        image = np.zeros((height, width, 3), np.uint8)
+        image[: height // 2, width // 2 :] = (200, 20, 20)
+        image[height // 2 :, width // 2 :] = (20, 200, 20)
+        image[:, : width // 2] = (20, 20, 200)
+        return image
+
+    return draw
+
+
+@pytest.fixture
+def encoded(picture: Callable[..., npt.NDArray[np.uint8]]) -> Callable[..., bytes]:
+    """The picture as a file: `encoded(".jpg", height, width, *OpenCV's options)`."""
+
+    def encode(kind: str = ".jpg", height: int = 48, width: int = 64, *options: int) -> bytes:
+        return cv2.imencode(kind, picture(height, width), options)[1].tobytes()
+
+    return encode
+
+
+@pytest.fixture(scope="session")
+def scene_jpeg() -> Callable[..., bytes]:
+    """A JPEG of shapes: `scene_jpeg(seed, height, width)`."""
+    from shapes import scene
+
+    def encode(seed: int, height: int, width: int) -> bytes:
+        return cv2.imencode(".jpg", scene(np.random.default_rng([99, seed]), height, width).image)[1].tobytes()
+
+    return encode
+
+
+@pytest.fixture(scope="session")
+def png_bomb() -> bytes:
+    """A valid PNG of a hundred kilobytes: 30000×30000 black pixels, 900 megapixels."""
+    import struct
+    import zlib
+
+    side = 30_000
+    packer = zlib.compressobj(9)
+    row = bytes(1 + side // 8)
+    rows = b"".join(packer.compress(row * 1000) for _ in range(side // 1000)) + packer.flush()
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")

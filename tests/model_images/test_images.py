@@ -1,0 +1,145 @@
+"""What is decoded, in which frame, and what is refused in which words."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from images import ImageError, decode, read_header
+
+LIMIT = 64_000_000
+Encoded = Callable[..., bytes]
+
+
+def with_orientation(jpeg: bytes, orientation: int, thumbnail: bytes = b"") -> bytes:
+    """Insert an EXIF segment with that orientation, and perhaps a thumbnail, right after the start marker."""
+    tiff = b"MM\x00\x2a" + struct.pack(">I", 8) + struct.pack(">HHHIHHI", 1, 0x0112, 3, 1, orientation, 0, 0)
+    body = b"Exif\x00\x00" + tiff + thumbnail
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + jpeg[2:]
+
+
+def corner_colours(image: np.ndarray) -> list[str]:
+    """The strongest channel near each corner, clockwise from the upper left."""
+    height, width = image.shape[:2]
+    places = [(4, 4), (4, width - 5), (height - 5, width - 5), (height - 5, 4)]
+    return ["bgr"[int(image[place].argmax())] for place in places]
+
+
+@pytest.mark.parametrize("kind", [".jpg", ".png"])
+def test_pixels_come_out_as_bgr(encoded: Encoded, kind: str) -> None:
+    image = decode(encoded(kind), LIMIT)
+    assert image.shape == (48, 64, 3)
+    assert image.dtype == np.uint8
+    assert corner_colours(image) == ["r", "b", "g", "r"]
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (7, 300), (640, 481)])
+@pytest.mark.parametrize(("kind", "options"), [(".jpg", ()), (".jpg", (cv2.IMWRITE_JPEG_PROGRESSIVE, 1)), (".png", ())])
+def test_header_tells_the_size_before_decoding(
+    encoded: Encoded, kind: str, options: tuple[int, ...], height: int, width: int
+) -> None:
+    header = read_header(encoded(kind, height, width, *options))
+    assert (header.height, header.width) == (height, width)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "shape", "corners"),
+    [
+        (1, (48, 64), ["r", "b", "g", "r"]),
+        (3, (48, 64), ["g", "r", "r", "b"]),
+        (6, (64, 48), ["r", "r", "b", "g"]),
+        (8, (64, 48), ["b", "g", "r", "r"]),
+    ],
+)
+def test_image_is_turned_upright(
+    encoded: Encoded, orientation: int, shape: tuple[int, int], corners: list[str]
+) -> None:
+    image = decode(with_orientation(encoded(), orientation), LIMIT)
+    assert image.shape[:2] == shape
+    assert corner_colours(image) == corners
+
+
+def test_thumbnail_is_not_taken_for_the_image(encoded: Encoded) -> None:
+    jpeg = with_orientation(encoded(".jpg", 200, 300), 1, thumbnail=encoded(".jpg", 16, 16))
+    header = read_header(jpeg)
+    assert (header.height, header.width) == (200, 300)
+    # The thumbnail has an end marker of its own, which must not hide that the image lacks one.
+    with pytest.raises(ImageError, match="truncated"):
+        decode(jpeg[:-400], LIMIT)
+
+
+def test_grey_alpha_and_sixteen_bits_become_three_bytes(picture: Callable[..., np.ndarray]) -> None:
+    bgr = picture()
+    grey = cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY)
+    for name, image in {
+        "grey": grey,
+        "alpha": np.dstack([bgr, np.full(bgr.shape[:2], 9, np.uint8)]),
+        "sixteen": bgr.astype(np.uint16) * 257,
+    }.items():
+        out = decode(cv2.imencode(".png", image)[1].tobytes(), LIMIT)
+        assert out.dtype == np.uint8, name
+        expected = np.dstack([grey] * 3) if name == "grey" else bgr
+        assert np.abs(out.astype(int) - expected).max() <= 1, name
+
+
+def test_cmyk_comes_out_in_its_colour() -> None:
+    image = decode((Path(__file__).parent / "data" / "cmyk_red_24x16.jpg").read_bytes(), LIMIT)
+    assert image.shape == (16, 24, 3)
+    blue, green, red = image.reshape(-1, 3).mean(axis=0)
+    assert red > 200
+    assert max(blue, green) < 60
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "the image is empty: 0 bytes"),
+        (b"hello, world", r"not a JPEG or PNG image: it starts with b'hello, w'"),
+        (b"GIF89a\x10\x00\x10\x00", "not a JPEG or PNG image"),
+        (b"\xff\xd8\xff", "the JPEG is truncated: its header ends after 3 bytes"),
+        (b"\x89PNG\r\n\x1a\n", "the PNG is truncated: its header ends after 8 bytes"),
+        (b"\xff\xd8\xff\xda\x00\x08" + b"\x00" * 20, "the JPEG is damaged: no size before its pixels"),
+        (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x40" + b"\x00" * 20, "the JPEG has no size: 64×0 pixels"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_clear_words(data: bytes, words: str) -> None:
+    with pytest.raises(ImageError, match=words):
+        decode(data, LIMIT)
+
+
+@pytest.mark.parametrize("kind", [".jpg", ".png"])
+def test_every_truncation_is_refused(encoded: Encoded, kind: str) -> None:
+    data = encoded(kind, 40, 40)
+    for length in range(1, len(data) - (8 if kind == ".png" else 0)):
+        with pytest.raises(ImageError):
+            decode(data[:length], LIMIT)
+
+
+def test_limit_counts_pixels_and_is_named(encoded: Encoded) -> None:
+    assert decode(encoded(".png", 48, 64), 48 * 64).shape == (48, 64, 3)
+    with pytest.raises(ImageError, match=r"too large: 64×48 pixels are 0\.0 megapixels"):
+        decode(encoded(".png", 48, 64), 48 * 64 - 1)
+
+
+def test_bomb_is_refused_by_its_header_alone(png_bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(png_bomb) < 200_000
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was decoded"))
+    with pytest.raises(ImageError, match=r"30000×30000 pixels are 900\.0 megapixels, the limit is 64\.0"):
+        decode(png_bomb, LIMIT)
+
+
+@pytest.mark.parametrize("kind", [".jpg", ".png"])
+def test_damage_gives_an_image_or_an_image_error(encoded: Encoded, kind: str) -> None:
+    rng = np.random.default_rng(5)
+    whole = encoded(kind, 40, 40)
+    for _ in range(400):
+        data = bytearray(whole)
+        for at in rng.integers(0, len(data), 4):
+            data[at] = int(rng.integers(256))
+        try:
+            image = decode(bytes(data), 1_000_000)
+        except ImageError:
+            continue
+        assert image.shape[2] == 3

@@ -1,0 +1,98 @@
+"""The checked-in network keeps yolov5s's contract, so that one can take the other's place."""
+
+import numpy as np
+import pytest
+from evaluate import MODEL, Detector, evaluate, unseen
+from shapes import CLASSES, scene
+
+STRIDES_AND_ANCHORS = [
+    (8, [(10, 13), (16, 30), (33, 23)]),
+    (16, [(30, 61), (62, 45), (59, 119)]),
+    (32, [(116, 90), (156, 198), (373, 326)]),
+]
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector()
+
+
+@pytest.fixture(scope="module")
+def rows(detector: Detector) -> np.ndarray:
+    """Rows of four unseen images, [4, 25200, 85]."""
+    return np.stack([detector.rows(jpeg)[0] for _, jpeg in unseen(4)])
+
+
+def test_tensors_are_named_and_shaped_as_yolov5s(detector: Detector) -> None:
+    (given,), (answered,) = detector.session.get_inputs(), detector.session.get_outputs()
+    assert (given.name, given.type, given.shape) == ("images", "tensor(float)", ["batch", 3, 640, 640])
+    assert (answered.name, answered.type, answered.shape) == ("output0", "tensor(float)", ["batch", 25200, 85])
+
+
+def test_file_is_small_and_readable_by_older_runtimes() -> None:
+    assert MODEL.stat().st_size < 2_000_000
+    # The first field of the file is the format's version; ONNX Runtime 1.19 reads up to 10.
+    tag, version = MODEL.read_bytes()[:2]
+    assert tag == 0x08
+    assert version <= 10
+
+
+def test_batch_gives_what_single_images_give(detector: Detector) -> None:
+    batch = np.random.default_rng(2).random((3, 3, 640, 640), np.float32)
+    (together,) = detector.session.run(None, {"images": batch})
+    assert together.shape == (3, 25200, 85)
+    for k in range(3):
+        (alone,) = detector.session.run(None, {"images": batch[k : k + 1]})
+        np.testing.assert_allclose(together[k], alone[0], rtol=1e-3, atol=1e-3)
+
+
+def test_scores_are_probabilities_and_untrained_classes_stay_silent(rows: np.ndarray) -> None:
+    assert rows[..., 4:].min() >= 0
+    assert rows[..., 4:].max() <= 1
+    assert rows[..., 4].max() > 0.5
+    assert rows[..., 5 + len(CLASSES) :].max() < 1e-4
+
+
+def test_rows_come_in_yolov5s_order(rows: np.ndarray) -> None:
+    """Scale, anchor, row, column: a centre lies at most half a cell outside of its own, a side below four anchors."""
+    at = 0
+    for stride, anchors in STRIDES_AND_ANCHORS:
+        cells = 640 // stride
+        for width, height in anchors:
+            part = rows[:, at : at + cells * cells].reshape(-1, cells, cells, 85)
+            at += cells * cells
+            column, row = np.meshgrid(np.arange(cells), np.arange(cells))
+            for value, cell in ((part[..., 0], column), (part[..., 1], row)):
+                offset = value / stride - cell
+                assert offset.min() >= -0.5 - 1e-3
+                assert offset.max() <= 1.5 + 1e-3
+            assert (part[..., 2:4] <= 4 * np.array([width, height]) * 1.0001).all()
+            assert (part[..., 2:4] >= 0).all()
+    assert at == 25200
+
+
+def test_labels_are_the_trained_classes() -> None:
+    labels = MODEL.parents[2] / "postprocess" / "1" / "labels.txt"
+    assert tuple(labels.read_text(encoding="utf-8").splitlines()) == CLASSES
+
+
+def test_accuracy_on_unseen_images(detector: Detector) -> None:
+    found = evaluate(detector, 64)
+    assert set(found) == set(CLASSES)
+    for name, figures in found.items():
+        assert figures.truths > 20, name
+        assert figures.average_precision > 0.75, name
+    assert np.mean([s.average_precision for s in found.values()]) >= 0.85
+    assert np.mean([s.precision for s in found.values()]) >= 0.85
+    assert np.mean([s.recall for s in found.values()]) >= 0.8
+
+
+def test_scenes_follow_from_their_seed_and_hold_their_boxes() -> None:
+    for seed in range(20):
+        first, second = (scene(np.random.default_rng(seed), 300, 400) for _ in range(2))
+        np.testing.assert_array_equal(first.image, second.image)
+        np.testing.assert_array_equal(first.boxes, second.boxes)
+        assert len(first.boxes) == len(first.classes)
+        assert (first.boxes[:, :2] >= 0).all()
+        assert (first.boxes[:, 2:] <= [400, 300]).all()
+        assert (first.boxes[:, 2:] > first.boxes[:, :2]).all()

@@ -1,0 +1,71 @@
+"""The repository's files agree with each other, with Triton's schema, and with what the model image holds."""
+
+import ast
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from model_images.support import DETECTION, docker
+
+REPOSITORY = DETECTION / "repository"
+MODELS = ("detection", "postprocess", "preprocess", "yolov5s")
+
+
+def config(model: str) -> model_config_pb2.ModelConfig:
+    """Parse a model's config.pbtxt; an unknown field raises."""
+    text = (REPOSITORY / model / "config.pbtxt").read_text(encoding="utf-8")
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+def test_every_folder_is_a_model_that_batches() -> None:
+    assert tuple(sorted(p.name for p in REPOSITORY.iterdir())) == MODELS
+    for model in MODELS:
+        assert config(model).name == model
+        assert config(model).max_batch_size > 1
+        assert any((REPOSITORY / model / "1").iterdir()), "git drops an empty version directory"
+
+
+def test_ensemble_joins_tensors_of_one_type_and_shape() -> None:
+    ensemble = config("detection")
+    known = {t.name: (t.data_type, list(t.dims)) for t in ensemble.input}
+    for step in ensemble.ensemble_scheduling.step:
+        part = config(step.model_name)
+        assert part.max_batch_size >= ensemble.max_batch_size
+        assert set(step.input_map) == {t.name for t in part.input}
+        for tensor in part.input:
+            assert known[step.input_map[tensor.name]] == (tensor.data_type, list(tensor.dims))
+        for tensor in part.output:
+            known[step.output_map[tensor.name]] = (tensor.data_type, list(tensor.dims))
+    assert known["DETECTIONS"] == (model_config_pb2.TYPE_STRING, [1])
+
+
+@pytest.mark.parametrize("path", sorted(REPOSITORY.rglob("*.py")), ids=lambda p: p.parent.parent.name + "/" + p.name)
+def test_code_is_of_the_servers_python(path: Path) -> None:
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
+
+
+@pytest.mark.server
+def test_model_image_holds_the_repository_and_nothing_else() -> None:
+    image = docker("build", "--quiet", str(DETECTION)).splitlines()[-1]
+    # The image has no command; one that is never run satisfies `create`.
+    container = docker("create", image, "none")
+    try:
+        archive = subprocess.run(["docker", "cp", f"{container}:/models", "-"], capture_output=True, check=True).stdout
+    finally:
+        docker("rm", container)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        held = {m.name: files.extractfile(m).read() for m in files.getmembers() if m.isfile()}  # type: ignore[union-attr]
+        modes = {m.name: m.mode for m in files.getmembers()}
+    wanted = {
+        f"models/{p.relative_to(REPOSITORY)}": p.read_bytes()
+        for p in REPOSITORY.rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert held.keys() == wanted.keys()
+    assert held == wanted
+    assert all(mode & 0o004 for mode in modes.values()), "the server's user must be able to read it"

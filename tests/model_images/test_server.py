@@ -1,0 +1,240 @@
+"""The repository as clients meet it: a real Triton, real HTTP and gRPC, as a user who is not root."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from detect import detect, detect_raw
+from detections import Detections
+from evaluate import Detector
+from metrics import iou
+from tritonclient.utils import InferenceServerException
+
+from model_images.support import DETECTION, Server, docker
+
+pytestmark = pytest.mark.server
+
+SceneJpeg = Callable[[int, int, int], bytes]
+# No two alike, so that a batch of any of them mixes sizes.
+SIZES = [(240 + 40 * k, 640 - 24 * k) for k in range(16)]
+
+
+def post_raw(server: Server, body: bytes) -> tuple[int, dict[str, Any]]:
+    """POST bare bytes; the status, and the error's JSON or the boxes'."""
+    host, port = server.http.split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("POST", "/v2/models/detection/infer", body, {"Inference-Header-Content-Length": "0"})
+    answer = connection.getresponse()
+    content, length = answer.read(), answer.headers["Inference-Header-Content-Length"]
+    connection.close()
+    if answer.status != 200:
+        return answer.status, json.loads(content)
+    assert length is not None
+    return 200, json.loads(content[int(length) + 4 :])
+
+
+def tensor(module: Any, images: list[bytes]) -> Any:
+    """The IMAGE input [n, 1] of tritonclient.http or .grpc."""
+    given = module.InferInput("IMAGE", [len(images), 1], "BYTES")
+    given.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
+    return given
+
+
+def counts(server: Server, model: str) -> tuple[int, int]:
+    """How many images the model inferred, and in how many executions."""
+    with tritonclient.http.InferenceServerClient(server.http) as client:
+        (stats,) = client.get_inference_statistics(model)["model_stats"]
+    return stats["inference_count"], stats["execution_count"]
+
+
+def assert_same(answer: dict[str, Any], expected: Detections, height: int, width: int) -> None:
+    """The server's JSON is what the same code finds in this process; decoders may differ by a hair."""
+    assert answer["image"] == {"width": width, "height": height}
+    found = np.array([d["box"] for d in answer["detections"]]).reshape(-1, 4)
+    assert len(found) == len(expected.boxes)
+    assert len(found) > 0
+    overlap = iou(found, expected.boxes)
+    assert (overlap.max(axis=1) > 0.95).all()
+    named = [d["class_id"] for d in answer["detections"]]
+    assert named == expected.classes[overlap.argmax(axis=1)].tolist()
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector()
+
+
+@pytest.mark.parametrize(("height", "width"), [(640, 640), (360, 800), (900, 500)])
+@pytest.mark.parametrize("way", ["http", "grpc", "raw"])
+def test_jpeg_in_boxes_out(
+    server: Server, scene_jpeg: SceneJpeg, detector: Detector, way: str, height: int, width: int
+) -> None:
+    jpeg = scene_jpeg(height, height, width)
+    if way == "raw":
+        answer = detect_raw(jpeg, server.http, "detection")
+    else:
+        answer = detect(jpeg, server.grpc if way == "grpc" else server.http, "detection", way)
+    assert_same(answer, detector.detect(jpeg), height, width)
+    for found in answer["detections"]:
+        x1, y1, x2, y2 = found["box"]
+        assert 0 <= x1 < x2 <= width
+        assert 0 <= y1 < y2 <= height
+        assert 0.25 < found["score"] <= 1
+        assert found["label"] == ["circle", "rectangle", "triangle", "star"][found["class_id"]]
+
+
+def test_one_request_of_several_sizes(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+    sizes = SIZES[:3]
+    images = [scene_jpeg(k, *size) for k, size in enumerate(sizes)]
+    with tritonclient.http.InferenceServerClient(server.http) as client:
+        answers = client.infer("detection", [tensor(tritonclient.http, images)]).as_numpy("DETECTIONS")
+    assert answers.shape == (3, 1)
+    for answer, image, size in zip(answers.ravel(), images, sizes, strict=True):
+        assert_same(json.loads(answer), detector.detect(image), *size)
+
+
+def test_requests_of_different_sizes_share_batches(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+    images = [scene_jpeg(k, *size) for k, size in enumerate(SIZES)]
+    parts = ("preprocess", "yolov5s", "postprocess")
+    before = {model: counts(server, model) for model in parts}
+    rounds = 6
+    with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
+        for _ in range(rounds):
+            answers: list[Future[Any]] = [Future() for _ in images]
+            for image, future in zip(images, answers, strict=True):
+                client.async_infer(
+                    "detection",
+                    [tensor(tritonclient.grpc, [image])],
+                    lambda result, error, future=future: future.set_result((result, error)),
+                )
+            done = [future.result(timeout=60) for future in answers]
+    for (result, error), image, size in zip(done, images, SIZES, strict=True):
+        assert error is None
+        # Each gets the boxes of its own image, whichever images it travelled with.
+        assert_same(json.loads(result.as_numpy("DETECTIONS")[0, 0]), detector.detect(image), *size)
+    for model in parts:
+        after = counts(server, model)
+        images_seen, executions = (b - a for a, b in zip(before[model], after, strict=True))
+        assert images_seen == rounds * len(images), model
+        if model != "postprocess":  # it is quicker than what feeds it, and seldom has a queue
+            assert executions < images_seen, f"{model}: {executions} executions for {images_seen} images"
+
+
+BAD = {
+    "empty": (b"", "the image is empty: 0 bytes"),
+    "text": (b"this is no image", "not a JPEG or PNG image: it starts with b'this is '"),
+    "damaged": (b"\xff\xd8\xff\xda\x00\x08" + bytes(50), "the JPEG is damaged: no size before its pixels"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_what_is_no_image_is_answered_with_400_and_why(server: Server, case: str) -> None:
+    data, words = BAD[case]
+    with (
+        tritonclient.http.InferenceServerClient(server.http) as client,
+        pytest.raises(InferenceServerException) as caught,
+    ):
+        client.infer("detection", [tensor(tritonclient.http, [data])])
+    assert caught.value.status() == "400"
+    assert words in caught.value.message()
+    with (
+        tritonclient.grpc.InferenceServerClient(server.grpc) as client,
+        pytest.raises(InferenceServerException) as caught,
+    ):
+        client.infer("detection", [tensor(tritonclient.grpc, [data])])
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert words in caught.value.message()
+
+
+def test_truncated_and_bomb_are_answered_with_400_and_why(
+    server: Server, scene_jpeg: SceneJpeg, png_bomb: bytes
+) -> None:
+    jpeg = scene_jpeg(1, 400, 400)
+    status, answer = post_raw(server, jpeg[: len(jpeg) // 2])
+    assert status == 400
+    assert f"the JPEG is truncated: no end marker in its {len(jpeg) // 2} bytes" in answer["error"]
+    status, answer = post_raw(server, png_bomb)
+    assert status == 400
+    assert "30000×30000 pixels are 900.0 megapixels, the limit is 64.0" in answer["error"]
+
+
+def test_empty_raw_body_is_refused(server: Server) -> None:
+    status, answer = post_raw(server, b"")
+    assert status == 400
+    assert answer["error"]
+
+
+def test_bad_images_fail_alone_among_good_ones(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+    sizes = SIZES[:12]
+    good = [scene_jpeg(k, *size) for k, size in enumerate(sizes)]
+    bad = [b"this is no image", good[0][:500], b"\xff\xd8\xff"]
+    before = counts(server, "preprocess")
+    with ThreadPoolExecutor(15) as threads:
+        # Interleaved, so that bad ones sit in the midst of batches.
+        sent = [threads.submit(post_raw, server, (bad[k // 5] if k % 5 == 4 else good[k - k // 5])) for k in range(15)]
+        answers = [future.result(timeout=60) for future in sent]
+    images, executions = (b - a for a, b in zip(before, counts(server, "preprocess"), strict=True))
+    assert images == 15
+    assert executions < 15, "no batch was formed, so nothing was shown"
+    for k, (status, answer) in enumerate(answers):
+        if k % 5 == 4:
+            assert status == 400
+            assert "not a JPEG" in answer["error"] or "truncated" in answer["error"]
+        else:
+            assert status == 200
+            assert_same(answer, detector.detect(good[k - k // 5]), *sizes[k - k // 5])
+
+
+def test_in_a_request_of_several_the_bad_one_is_named(server: Server, scene_jpeg: SceneJpeg) -> None:
+    images = [scene_jpeg(0, 100, 100), b"", scene_jpeg(1, 100, 100)]
+    with (
+        tritonclient.http.InferenceServerClient(server.http) as client,
+        pytest.raises(InferenceServerException, match="image 2 of 3: the image is empty"),
+    ):
+        client.infer("detection", [tensor(tritonclient.http, images)])
+
+
+def test_server_runs_as_the_pods_user_on_a_root_that_it_cannot_write(server: Server) -> None:
+    assert docker("exec", server.container, "id", "-u") == "1000"
+    code = "import os, sys; sys.exit(os.access('/opt/tritonserver', os.W_OK) or os.access('/models', os.W_OK))"
+    docker("exec", server.container, "python3", "-c", code)
+
+
+def test_each_model_is_counted_by_its_own_name(server: Server, scene_jpeg: SceneJpeg) -> None:
+    detect_raw(scene_jpeg(0, 100, 100), server.http, "detection")
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    for model in ("detection", "preprocess", "yolov5s", "postprocess"):
+        (line,) = [
+            x for x in text.splitlines() if x.startswith(f'nv_inference_request_success{{model="{model}",version="1"}}')
+        ]
+        assert float(line.split()[-1]) > 0
+
+
+@pytest.mark.parametrize("option", ["--raw", "--grpc", None])
+def test_client_prints_a_line_of_json_for_each_sample(server: Server, option: str | None) -> None:
+    samples = sorted((DETECTION / "samples").glob("*.jpg"))
+    assert len(samples) >= 3
+    url = server.grpc if option == "--grpc" else server.http
+    command = [sys.executable, str(DETECTION / "client" / "detect.py"), "--url", url]
+    done = subprocess.run(
+        [*command, *([option] if option else []), *map(str, samples), os.devnull],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["file"] for line in lines] == [str(sample) for sample in samples]
+    assert all(line["detections"] for line in lines)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{os.devnull}: ")
