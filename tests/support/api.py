@@ -145,7 +145,8 @@ class Api:
         return self._client.rest_client.pool_manager.request(
             method,
             configuration.host + path,
-            body=json.dumps(body) if body is not None else None,
+            # A patch is read as YAML, which knows no pairs of surrogates.
+            body=json.dumps(body, ensure_ascii=False).encode() if body is not None else None,
             headers=headers,
             timeout=timeout,
             preload_content=False,
