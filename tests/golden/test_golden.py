@@ -1,0 +1,92 @@
+"""The rendered objects against the golden files, and those against a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support import controlplane
+from support.api import Api, RefusedError
+from triton_operator.api import kinds
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, render
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"))
+MODELS = [*CASES, *sorted((ROOT / "manifests" / "samples").glob("**/*.yaml"))]
+FRESH = Choices("registry.example.com/triton-operator:1", "Copy")
+UID = "00000000-0000-4000-8000-000000000000"
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    file = path / "model.yaml" if path.is_dir() else path
+    return [d for d in yaml.safe_load_all(file.read_text()) if d]
+
+
+def rendered(path: Path) -> list[dict[str, Any]]:
+    out = []
+    for document in documents(path):
+        if document["kind"] == "TritonModel":
+            metadata = {"namespace": "default", **document["metadata"], "uid": UID}
+            model = TritonModel.model_validate({**document, "metadata": metadata})
+            out += render(model, choose(model, None, FRESH))
+    return out
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+def test_golden(case: Path, update_golden: bool) -> None:
+    text = yaml.dump_all(rendered(case), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110)
+    golden = case / "objects.yaml"
+    if update_golden:
+        golden.write_text(text)
+    assert golden.read_text() == text, "look at the difference; if it is meant, run `make golden`"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Api]:
+    with controlplane.running() as plane:
+        plane.install_crds()
+        plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
+        yield plane.api
+
+
+def dry_run(server: Api, obj: dict[str, Any], plural: str, namespace: str) -> None:
+    version = obj["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    query = "dryRun=All&fieldManager=test&force=true&fieldValidation=Strict"
+    path = f"{root}/namespaces/{namespace}/{plural}/{obj['metadata']['name']}?{query}"
+    server.request("PATCH", path, obj, "application/apply-patch+yaml")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem if p.suffix else p.name)
+def test_a_real_api_server_takes_the_model_and_every_object_of_it(path: Path, server: Api) -> None:
+    models = [d for d in documents(path) if d["kind"] == "TritonModel"]
+    for document in models:
+        # Nothing else of a sample need exist, and neither its namespace: it is asked for in one that does.
+        document["metadata"]["namespace"] = "vision"
+        server.request(
+            "POST",
+            "/apis/tritonoperator.io/v1alpha1/namespaces/vision/tritonmodels?dryRun=All&fieldValidation=Strict",
+            document,
+        )
+    for obj in rendered(path):
+        obj["metadata"]["namespace"] = "vision"
+        dry_run(server, obj, kinds.of(obj).plural, "vision")
+
+
+@pytest.mark.integration
+def test_the_dry_run_would_refuse_a_field_that_does_not_exist(server: Api) -> None:
+    obj = rendered(CASES[0])[-1]
+    obj["spec"]["template"]["spec"]["fieldOfNobody"] = 1
+    with pytest.raises(RefusedError, match="fieldOfNobody"):
+        dry_run(server, obj, "deployments", "vision")
