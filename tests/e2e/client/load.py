@@ -1,0 +1,110 @@
+"""Asks an echo server without pause, and tells how it went; runs in a pod, where the cluster's names resolve.
+
+    load.py HOST REQUESTS-PER-SECOND
+
+Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay. Nothing is
+tried again: one request that fails is one failure. Ends when /tmp/stop appears, with one JSON object.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc
+
+STOP = Path("/tmp/stop")
+_CHANNELS = 2
+
+
+class Tally:
+    """What came of the requests of one protocol."""
+
+    def __init__(self) -> None:
+        self.versions: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.slowest = 0.0
+        self._lock = threading.Lock()
+
+    def ask(self, how, number: int) -> None:
+        start = time.monotonic()
+        try:
+            echoed, version = how(number)
+            failure = "" if echoed == number else f"sent {number}, got {echoed}"
+        except Exception as error:  # whatever it is, it is counted
+            failure, version = f"{type(error).__name__}: {error}", ""
+        took = time.monotonic() - start
+        with self._lock:
+            self.slowest = max(self.slowest, took)
+            if failure:
+                self.failures.append(f"{time.strftime('%H:%M:%S')} {failure} after {took:.2f} s")
+            else:
+                self.versions[version] += 1
+
+    def told(self) -> dict[str, object]:
+        return {"versions": self.versions, "failures": self.failures, "slowest_s": round(self.slowest, 3)}
+
+
+def over_http(host: str):
+    def ask(number: int) -> tuple[int, str]:
+        inputs = [{"name": "INPUT", "shape": [1], "datatype": "INT32", "data": [number]}]
+        connection = http.client.HTTPConnection(host, 8000, timeout=10)
+        try:
+            connection.request("POST", "/v2/models/echo/infer", json.dumps({"inputs": inputs}))
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {body.decode()}")
+        outputs = {o["name"]: o["data"][0] for o in json.loads(body)["outputs"]}
+        return outputs["OUTPUT"], outputs["VERSION"]
+
+    return ask
+
+
+def over_grpc(host: str):
+    client = tritonclient.grpc.InferenceServerClient(f"{host}:8001")
+
+    def ask(number: int) -> tuple[int, str]:
+        tensor = tritonclient.grpc.InferInput("INPUT", [1], "INT32")
+        tensor.set_data_from_numpy(np.array([number], np.int32))
+        answer = client.infer("echo", [tensor], client_timeout=10)
+        return int(answer.as_numpy("OUTPUT")[0]), answer.as_numpy("VERSION")[0].decode()
+
+    return ask
+
+
+def pace(tally: Tally, how, every: float) -> None:
+    number, due = 0, time.monotonic()
+    while not STOP.exists():
+        number += 1
+        tally.ask(how, number)
+        due = max(due + every, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def main() -> int:
+    host, rate = sys.argv[1], float(sys.argv[2])
+    tallies = {"http": Tally(), "grpc": Tally()}
+    every = 2 * _CHANNELS / rate
+    hows = [(tallies["http"], over_http(host)) for _ in range(_CHANNELS)]
+    hows += [(tallies["grpc"], over_grpc(host)) for _ in range(_CHANNELS)]
+    threads = [threading.Thread(target=pace, args=(tally, how, every)) for tally, how in hows]
+    for thread in threads:
+        thread.start()
+    print("started", flush=True)
+    for thread in threads:
+        thread.join()
+    print(json.dumps({name: tally.told() for name, tally in tallies.items()}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""What users do wrong is refused at once or told in the status, in words that say what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.api import RefusedError, condition
+from support.cluster import Cluster, Namespace
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"modelImage": {"reference": ""}}, "modelImage.reference"),
+        ({"modelImage": {"path": "models"}}, "modelImage.path"),
+        ({"modelImage": {"delivery": "Carrier"}}, 'supported values: "Auto", "Copy", "ImageVolume"'),
+        ({"replicas": -1}, "replicas"),
+        ({"server": {"args": ["--http-port=1"]}}, "args has a flag that the operator sets itself"),
+        ({"server": {"loadModels": ["echo"]}}, "loadModels goes with modelControl: explicit"),
+        ({"server": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}}, "above its limit"),
+        ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, "can't both be 0"),
+    ],
+)
+def test_a_bad_spec_is_refused_in_words(
+    cluster: Cluster, shared_namespace: Namespace, spec: dict[str, object], words: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        shared_namespace.api.create(shared_namespace.model("bad", cluster.image(), **spec))
+    assert words in refused.value.message
+    assert shared_namespace.api.find("TritonModel", "bad") is None
+
+
+def test_a_field_that_does_not_exist_is_refused_by_kubectl(cluster: Cluster, shared_namespace: Namespace) -> None:
+    import json
+
+    model = shared_namespace.model("bad", cluster.image(), modelimage={"reference": "x"})
+    told = shared_namespace.kubectl("apply", "-f", "-", stdin=json.dumps(model), check=False)
+    assert 'unknown field "spec.modelimage"' in told
+
+
+def test_a_server_that_fits_no_node_says_so(cluster: Cluster, namespace: Namespace) -> None:
+    server = {"resources": {"requests": {"cpu": "1000"}}}
+    namespace.api.apply(namespace.model("huge", cluster.image(), server=server))
+    message = namespace.says("huge", "Ready", "False", "Unschedulable")
+    assert "Insufficient cpu" in message
+
+
+def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, namespace: Namespace) -> None:
+    # What the server itself sets aside in /dev/shm for its Python models is more than its limit leaves.
+    server = {
+        "sharedMemory": "200Mi",
+        "resources": {"limits": {"memory": "200Mi"}},
+        "args": [f"--backend-config=python,shm-default-byte-size={198 << 20}"],
+    }
+    namespace.api.apply(namespace.model("hungry", cluster.image(), server=server))
+    message = namespace.says("hungry", "Ready", "False", "OutOfMemory")
+    assert "200Mi" in message
+    assert "spec.server.resources.limits.memory" in message
+    server["args"] = []
+    namespace.deploy("hungry", cluster.image(), server=server)
+
+
+def test_a_path_that_is_not_in_the_image_says_so(cluster: Cluster, namespace: Namespace) -> None:
+    image = {"path": "/elsewhere", "delivery": "Copy"}
+    namespace.api.apply(namespace.model("lost", cluster.image(), modelImage=image))
+    message = namespace.says("lost", "Ready", "False", "RepositoryNotCopied")
+    assert "/elsewhere" in message
+    assert "spec.modelImage.path" in message
+
+
+def test_kubectl_wait_returns_when_the_server_answers(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.api.apply(namespace.model("echo", cluster.image()))
+    namespace.kubectl("wait", "--for=condition=Ready", "tritonmodel/echo", "--timeout=120s")
+    ready = [p for p in namespace.pods("echo") if condition(p, "Ready").get("status") == "True"]
+    assert len(ready) == 1
+    events = namespace.kubectl("events", "--for=tritonmodel/echo")
+    assert "EntrypointAnswers" in events
+
+
+def test_a_name_that_is_taken_is_told_and_the_other_object_left_alone(cluster: Cluster, namespace: Namespace) -> None:
+    port = {"name": "http", "port": 80}
+    other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo"}, "spec": {"ports": [port]}}
+    before = namespace.api.create(other)
+    namespace.api.apply(namespace.model("echo", cluster.image()))
+    message = namespace.says("echo", "Progressing", "False", "NameTaken")
+    assert f"Service {namespace.name}/echo" in message
+    assert namespace.api.get("Service", "echo")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    # Out of the way, it is all that was missing.
+    namespace.api.delete("Service", "echo")
+    namespace.settled("echo")

@@ -1,0 +1,116 @@
+"""The operator's replicas: one goes, however it goes, and the other carries on."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from support.api import eventually
+from support.cluster import NAMESPACE, Cluster, Namespace
+
+pytestmark = pytest.mark.e2e
+
+Loader = Callable[..., AbstractContextManager[Any]]
+LEASE_SECONDS = 15
+
+
+@pytest.fixture(autouse=True)
+def whole_again(cluster: Cluster) -> Iterator[None]:
+    """Each test begins and ends with two replicas that are ready, one of them leading."""
+    _whole(cluster)
+    yield
+    _whole(cluster)
+
+
+def _whole(cluster: Cluster) -> None:
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/triton-operator", "--timeout=90s")
+    eventually(lambda: cluster.leader() in _pods(cluster), 60, "a leader")
+
+
+def _pods(cluster: Cluster) -> set[str]:
+    found = cluster.api.list("Pod", "app.kubernetes.io/name=triton-operator", NAMESPACE)
+    return {p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]}
+
+
+def _acts(namespace: Namespace, name: str, image: str, seconds: float) -> float:
+    """Applies a TritonModel; how long until an operator has made its Deployment."""
+    start = time.monotonic()
+    namespace.api.apply(namespace.model(name, image))
+    eventually(lambda: namespace.api.find("Deployment", name), seconds, f"somebody to act on {name}")
+    return time.monotonic() - start
+
+
+def test_a_leader_that_is_told_to_go_hands_over_at_once(cluster: Cluster, namespace: Namespace) -> None:
+    old = cluster.leader()
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait=false")
+    # Far less than the lease lasts: it was given back, not left to run out.
+    _acts(namespace, "after", cluster.image(), LEASE_SECONDS - 3)
+    assert cluster.leader() not in ("", old)
+
+
+def test_a_leader_whose_pod_vanishes_is_replaced_when_its_lease_has_run_out(
+    cluster: Cluster, namespace: Namespace, load: Loader
+) -> None:
+    namespace.deploy("echo", cluster.image())
+    old = cluster.leader()
+    with load("echo", 10) as during:
+        _kill(cluster, old)
+        cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--force", "--grace-period=0", "--wait=false")
+        # Meanwhile someone breaks a child, which nobody mends yet; the next leader does.
+        namespace.kubectl("delete", "poddisruptionbudget,service", "nothing", "--ignore-not-found")
+        namespace.kubectl("set", "env", "deployment/echo", "NOTE=drift")
+        _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
+        assert cluster.leader() not in ("", old)
+        eventually(lambda: "NOTE" not in str(namespace.api.get("Deployment", "echo")["spec"]), 10, "the drift mended")
+        namespace.settled("after")
+    assert during.failures() == []
+
+
+def test_a_leader_that_is_killed_comes_back_as_a_candidate(cluster: Cluster, namespace: Namespace) -> None:
+    pods, old = _pods(cluster), cluster.leader()
+    before = _restarts(cluster, old)
+    _kill(cluster, old)
+    _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
+    eventually(lambda: _restarts(cluster, old) > before, 30, "the container to be restarted")
+    assert _pods(cluster) == pods
+
+
+def test_servers_need_no_operator(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
+    namespace.deploy("echo", cluster.image())
+    with load("echo", 10) as during:
+        cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", "--replicas=0")
+        try:
+            eventually(lambda: not _pods(cluster), 60)
+            (pod,) = namespace.pods("echo")
+            namespace.kubectl("scale", "deployment/echo", "--replicas=2")
+            eventually(lambda: namespace.api.get("Deployment", "echo")["status"].get("readyReplicas") == 2, 60)
+            namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+            eventually(
+                lambda: pod["metadata"]["name"] not in {p["metadata"]["name"] for p in namespace.pods("echo")}, 30
+            )
+            # Without an operator, too, deletion is complete: nothing holds the resource back.
+            namespace.api.apply(namespace.model("untouched", cluster.image()))
+            namespace.kubectl("delete", "tritonmodel", "untouched", "--timeout=20s")
+        finally:
+            cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", "--replicas=2")
+    assert during.failures() == []
+
+
+def _kill(cluster: Cluster, pod: str) -> None:
+    """kill -9, from the node: nothing in the pod hears of it."""
+    find = f"grep -lz '^POD_NAME={pod}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3"
+    script = f'pids=$({find}); [ -n "$pids" ] && kill -9 $pids && echo $pids'
+    done = subprocess.run(
+        ["docker", "exec", cluster.node, "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip(), f"no process of {pod} to kill: {done.stderr}"
+
+
+def _restarts(cluster: Cluster, pod: str) -> int:
+    found = cluster.api.find("Pod", pod, NAMESPACE) or {}
+    return sum(s["restartCount"] for s in found.get("status", {}).get("containerStatuses", []))

@@ -1,0 +1,83 @@
+"""What others change or delete comes back; what is deleted on purpose goes, all of it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.api import eventually
+from support.cluster import Cluster, Namespace
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 10
+CHILDREN = ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "Pod", "ReplicaSet", "EndpointSlice")
+
+
+@pytest.fixture(scope="module")
+def served(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
+    shared_namespace.deploy("echo", cluster.image(), replicas=2)
+    return shared_namespace
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "ServiceAccount", "PodDisruptionBudget"])
+def test_a_deleted_child_is_there_again_within_seconds(served: Namespace, kind: str) -> None:
+    before = served.api.get(kind, "echo")
+    served.kubectl("delete", kind.lower(), "echo", "--wait=false", "--cascade=orphan")
+    again = eventually(
+        lambda: (now := served.api.find(kind, "echo")) and now["metadata"]["uid"] != before["metadata"]["uid"] and now,
+        SECONDS,
+        f"the {kind} again",
+    )
+    assert again["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
+    served.settled("echo")
+
+
+def test_an_edited_child_is_put_back_within_seconds(served: Namespace) -> None:
+    image = served.api.get("Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]["image"]
+    served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
+    served.kubectl("patch", "service", "echo", "--type=merge", "-p", '{"spec":{"selector":{"app":"other"}}}')
+
+    def container() -> str:
+        return str(served.api.get("Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    eventually(lambda: container() == image, SECONDS, "the server's image again")
+    eventually(lambda: "app" not in served.api.get("Service", "echo")["spec"]["selector"], SECONDS)
+    served.settled("echo")
+
+
+def test_what_others_add_and_nobody_else_sets_is_left_alone(served: Namespace) -> None:
+    served.kubectl("annotate", "deployment", "echo", "example.com/note=mine")
+    served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
+    served.settled("echo")
+    deployment = served.api.get("Deployment", "echo")
+    assert deployment["metadata"]["annotations"]["example.com/note"] == "mine"
+
+
+def test_at_rest_nothing_is_written(served: Namespace) -> None:
+    served.settled("echo")
+    kinds = ("TritonModel", "Deployment", "Service", "ServiceAccount", "PodDisruptionBudget")
+
+    def versions() -> dict[str, str]:
+        return {k: served.api.get(k, "echo")["metadata"]["resourceVersion"] for k in kinds}
+
+    time.sleep(3)
+    before = versions()
+    time.sleep(8)
+    assert versions() == before
+
+
+def test_deleting_the_resource_removes_everything(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.deploy("gone", cluster.image(), replicas=2, rollout={"drainSeconds": 1, "exitSeconds": 1})
+    namespace.kubectl("delete", "tritonmodel", "gone", "--timeout=30s")
+
+    def left() -> list[str]:
+        return [
+            f"{kind}/{o['metadata']['name']}"
+            for kind in CHILDREN
+            for o in namespace.api.list(kind)
+            if o["metadata"]["name"].startswith("gone")
+        ]
+
+    eventually(lambda: not left(), 60, lambda: f"left over: {left()}")

@@ -1,0 +1,225 @@
+"""The kind cluster with the operator in it: installed by the very scripts of `make demo`, as a user would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .api import Api, Object, condition, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+NAMESPACE = "triton-operator"
+IMAGES = ROOT / "tests" / "e2e" / "images"
+
+
+def ensure(*, operator: bool = True) -> Cluster:
+    """The cluster, made or mended where needed, with the operator of this checkout."""
+    subprocess.run([ROOT / "hack" / "cluster.sh", "up"], check=True)
+    if operator:
+        subprocess.run([ROOT / "hack" / "deploy.sh"], check=True)
+    return Cluster(CACHE / "kubeconfig")
+
+
+@dataclass
+class Cluster:
+    """A cluster whose admin we are."""
+
+    kubeconfig: Path
+    _images: dict[tuple[str, str, str], str] = field(default_factory=dict)
+
+    @property
+    def api(self) -> Api:
+        return Api.of(self.kubeconfig)
+
+    @property
+    def node(self) -> str:
+        """The node's container."""
+        return str(self.api.request("GET", "/api/v1/nodes")["items"][0]["metadata"]["name"])
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """What kubectl prints; where it fails and `check` is off, what it complains of."""
+        path = f"{CACHE / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
+            input=stdin, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path},
+        )  # fmt: skip
+        if done.returncode:
+            assert not check, f"kubectl {' '.join(arguments)}: {done.stderr}"
+            return done.stderr
+        return done.stdout
+
+    def image(self, name: str = "echo", change: str = "v1", base: str = "scratch") -> str:
+        """A fixture image in the registry, as a reference by digest."""
+        key = (name, change, base)
+        if key not in self._images:
+            tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
+            options = [f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}"]
+            done = subprocess.run(
+                [ROOT / "hack" / "image.sh", name, IMAGES / name, *options],
+                stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TAG": tag},
+            )  # fmt: skip
+            self._images[key] = done.stdout.strip()
+        return self._images[key]
+
+    @property
+    def server_image(self) -> str:
+        """The server's image as the sample has it."""
+        return str(self._sample()["spec"]["server"]["image"])
+
+    @property
+    def operator_image(self) -> str:
+        deployment = self.api.get("Deployment", "triton-operator", NAMESPACE)
+        return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def _sample(self) -> Object:
+        overlay = ROOT / "manifests" / "overlays" / "local-sample"
+        sample: Object = yaml.safe_load(self.kubectl("kustomize", str(overlay)))
+        return sample
+
+    def leader(self) -> str:
+        """The name of the operator's pod that holds the Lease; "" where none does."""
+        lease = self.api.find("Lease", "triton-operator", NAMESPACE) or {}
+        return str(lease.get("spec", {}).get("holderIdentity") or "").partition("_")[0]
+
+    @contextlib.contextmanager
+    def namespace(self, name: str) -> Iterator[Namespace]:
+        """A namespace in which only restricted pods may run; it is gone, or going, afterwards."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted", "test": "e2e"}
+        self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        try:
+            yield Namespace(self, name, self.api.within(name))
+        finally:
+            self.api.delete("Namespace", name)
+
+
+@dataclass
+class Namespace:
+    """A test's own place in the cluster."""
+
+    cluster: Cluster
+    name: str
+    api: Api
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        return self.cluster.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
+
+    def model(self, name: str, image: str, **spec: Any) -> Object:
+        """A small TritonModel of the echo repository, ready to apply; `spec` comes over it."""
+        merged = _merge(
+            {
+                "modelImage": {"reference": image},
+                "entrypoint": "echo",
+                "server": {
+                    "image": self.cluster.server_image,
+                    "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}},
+                },
+                # Long enough for kube-proxy to hear of it, short enough for a test.
+                "rollout": {"drainSeconds": 6, "exitSeconds": 5},
+            },
+            spec,
+        )
+        return {
+            "apiVersion": "tritonoperator.io/v1alpha1",
+            "kind": "TritonModel",
+            "metadata": {"name": name, "namespace": self.name},
+            "spec": merged,
+        }
+
+    def deploy(self, name: str, image: str, **spec: Any) -> Object:
+        """Applies such a TritonModel and waits until it is wholly there."""
+        self.api.apply(self.model(name, image, **spec))
+        return self.settled(name)
+
+    def settled(self, name: str, seconds: float = 120) -> Object:
+        """The TritonModel once every server runs its current spec and is ready."""
+
+        def look() -> Object | None:
+            found = self.api.get("TritonModel", name)
+            seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+            ready, progressing = condition(found, "Ready"), condition(found, "Progressing")
+            good = ready.get("status") == "True" and progressing.get("reason") == "Complete"
+            return found if seen and good else None
+
+        return eventually(look, seconds, lambda: self.told(name))
+
+    def told(self, name: str) -> str:
+        """The conditions in words, for a failure's message."""
+        found = self.api.find("TritonModel", name) or {}
+        lines = [
+            f"{c['type']}={c['status']} {c['reason']}: {c['message']}"
+            for c in found.get("status", {}).get("conditions", [])
+        ]
+        return "\n".join([f"{self.name}/{name}", *lines])
+
+    def says(self, name: str, kind: str, status: str, reason: str, seconds: float = 90) -> str:
+        """Waits for this condition and gives its message."""
+
+        def look() -> Object | None:
+            found = self.api.get("TritonModel", name)
+            current = condition(found, kind)
+            now = current.get("observedGeneration") == found["metadata"]["generation"]
+            return current if now and (current["status"], current["reason"]) == (status, reason) else None
+
+        return str(eventually(look, seconds, lambda: f"{kind}={status} {reason}; but {self.told(name)}")["message"])
+
+    def pods(self, name: str) -> list[Object]:
+        """The servers' pods that aren't on their way out."""
+        found = self.api.list("Pod", f"app.kubernetes.io/instance={name}")
+        return [p for p in found if "deletionTimestamp" not in p["metadata"]]
+
+    @contextlib.contextmanager
+    def forwarded(self, service: str, port: int) -> Iterator[str]:
+        """localhost:port of a tunnel to a Service, good for single requests."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            local = probe.getsockname()[1]
+        command = ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", "-n", self.name, "port-forward"]
+        process = subprocess.Popen(
+            [*command, f"service/{service}", f"{local}:{port}"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "PATH": f"{CACHE / 'bin'}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("Forwarding"), line + process.stdout.read()
+            yield f"localhost:{local}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and body of a GET; the status is 0 where there is no answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+def seconds_since(start: float) -> float:
+    return time.monotonic() - start
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
