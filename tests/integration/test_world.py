@@ -1,0 +1,411 @@
+"""What the operator makes of the world, on a real API server with the rights that it is installed with.
+
+No kubelet and no controllers run here: where a test needs a pod's status, it writes it as the kubelet would.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Api, Object, RefusedError, condition, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+SOON = 10.0
+CHILDREN = [("ServiceAccount", ""), ("Service", ""), ("Service", "-headless"), ("Deployment", "")]
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    kubeconfig = operator_process.install(control_plane)
+    with operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+        assert process.stop() == 0
+        # Whatever the tests of this module did, it never met what it can't deal with.
+        assert "Traceback" not in process.log
+        assert '"level": "ERROR"' not in process.log
+
+
+def make(api: Api, name: str = gen.NAME, **spec: object) -> Object:
+    obj = gen.raw(name=name, namespace=api.namespace, **spec)
+    obj["metadata"] = {"name": name, "namespace": api.namespace}
+    return api.create(obj)
+
+
+def model(api: Api, name: str = gen.NAME) -> Object:
+    return api.get("TritonModel", name)
+
+
+def settled(api: Api, name: str = gen.NAME) -> Object:
+    """The TritonModel as soon as its status is about its spec and its Deployment is there."""
+
+    def look() -> Object | None:
+        found = model(api, name)
+        seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+        return found if seen and condition(found, "Ready") else None
+
+    return eventually(look, SOON, lambda: model(api, name))
+
+
+def version(obj: Object) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+def progressing(api: Api, reason: str, name: str = gen.NAME) -> Object:
+    """The condition Progressing as soon as it has this reason."""
+
+    def look() -> Object | None:
+        found = condition(model(api, name), "Progressing")
+        return found if found.get("reason") == reason else None
+
+    return eventually(look, SOON, lambda: model(api, name).get("status"))
+
+
+# Making
+
+
+def test_every_child_is_made_with_one_write(api: Api, operator: Operator) -> None:
+    before = operator.writes()
+    uid = make(api, replicas=2)["metadata"]["uid"]
+    settled(api)
+    for kind, suffix in [*CHILDREN, ("PodDisruptionBudget", "")]:
+        child = api.get(kind, gen.NAME + suffix)
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (uid, True)
+        ours = [f for f in child["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER]
+        assert [f["operation"] for f in ours] == ["Apply"]
+        assert child["metadata"].get("generation", 1) == 1
+    time.sleep(1)
+    # Five children; the status once, and once more at most where the Deployment's event came in between.
+    assert 6 <= operator.writes() - before <= 7
+
+
+def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
+    make(api, entrypoint="detection")
+    status = settled(api)["status"]
+    assert {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]} == {
+        "Ready": ("False", "Creating"), "Progressing": ("True", "RollingOut"),
+        "ModelsLoaded": ("Unknown", "NoServerAnswers"),
+    }  # fmt: skip
+    assert status["endpoint"] == f"http://detection.{api.namespace}.svc:8000"
+    assert status["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    assert status["entrypoint"] == "detection"
+    assert status["image"] == {"reference": gen.IMAGE, "digest": "", "delivery": "Copy"}
+
+
+def test_a_change_of_the_spec_reaches_the_deployment(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2"
+
+
+def test_a_field_that_the_spec_no_longer_has_goes(api: Api, operator: Operator) -> None:
+    make(api, podTemplate={"spec": {"priorityClassName": "high", "nodeSelector": {"a": "b"}}})
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})
+    settled(api)
+    pod = api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]
+    assert "priorityClassName" not in pod
+    assert not pod.get("nodeSelector")
+
+
+def test_a_second_life_of_the_same_name(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.delete("TritonModel", gen.NAME)
+    # No garbage collector runs here; until it has, the next life waits.
+    time.sleep(0.5)
+    uid = make(api)["metadata"]["uid"]
+    time.sleep(0.5)
+    for kind, suffix in CHILDREN:
+        assert api.get(kind, gen.NAME + suffix)["metadata"]["ownerReferences"][0]["uid"] != uid
+        api.delete(kind, gen.NAME + suffix)
+    for kind, suffix in CHILDREN:
+        found = eventually(lambda k=kind, s=suffix: api.find(k, gen.NAME + s), SOON, operator.log)
+        assert found["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+# Keeping
+
+
+@pytest.mark.parametrize(("kind", "suffix"), CHILDREN)
+def test_a_deleted_child_is_made_again(kind: str, suffix: str, api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
+    api.delete(kind, gen.NAME + suffix)
+    again = eventually(lambda: api.find(kind, gen.NAME + suffix), SOON)
+    assert again["metadata"]["uid"] != before
+
+
+def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operator: Operator) -> None:
+    make(api, replicas=2)
+    settled(api)
+    debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
+    ports = api.get("Service", gen.NAME)["spec"]["ports"]
+    foreign = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
+    api.patch("Service", gen.NAME, {**foreign, "spec": {"ports": [ports[0] | {"targetPort": 1}, debug]}})
+    api.patch("Deployment", gen.NAME, {**foreign, "spec": {"progressDeadlineSeconds": 1}})
+    api.patch("PodDisruptionBudget", gen.NAME, {"spec": {"maxUnavailable": 2}})
+    api.patch("ServiceAccount", gen.NAME, {"automountServiceAccountToken": True})
+
+    def repaired() -> bool:
+        service, deployment = api.get("Service", gen.NAME), api.get("Deployment", gen.NAME)
+        return (
+            {p["name"]: p["targetPort"] for p in service["spec"]["ports"]}
+            == {"http": "http", "grpc": "grpc", "metrics": "metrics", "debug": 9000}
+            and deployment["spec"]["progressDeadlineSeconds"] == 1800
+            and api.get("PodDisruptionBudget", gen.NAME)["spec"]["maxUnavailable"] == 1
+            and api.get("ServiceAccount", gen.NAME)["automountServiceAccountToken"] is False
+        )
+
+    eventually(repaired, SOON, lambda: api.get("Service", gen.NAME))
+    for kind in ("Service", "Deployment"):
+        metadata = api.get(kind, gen.NAME)["metadata"]
+        assert (metadata["labels"]["team"], metadata["annotations"]["note"]) == ("a", "b")
+
+
+def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator) -> None:
+    """The watches select by the label: without it the object looks deleted."""
+    make(api)
+    settled(api)
+    api.patch("Service", gen.NAME, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
+
+
+def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Operator) -> None:
+    make(api, replicas=1)
+    settled(api)
+    assert api.find("PodDisruptionBudget", gen.NAME) is None
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 1}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME) is None, SOON)
+
+
+# What belongs to others
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["nobody's", "another's"])
+def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator: Operator) -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
+    metadata = {"name": gen.NAME, "namespace": api.namespace, "labels": names.labels(gen.NAME) if owned else {}}
+    foreign = api.create({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata | ({"ownerReferences": [owner]} if owned else {}),
+        "spec": {"ports": [{"port": 1}]},
+    })  # fmt: skip
+    make(api)
+    found = progressing(api, "NameTaken")
+    assert found["status"] == "False"
+    assert f"Service {api.namespace}/detection exists and doesn't belong to this TritonModel" in found["message"]
+    assert version(api.get("Service", gen.NAME)) == version(foreign)
+    # One refusal doesn't keep the others from being made.
+    assert api.find("Deployment", gen.NAME)
+    api.delete("Service", gen.NAME)
+    made = eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
+    assert len(made["spec"]["ports"]) == 3
+    progressing(api, "RollingOut")
+
+
+# Replicas
+
+
+def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Operator) -> None:
+    make(api, replicas=4)
+    settled(api)
+    start = version(api.get("Deployment", gen.NAME))
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": None}})
+    settled(api)
+    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
+    time.sleep(0.5)
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+    settled(api)
+    # Every state there was, in order: the watch cache keeps them.
+    seen = []
+    for _, _, obj in api.watch("Deployment", version=start, seconds=2):
+        seen.append(obj["spec"]["replicas"])
+    assert set(seen) == {4, 5}
+    assert seen == sorted(seen)
+    ours = [
+        f for f in api.get("Deployment", gen.NAME)["metadata"]["managedFields"] if f["manager"] == "triton-operator"
+    ]
+    assert all("f:replicas" not in f["fieldsV1"].get("f:spec", {}) for f in ours)
+    # And back: the number of the spec counts again.
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 2, SOON)
+
+
+def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 1
+    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    time.sleep(0.5)
+    assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
+
+
+def test_the_scale_subresource_of_the_model(api: Api, operator: Operator) -> None:
+    make(api, replicas=1)
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}}, "scale")
+    eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 3, SOON)
+    scale = api.request("GET", api.path("TritonModel", gen.NAME) + "/scale")
+    assert scale["status"]["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 0}}, "scale")
+    eventually(lambda: condition(model(api), "Ready").get("reason") == "ScaledToZero", SOON)
+
+
+# What the API server refuses later
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"spec": {"restartPolicy": "Never"}}, 'Unsupported value: "Never"'),
+        ({"spec": {"fieldOfNobody": 1}}, "field not declared in schema"),
+        ({"spec": {"containers": "triton"}}, "expected list"),
+        ({"spec": {"containers": [{"name": {"odd": 1}}]}}, "failed to create typed patch object"),
+        ({"spec": {"volumes": [{"name": "a"}, {"name": "🚦"}]}}, "🚦"),
+        ({"metadata": {"annotations": {"a b": "x"}}}, "name part must consist of"),
+        ({"metadata": {"annotations": {"huge": "ä" * 200_000}}}, "may not be more than 262144 bytes"),
+    ],
+    ids=["value", "field", "type", "name", "unicode", "annotation", "huge"],
+)
+def test_a_refused_pod_template_is_told_and_the_last_good_one_stays(
+    template: Object, words: str, api: Api, operator: Operator
+) -> None:
+    make(api)
+    settled(api)
+    before = api.get("Deployment", gen.NAME)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": template}})
+    found = progressing(api, "ApplyRefused")
+    assert found["status"] == "False"
+    assert found["message"].startswith(f"the API server refuses Deployment {api.namespace}/detection: ")
+    assert words in found["message"]
+    assert model(api)["status"]["observedGeneration"] == 2
+    assert version(api.get("Deployment", gen.NAME)) == version(before)
+    eventually(lambda: "ApplyRefused" in events(api), SOON)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})
+    progressing(api, "RollingOut")
+
+
+def test_any_character_reaches_the_pods(api: Api, operator: Operator) -> None:
+    text = 'ä 漢字 🚦 \u0085 \x7f "\\ud83d" \n'
+    make(api, podTemplate={"metadata": {"annotations": {"note": text}}})
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["template"]["metadata"]["annotations"]["note"] == text
+
+
+# Pods
+
+
+def add_pod(api: Api, *modifiers: gen.Modifier, name: str = "detection-abc-1") -> Object:
+    """A pod of the Deployment as it is now, with the status that a kubelet would write."""
+    template = api.get("Deployment", gen.NAME)["spec"]["template"]
+    status = gen.pod(*modifiers, name=name)["status"]
+    existing = api.find("Pod", name)
+    if existing is None:
+        metadata = {**template["metadata"], "name": name, "namespace": api.namespace}
+        spec = {**template["spec"], "nodeName": "node-1"}
+        api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    # All at once, as a kubelet does it: what lies between two states is none.
+    now = {**api.get("Pod", name), "status": status}
+    return api.request("PUT", api.path("Pod", name) + "/status", now)
+
+
+def events(api: Api) -> list[str]:
+    """Reasons of the Events on TritonModels, in order."""
+    found = [e for e in api.list("Event") if e["involvedObject"]["kind"] == "TritonModel"]
+    return [e["reason"] for e in sorted(found, key=lambda e: int(version(e)))]
+
+
+def ready(api: Api, reason: str) -> Object:
+    def look() -> Object | None:
+        found = condition(model(api), "Ready")
+        return found if found.get("reason") == reason else None
+
+    return eventually(look, SOON, lambda: model(api)["status"])
+
+
+OOM = {"reason": "OOMKilled"}
+FINDING = {"code": "TR101", "severity": "error", "file": "pre/config.pbtxt", "line": 7, "column": 3,
+           "message": "a bracket is missing", "remedy": "close it"}  # fmt: skip
+
+
+def test_the_life_of_a_pod_is_told_as_it_goes(api: Api, operator: Operator) -> None:
+    import json
+
+    make(api, entrypoint="detection", server={"resources": {"limits": {"memory": "8Gi"}}})
+    settled(api)
+    add_pod(api, gen.unschedulable("0/1 nodes are available: 1 Insufficient memory."))
+    assert "Insufficient memory" in ready(api, "Unschedulable")["message"]
+    add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "Back-off pulling image: not found"))
+    assert "not found" in ready(api, "ImagePullFailed")["message"]
+    # The same trouble in other words is the same trouble: no second Event.
+    add_pod(api, gen.waiting("fetch", "ErrImagePull", "manifest unknown"))
+    eventually(lambda: "manifest unknown" in condition(model(api), "Ready")["message"], SOON)
+    add_pod(api, gen.ended("check", 1, json.dumps(gen.report("pre", findings=[FINDING]))))
+    assert "pre/config.pbtxt:7:3" in ready(api, "RepositoryInvalid")["message"]
+    assert condition(model(api), "ModelsLoaded")["reason"] == "RepositoryInvalid"
+    add_pod(api, gen.ended("triton", 137, **OOM))
+    assert "limit of 8Gi" in ready(api, "OutOfMemory")["message"]
+    since = condition(model(api), "Ready")["lastTransitionTime"]
+    time.sleep(1.1)  # conditions have whole seconds
+    good = gen.report("pre", "detection", entrypoint="detection")
+    add_pod(api, gen.checked(good), gen.put("status.podIP", ""))
+    assert ready(api, "EntrypointAnswers")["lastTransitionTime"] > since
+    status = model(api)["status"]
+    assert status["image"]["digest"] == gen.DIGEST
+    assert (status["replicas"], status["readyReplicas"]) == (1, 1)
+    told = events(api)
+    assert told == ["Unschedulable", "ImagePullFailed", "RepositoryInvalid", "OutOfMemory", "EntrypointAnswers"]
+
+
+def test_bad_new_pods_beside_old_ones_that_serve(api: Api, operator: Operator) -> None:
+    make(api, entrypoint="detection")
+    settled(api)
+    add_pod(api, gen.put("status.podIP", ""), name="old")
+    ready(api, "EntrypointAnswers")
+    api.patch("TritonModel", gen.NAME, {"spec": {"modelImage": {"reference": "r:typo"}}})
+    settled(api)
+    add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "not found"), name="new")
+    found = progressing(api, "ImagePullFailed")
+    assert found["message"].endswith("the servers of the previous spec keep serving")
+    assert condition(model(api), "Ready")["status"] == "True"
+    assert api.find("Pod", "old")
+
+
+def test_an_event_with_many_bytes_is_posted(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    add_pod(api, gen.ended("triton", 1, "🚦" * 500))
+    ready(api, "ServerCrashed")
+    eventually(lambda: "ServerCrashed" in events(api), SOON, lambda: operator.log[-2000:])
+
+
+def test_status_of_others_is_not_ours_to_keep(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"status": {"loaded": "7/7"}}, "status")
+    eventually(lambda: model(api)["status"].get("loaded") != "7/7", SOON)
+
+
+def test_there_is_no_right_beyond_what_is_needed(control_plane: ControlPlane, operator: Operator) -> None:
+    mine = Api.of(operator_process.install(control_plane))
+    for kind in ("Secret", "ConfigMap"):
+        with pytest.raises(RefusedError, match="forbidden"):
+            mine.list(kind)
+    with pytest.raises(RefusedError, match="forbidden"):
+        mine.patch("TritonModel", "x", {"spec": {}})
+    with pytest.raises(RefusedError, match="forbidden"):
+        mine.delete("Pod", "x")

@@ -1,0 +1,100 @@
+"""The operator as a process of its own, with the rights of manifests/rbac and no others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from .api import Object, RefusedError, eventually
+from .controlplane import ROOT, ControlPlane
+
+NAMESPACE = NAME = "triton-operator"
+TOOLS_IMAGE = "registry.example.com/triton-operator:1"
+
+
+class Operator:
+    """One running operator. `log` is what it has written so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process, self._port, self._log = process, port, log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def ask(self, path: str) -> str:
+        """The answer of its HTTP server; "" where there is none, or it isn't 200."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    def leads(self) -> bool:
+        return "triton_operator_leading 1.0" in self.ask("/metrics")
+
+    def writes(self) -> float:
+        """Requests other than reads, without those for the Lease, by its own count."""
+        found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.ask("/metrics"))
+        return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
+
+    def stop(self, how: signal.Signals = signal.SIGTERM, within: float = 25) -> int:
+        """Its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        return self.process.wait(within)
+
+
+def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
+    """Its namespace, ServiceAccount and roles; a kubeconfig that may just what they allow."""
+    with contextlib.suppress(RefusedError):
+        plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}
+    plane.api.apply(account)
+    for obj in yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text()):
+        scope = f"/namespaces/{obj['metadata']['namespace']}" if "namespace" in obj["metadata"] else ""
+        path = f"/apis/{obj['apiVersion']}{scope}/{obj['kind'].lower()}s/{obj['metadata']['name']}"
+        if obj["kind"] == "ClusterRoleBinding" and not bind_cluster:
+            continue
+        query = "?fieldManager=test&force=true"
+        plane.api.request("PATCH", path + query, obj, "application/apply-patch+yaml")
+    return plane.kubeconfig_of(NAMESPACE, NAME)
+
+
+@contextlib.contextmanager
+def running(kubeconfig: Path, folder: Path, *, lead: bool = True, **env: str) -> Iterator[Operator]:
+    """An operator that has ended when the context has. `lead`: wait until it does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = folder / f"operator-{port}.log"
+    settings = {
+        "KUBECONFIG": str(kubeconfig), "TOOLS_IMAGE": TOOLS_IMAGE, "PORT": str(port), "POD_NAME": f"operator-{port}",
+        "POD_NAMESPACE": NAMESPACE, "PATH": os.environ["PATH"], **env,
+    }  # fmt: skip
+    command = [Path(sys.executable).parent / "triton-operator", "run"]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=settings, stdout=out, stderr=out)
+    operator = Operator(process, port, log)
+
+    def up() -> bool:
+        assert process.poll() is None, operator.log
+        return operator.ask("/readyz") == "ok" and (operator.leads() or not lead)
+
+    try:
+        eventually(up, 40, lambda: operator.log)
+        yield operator
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
