@@ -1,0 +1,132 @@
+"""At rest nothing is written: counted by the API server over two resyncs, and by the operator itself."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Api, condition, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+
+pytestmark = pytest.mark.integration
+
+RESYNC = 3
+SPECS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "replicas": {"replicas": 3},
+    "gpu": {"server": {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1000m", "memory": "0.5Gi"}}}},
+    # What the API server writes in its own way, or leaves out.
+    "odd": {
+        "server": {"env": [{"name": "EMPTY", "value": ""}], "resources": {"limits": {"cpu": "0.1", "memory": "1e9"}}},
+        "podTemplate": {
+            "metadata": {"annotations": {"note": "🚦"}},
+            "spec": {
+                "affinity": {"nodeAffinity": None},
+                "hostNetwork": False,
+                "topologySpreadConstraints": [
+                    {"maxSkew": n, "topologyKey": "zone", "whenUnsatisfiable": when}
+                    for n, when in ((1, "ScheduleAnyway"), (2, "DoNotSchedule"))
+                ],
+                "containers": [
+                    {"name": "side", "image": "s:1",
+                     "ports": [{"containerPort": 53, "protocol": p} for p in ("TCP", "UDP")]}
+                ],
+            },
+        },
+    },
+    "refused": {"podTemplate": {"spec": {"restartPolicy": "Never"}}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    kubeconfig = operator_process.install(control_plane)
+    folder = tmp_path_factory.mktemp("operator")
+    with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as process:
+        yield process
+        assert process.stop() == 0
+        assert "Traceback" not in process.log
+
+
+def server_writes(plane: ControlPlane) -> dict[str, float]:
+    """Writes that the API server was asked for since it started, of every kind that the operator writes."""
+    mine = "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|events|pods"
+    counted = {}
+    for line in plane.api.request("GET", "/metrics").splitlines():
+        if (
+            line.startswith("apiserver_request_total")
+            and re.search(rf'[,{{]resource="({mine})"', line)
+            and re.search(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"', line)
+        ):
+            labels, _, value = line.rpartition(" ")
+            counted[labels] = float(value)
+    return counted
+
+
+def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
+    for name, spec in SPECS.items():
+        obj = gen.raw(name=name, **spec)
+        obj["metadata"] = {"name": name, "namespace": api.namespace}
+        api.create(obj)
+    for name in SPECS:
+        reason = "ApplyRefused" if name == "refused" else "RollingOut"
+        eventually(
+            lambda n=name, r=reason: condition(api.get("TritonModel", n), "Progressing").get("reason") == r,
+            15,
+            lambda n=name: api.get("TritonModel", n).get("status"),
+        )
+    # What is refused is tried again, and that is a request. It is not a state at rest, so it leaves.
+    api.delete("TritonModel", "refused")
+    time.sleep(1)
+    before, own, passes = server_writes(control_plane), operator.writes(), reconciles(operator)
+    assert sum(before.values()) > 20  # it does count
+    deadline = time.monotonic() + 60
+    while reconciles(operator) < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert reconciles(operator) >= passes + 2 * (len(SPECS) - 1)
+    time.sleep(0.5)
+    assert server_writes(control_plane) == before
+    assert operator.writes() == own
+
+
+def reconciles(operator: Operator) -> float:
+    found = re.findall(r'triton_operator_reconciles_total\{result="ok"\} (\S+)', operator.ask("/metrics"))
+    return sum(map(float, found))
+
+
+def test_a_new_operator_writes_nothing_that_stands(
+    api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
+) -> None:
+    """An upgrade of the operator, here by a new tools image, touches nothing that runs."""
+    for name in ("plain", "gpu"):
+        obj = gen.raw(name=name, **SPECS[name])
+        obj["metadata"] = {"name": name, "namespace": api.namespace}
+        api.create(obj)
+    for name in ("plain", "gpu"):
+        eventually(lambda n=name: condition(api.get("TritonModel", n), "Progressing"), 15)
+    time.sleep(1)
+    kubeconfig = operator_process.install(control_plane)
+    assert operator.stop() == 0
+    versions = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
+                for o in api.list(k)}  # fmt: skip
+    with operator_process.running(kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2") as next_:
+        eventually(lambda: reconciles(next_) >= 2, 15)
+        time.sleep(1)
+        now = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
+               for o in api.list(k)}  # fmt: skip
+        assert now == versions
+        # Another change takes it along.
+        api.patch("TritonModel", "plain", {"spec": {"server": {"image": "triton:2"}}})
+
+        def image() -> str:
+            pod = api.get("Deployment", "plain")["spec"]["template"]["spec"]
+            return str(pod["initContainers"][0]["image"])
+
+        eventually(lambda: image().endswith(":2"), 10)
+        assert next_.stop() == 0
