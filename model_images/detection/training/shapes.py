@@ -78,7 +78,7 @@ def _background(rng: np.random.Generator, height: int, width: int) -> npt.NDArra
 
 
 def _paint(rng: np.random.Generator, image: npt.NDArray[np.uint8], corners: npt.NDArray[np.int32]) -> None:
-    """Fill the shape in a colour that differs from what is there; sometimes with a core of another."""
+    """Fill the shape in a colour that differs from what is there; sometimes with a rim of it around another."""
     x, y = corners.mean(axis=0).astype(int)
     below = image[y, x].astype(int)
     colour = rng.integers(0, 256, 3)
@@ -88,7 +88,7 @@ def _paint(rng: np.random.Generator, image: npt.NDArray[np.uint8], corners: npt.
     cv2.fillPoly(image, [corners], colour.tolist(), cv2.LINE_AA)
     if rng.random() < 0.3:
         centre = corners.mean(axis=0)
-        core = np.rint(centre + (corners - centre) * rng.uniform(0.4, 0.75)).astype(np.int32)
+        core = np.rint(centre + (corners - centre) * rng.uniform(0.8, 0.9)).astype(np.int32)
         cv2.fillPoly(image, [core], rng.integers(0, 256, 3).tolist(), cv2.LINE_AA)
 
 

@@ -111,7 +111,7 @@ def loss(params: Params, images: jax.Array, aims: list[dict[str, jax.Array]]) ->
         objectness = optax.sigmoid_binary_cross_entropy(raw[..., 4], aimed).mean()
         named = jax.nn.one_hot(aim["class"], len(CLASSES))
         kind = (optax.sigmoid_binary_cross_entropy(raw[..., 5:], named).mean(-1) * there).sum() / count
-        total += 0.05 * box + BALANCE[s] * objectness + 0.05 * kind
+        total += 0.1 * box + BALANCE[s] * objectness + 0.2 * kind
     return total, ops.seen
 
 
