@@ -24,8 +24,7 @@ def test_a_new_image_reaches_every_server_without_a_failed_request(
         new = cluster.image(change="v2")
         status = namespace.deploy("echo", new, replicas=2)["status"]
         assert status["image"]["digest"] == new.partition("@")[2]
-        # The old servers drain: the load lasts until they are gone.
-        eventually(lambda: len(namespace.api.list("Pod", "app.kubernetes.io/instance=echo")) == 2, 60)
+        _drained(namespace, 2)
     assert during.failures() == []
     for protocol, told in during.result.items():
         assert set(told["versions"]) == {"v1", "v2"}, f"{protocol} saw {told['versions']}"
@@ -72,22 +71,25 @@ def test_a_broken_repository_leaves_the_old_servers_at_work_and_is_told_in_words
         assert condition(now, "ModelsLoaded")["status"] == "False"
         # And the next good one gets through.
         namespace.deploy("echo", cluster.image(change="v2"))
+        _drained(namespace, 1)
     assert during.failures() == []
     assert set(during.result["grpc"]["versions"]) == {"v1", "v2"}
 
 
-def test_a_rolling_restart_of_the_servers_by_hand_fails_no_request(
-    cluster: Cluster, namespace: Namespace, load: Loader
-) -> None:
+def test_a_restart_by_hand_fails_no_request(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image(), replicas=2)
     first = {p["metadata"]["uid"] for p in namespace.pods("echo")}
     with load("echo") as during:
-        for pod in namespace.pods("echo"):
-            namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
-            namespace.settled("echo")
-        eventually(lambda: len(namespace.api.list("Pod", "app.kubernetes.io/instance=echo")) == 2, 60)
+        namespace.kubectl("rollout", "restart", "deployment/echo")
+        namespace.kubectl("rollout", "status", "deployment/echo", "--timeout=90s")
+        _drained(namespace, 2)
         assert first.isdisjoint(p["metadata"]["uid"] for p in namespace.pods("echo"))
     assert during.failures() == []
+
+
+def _drained(namespace: Namespace, servers: int) -> None:
+    """Waits until the old servers have drained and are gone; the load lasts until then."""
+    eventually(lambda: len(namespace.api.list("Pod", "app.kubernetes.io/instance=echo")) == servers, 60)
 
 
 def _ready(pod: dict[str, Any]) -> bool:
