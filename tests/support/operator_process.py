@@ -72,8 +72,9 @@ def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
 
 
 @contextlib.contextmanager
-def running(kubeconfig: Path, folder: Path, *, lead: bool = True, **env: str) -> Iterator[Operator]:
-    """An operator that has ended when the context has. `lead`: wait until it does."""
+def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = True, **env: str) -> Iterator[Operator]:
+    """An operator that has ended when the context has. `wait`: until it watches, and leads
+    where it shall `lead`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -92,7 +93,8 @@ def running(kubeconfig: Path, folder: Path, *, lead: bool = True, **env: str) ->
         return operator.ask("/readyz") == "ok" and (operator.leads() or not lead)
 
     try:
-        eventually(up, 40, lambda: operator.log)
+        if wait:
+            eventually(up, 40, lambda: operator.log)
         yield operator
     finally:
         if process.poll() is None:

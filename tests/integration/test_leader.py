@@ -1,0 +1,241 @@
+"""Two operators and one Lease; the loss of either, and of the API server."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import controlplane, gen, operator_process
+from support.api import Api, Object, condition, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import NAME, NAMESPACE
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(control_plane: ControlPlane) -> Path:
+    return operator_process.install(control_plane)
+
+
+def lease(plane: ControlPlane) -> Object:
+    return dict(plane.api.get("Lease", NAME, NAMESPACE)["spec"])
+
+
+def make(api: Api, name: str = gen.NAME, **spec: object) -> None:
+    obj = gen.raw(name=name, **spec)
+    obj["metadata"] = {"name": name, "namespace": api.namespace}
+    api.create(obj)
+
+
+def served(api: Api, name: str = gen.NAME) -> Object | None:
+    return condition(api.get("TritonModel", name), "Ready") and api.find("Deployment", name)
+
+
+def image(api: Api) -> str:
+    return str(api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_sigterm_ends_well_and_the_next_leads_at_once(
+    api: Api, control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with (
+        operator_process.running(kubeconfig, tmp_path) as first,
+        operator_process.running(kubeconfig, tmp_path, lead=False) as second,
+    ):
+        make(api)
+        eventually(lambda: served(api), 10)
+        assert (first.leads(), second.leads()) == (True, False)
+        assert second.ask("/readyz") == "ok"  # it watches, so that it knows all when it leads
+        assert second.writes() == 0
+        started = time.monotonic()
+        assert first.stop() == 0
+        assert time.monotonic() - started < 8
+        eventually(second.leads, 5)
+        # What was changed while nobody led is seen.
+        assert lease(control_plane)["holderIdentity"].startswith("operator-")
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+        eventually(lambda: image(api) == "triton:2", 10)
+        assert second.stop() == 0
+        assert lease(control_plane)["holderIdentity"] == ""
+        assert "Traceback" not in first.log + second.log
+
+
+def test_after_a_crash_the_next_leads_when_the_lease_has_run_out(
+    api: Api, control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with (
+        operator_process.running(kubeconfig, tmp_path) as first,
+        operator_process.running(kubeconfig, tmp_path, lead=False) as second,
+    ):
+        make(api, replicas=2)
+        eventually(lambda: served(api), 10)
+        held = lease(control_plane)["holderIdentity"]
+        first.stop(signal.SIGKILL)
+        started = time.monotonic()
+        # While nobody leads, the world goes on.
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}, "replicas": 1}})
+        api.delete("Service", gen.NAME)
+        make(api, "born-meanwhile")
+        assert not second.leads()
+        eventually(second.leads, 20)
+        took = time.monotonic() - started
+        assert 10 < took < 18, took
+        eventually(
+            lambda: (
+                image(api) == "triton:2"
+                and api.find("Service", gen.NAME)
+                and api.find("PodDisruptionBudget", gen.NAME) is None
+                and served(api, "born-meanwhile")
+            ),
+            10,
+        )
+        assert lease(control_plane)["holderIdentity"] != held
+        assert second.stop() == 0
+
+
+def test_one_that_lost_the_lease_stops(control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:
+    """As after a long pause of the process: another holds it now, and no two may work."""
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        usurped = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+        control_plane.api.patch("Lease", NAME, {"spec": usurped}, namespace=NAMESPACE)
+        assert operator.process.wait(20) == 1
+        assert lease(control_plane)["holderIdentity"] == "another"
+    control_plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+
+
+def test_sigterm_while_it_waits_for_the_api_server(kubeconfig: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(re.sub(r"https://127\.0\.0\.1:\d+", "https://127.0.0.1:9", kubeconfig.read_text()))
+    with operator_process.running(nowhere, tmp_path, wait=False) as operator:
+        eventually(lambda: operator.ask("/healthz") == "ok", 20, lambda: operator.log)
+        assert operator.ask("/readyz") == ""
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+class Outage:
+    """A control plane whose API server can be taken away."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane, self._process = plane, _server(plane)
+        arguments = Path(f"/proc/{self._process}/cmdline").read_bytes().split(b"\0")[:-1]
+        self._arguments = [a.decode() for a in arguments]
+        self._again: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        subprocess.run(["kill", "-9", str(self._process)], check=True)
+
+    def end(self) -> None:
+        with (self.plane.folder / "again.log").open("wb") as log:
+            self._again = subprocess.Popen(self._arguments, cwd=self.plane.folder, stdout=log, stderr=log)
+
+        def up() -> bool:
+            try:
+                return self.plane.api.request("GET", "/readyz") == "ok"
+            except Exception:
+                return False
+
+        eventually(up, 60)
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.kill()
+            self._again.wait()
+
+
+def _server(plane: ControlPlane) -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            here = folder.joinpath("cwd").resolve() == plane.folder
+            if here and folder.joinpath("exe").resolve().name == "kube-apiserver":
+                return int(folder.name)
+        except OSError:
+            continue
+    raise AssertionError("no kube-apiserver found")
+
+
+@pytest.fixture
+def outage() -> Iterator[Outage]:
+    with controlplane.running() as plane:
+        plane.install_crds()
+        found = Outage(plane)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def world(outage: Outage) -> tuple[Api, Path]:
+    plane = outage.plane
+    kubeconfig = operator_process.install(plane)
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
+    api = plane.api.within("vision")
+    make(api)
+    return api, kubeconfig
+
+
+def after(outage: Outage, api: Api) -> None:
+    outage.end()
+    api.delete("Service", gen.NAME)
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+
+
+def repaired(api: Api) -> bool:
+    return bool(image(api) == "triton:2" and api.find("Service", gen.NAME))
+
+
+def test_a_short_outage_is_sat_out(outage: Outage, tmp_path: Path) -> None:
+    api, kubeconfig = world(outage)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        eventually(lambda: served(api), 10)
+        outage.begin()
+        time.sleep(1)
+        after(outage, api)
+        if operator.process.poll() is None:
+            eventually(lambda: repaired(api), 30, lambda: operator.log[-3000:])
+            assert operator.process.poll() is None
+            assert operator.stop() == 0
+        else:  # the API server took longer to come back than the lease is held
+            assert operator.process.returncode == 1
+
+
+def test_a_long_outage_ends_the_leader_and_its_next_life_repairs_all(outage: Outage, tmp_path: Path) -> None:
+    api, kubeconfig = world(outage)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        eventually(lambda: served(api), 10)
+        outage.begin()
+        # It must stop before another could lead: client-go's own leaders do the same.
+        assert operator.process.wait(20) == 1
+        after(outage, api)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        eventually(lambda: repaired(api), 10, lambda: operator.log[-3000:])
+        assert operator.stop() == 0
+
+
+def test_a_follower_outlives_a_long_outage(outage: Outage, tmp_path: Path) -> None:
+    api, kubeconfig = world(outage)
+    holder = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": holder}  # fmt: skip
+    outage.plane.api.create(body)
+    with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
+        outage.begin()
+        time.sleep(12)
+        assert operator.process.poll() is None
+        after_lease(outage)
+        eventually(operator.leads, 30, lambda: operator.log[-3000:])
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+        eventually(lambda: repaired(api), 30, lambda: operator.log[-3000:])
+        assert operator.stop() == 0
+
+
+def after_lease(outage: Outage) -> None:
+    outage.end()
+    outage.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
