@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from detections import Thresholds, detect, select
 
-THRESHOLDS = Thresholds(score=0.25, iou=0.45, count=300)
+THRESHOLDS = Thresholds(score=0.25, iou=0.45, most=300)
 LABELS = ["circle", "rectangle"]
 
 
@@ -56,7 +56,7 @@ def test_overlap_is_measured_against_the_threshold(shift: float, kept: int) -> N
     assert len(found.boxes) == kept
 
 
-def test_best_come_first_and_no_more_than_the_count() -> None:
+def test_best_come_first_and_no_more_than_asked_for() -> None:
     many = rows(*((30 * (k % 20) + 15, 30 * (k // 20) + 15, 10, 10, 0.3 + k / 1000, 0, 1) for k in range(400)))
     found = select(many, THRESHOLDS)
     assert len(found.scores) == 300

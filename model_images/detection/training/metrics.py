@@ -25,7 +25,8 @@ def iou(a: Array, b: Array) -> Array:
     common = np.clip(high - low, 0, None).prod(axis=2)
     areas = [(boxes[:, 2:] - boxes[:, :2]).prod(axis=1) for boxes in (a, b)]
     union = areas[0][:, None] + areas[1][None, :] - common
-    return np.divide(common, union, out=np.zeros_like(common, dtype=np.float64), where=union > 0)
+    shared: Array = np.divide(common, union, out=np.zeros_like(common, dtype=np.float64), where=union > 0)
+    return shared
 
 
 def hits(boxes: Array, scores: Array, truths: Array, threshold: float = 0.5) -> Flags:

@@ -97,7 +97,7 @@ def _weather(rng: np.random.Generator, image: npt.NDArray[np.uint8]) -> None:
     if rng.random() < 0.5:
         noise = np.empty(image.shape, np.int16)
         cv2.setRNGSeed(int(rng.integers(2**31)))
-        cv2.randn(noise, (0, 0, 0), (rng.uniform(1, 12),) * 3)
+        cv2.randn(noise, np.zeros(3), np.full(3, rng.uniform(1, 12)))
         cv2.add(image, noise, dst=image, dtype=cv2.CV_8U)
     if rng.random() < 0.2:
         cv2.GaussianBlur(image, (3, 3), 0, dst=image)

@@ -15,11 +15,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class Thresholds(NamedTuple):
-    """`score`: the least objectness × class; `iou`: above it two boxes of a class are one; `count`: the most boxes."""
+    """`score`: the least objectness × class; `iou`: above it two boxes of a class are one; `most`: the most boxes."""
 
     score: float = 0.25
     iou: float = 0.45
-    count: int = 300
+    most: int = 300
 
 
 class Detections(NamedTuple):
@@ -50,7 +50,7 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
         thresholds.score,
         thresholds.iou,
     )
-    chosen = np.asarray(best, np.int64).ravel()[: thresholds.count]
+    chosen = np.asarray(best, np.int64).ravel()[: thresholds.most]
     return Detections(corners[chosen], scores[chosen], classes[chosen])
 
 
@@ -61,7 +61,8 @@ def to_image(boxes: Floats, height: int, width: int) -> Floats:
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
     offset = np.array([left, top, left, top], np.float32)
     stretch = np.array([width / new_width, height / new_height] * 2, np.float32)
-    return np.clip((boxes - offset) * stretch, 0, np.array([width, height] * 2, np.float32))
+    clipped: Floats = np.clip((boxes - offset) * stretch, 0, np.array([width, height] * 2, np.float32))
+    return clipped
 
 
 def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -> bytes:

@@ -20,7 +20,7 @@ class TritonPythonModel:
         self.thresholds = Thresholds(
             score=float(parameters["score_threshold"]["string_value"]),
             iou=float(parameters["iou_threshold"]["string_value"]),
-            count=int(parameters["max_detections"]["string_value"]),
+            most=int(parameters["max_detections"]["string_value"]),
         )
         self.labels = Path(__file__).with_name("labels.txt").read_text(encoding="utf-8").splitlines()
 

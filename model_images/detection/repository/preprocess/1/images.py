@@ -90,4 +90,4 @@ def decode(data: bytes, max_pixels: int) -> npt.NDArray[np.uint8]:
         raise ImageError(f"the {header.kind} can't be decoded: {error.err}") from error
     if image is None:
         raise ImageError(f"the {header.kind} can't be decoded: its data is damaged or of an unsupported variant")
-    return image
+    return np.asarray(image, np.uint8)

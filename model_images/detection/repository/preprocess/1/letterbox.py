@@ -13,8 +13,9 @@ def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> Non
     height, width = image.shape[:2]
     scale = min(SIZE / height, SIZE / width)
     new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
+    resized = image
     if (new_height, new_width) != (height, width):
-        image = cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR)
+        resized = np.asarray(cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR), np.uint8)
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
     bottom, right = top + new_height, left + new_width
 
@@ -24,5 +25,5 @@ def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> Non
     out[:, top:bottom, :left] = pad
     out[:, top:bottom, right:] = pad
     # One pass a channel, straight into the tensor: no float image, no transposed copy.
-    for channel, plane in zip(reversed(out), cv2.split(image), strict=True):
+    for channel, plane in zip(reversed(out), cv2.split(resized), strict=True):
         np.multiply(plane, np.float32(1 / 255), out=channel[top:bottom, left:right])
