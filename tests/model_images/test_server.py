@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -178,14 +180,18 @@ def test_bad_images_fail_alone_among_good_ones(server: Server, scene_jpeg: Scene
     sizes = SIZES[:12]
     good = [scene_jpeg(k, *size) for k, size in enumerate(sizes)]
     bad = [b"this is no image", good[0][:500], b"\xff\xd8\xff"]
+    slow = cv2.imencode(".jpg", np.full((6000, 6000, 3), 127, np.uint8))[1].tobytes()
     before = counts(server, "preprocess")
-    with ThreadPoolExecutor(15) as threads:
-        # Interleaved, so that bad ones sit in the midst of batches.
+    with ThreadPoolExecutor(16) as threads:
+        # While this one is decoded the others queue up, and become batches with bad images in their midst.
+        first = threads.submit(post_raw, server, slow)
+        time.sleep(0.03)
         sent = [threads.submit(post_raw, server, (bad[k // 5] if k % 5 == 4 else good[k - k // 5])) for k in range(15)]
         answers = [future.result(timeout=60) for future in sent]
+        assert first.result(timeout=60)[0] == 200
     images, executions = (b - a for a, b in zip(before, counts(server, "preprocess"), strict=True))
-    assert images == 15
-    assert executions < 15, "no batch was formed, so nothing was shown"
+    assert images == 16
+    assert executions < 16, "no batch was formed, so nothing was shown"
     for k, (status, answer) in enumerate(answers):
         if k % 5 == 4:
             assert status == 400
