@@ -1,0 +1,171 @@
+"""Every bad value that schema or CEL can refuse is refused, in words that say what to do; none has to be rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.api import Api, RefusedError
+from triton_operator.api.types import RESERVED_FLAGS
+
+pytestmark = pytest.mark.integration
+
+LONG = "x" * 2000
+
+
+def server(**fields: Any) -> dict[str, Any]:
+    return {"server": fields}
+
+
+def image(**fields: Any) -> dict[str, Any]:
+    return {"modelImage": {"reference": "r:1", **fields}}
+
+
+def resources(**fields: Any) -> dict[str, Any]:
+    return server(resources=fields)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    # CEL
+    (server(modelControl="explicit"), "loadModels goes with modelControl: explicit"),
+    (server(modelControl="explicit", loadModels=[]), "loadModels goes with modelControl: explicit"),
+    (server(loadModels=["a"]), "with modelControl: none every model of the repository is loaded"),
+    (server(modelControl="explicit", loadModels=["a", "b"]), "entrypoint is needed where server.loadModels names"),
+    (server(args=["--model-repository=/x"]), "args has a flag that the operator sets itself"),
+    (server(args=["--ok", "--http-port"]), "args has a flag that the operator sets itself"),
+    (server(args=["--metrics-config=counter_latencies=false"]), "it freezes every counter"),
+    (resources(limits={"cpu": 1}, requests={"cpu": "1500m"}), "a request is above its limit"),
+    (resources(limits={"memory": "1Gi"}, requests={"memory": "1025Mi"}), "a request is above its limit"),
+    (resources(requests={"nvidia.com/gpu": 1}), "must be set in limits"),
+    (resources(limits={"cpu": 1}, requests={"nvidia.com/gpu": 1}), "must be set in limits"),
+    ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "can't both be 0"),
+    ({"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "can't both be 0"),
+    # Enums
+    (image(delivery="Pigeon"), 'supported values: "Auto", "Copy", "ImageVolume"'),
+    (image(pullPolicy="Sometimes"), 'supported values: "Always", "IfNotPresent", "Never"'),
+    (server(modelControl="poll"), 'supported values: "none", "explicit"'),
+    # Patterns and lengths
+    ({"modelImage": None}, "spec.modelImage: Required value"),
+    ({"modelImage": {}}, "spec.modelImage.reference: Required value"),
+    (image(reference=""), "at least 1 chars long"),
+    (image(reference="a b"), "spec.modelImage.reference in body should match"),
+    (image(reference=LONG), "Too long"),
+    (image(path="models"), "spec.modelImage.path in body should match"),
+    (image(path="/a b"), "spec.modelImage.path in body should match"),
+    (image(pullSecrets=[{}]), "spec.modelImage.pullSecrets[0].name: Required value"),
+    (image(pullSecrets=[{"name": ""}]), "at least 1 chars long"),
+    (image(pullSecrets=[{"name": "a"}] * 17), "must have at most 16 items"),
+    ({"entrypoint": "a/b"}, "spec.entrypoint in body should match"),
+    ({"entrypoint": "a b"}, "spec.entrypoint in body should match"),
+    ({"entrypoint": ""}, "at least 1 chars long"),
+    ({"entrypoint": "x" * 254}, "Too long"),
+    (server(image=""), "at least 1 chars long"),
+    (server(image="a b"), "spec.server.image in body should match"),
+    (server(args=["--x"] * 65), "must have at most 64 items"),
+    (server(args=["x" * 4097]), "Too long"),
+    (server(env=[{"name": "A"}] * 129), "must have at most 128 items"),
+    (server(env=["A=1"]), "must be of type object"),
+    (server(modelControl="explicit", loadModels=["a/b"]), "in body should match"),
+    (server(sharedMemory="1GB"), "spec.server.sharedMemory in body should match"),
+    (server(sharedMemory=-1), "greater than or equal to 0"),
+    (resources(limits={"cpu": "many"}), "spec.server.resources.limits.cpu in body should match"),
+    (resources(limits={"cpu": -1}), "greater than or equal to 0"),
+    (resources(limits={"memory": "-1Gi"}), "in body should match"),
+    (resources(limits={f"example.com/{n}": 1 for n in range(33)}), "must have at most 32 items"),
+    # Bounds
+    (server(logVerbosity=-1), "greater than or equal to 0"),
+    (server(logVerbosity=11), "less than or equal to 10"),
+    ({"replicas": -1}, "greater than or equal to 0"),
+    ({"replicas": 10001}, "less than or equal to 10000"),
+    ({"replicas": "2"}, "must be of type integer"),
+    ({"replicas": 1.5}, "must be of type integer"),
+    ({"disruption": {"maxUnavailable": -1}}, "greater than or equal to 0"),
+    ({"disruption": {"maxUnavailable": "1"}}, "in body should match"),
+    ({"rollout": {"maxSurge": "some"}}, "in body should match"),
+    ({"rollout": {"maxSurge": -1}}, "greater than or equal to 0"),
+    ({"rollout": {"maxUnavailable": "5"}}, "in body should match"),
+    ({"rollout": {"startupSeconds": 9}}, "greater than or equal to 10"),
+    ({"rollout": {"startupSeconds": 86401}}, "less than or equal to 86400"),
+    ({"rollout": {"drainSeconds": -1}}, "greater than or equal to 0"),
+    ({"rollout": {"drainSeconds": 3601}}, "less than or equal to 3600"),
+    ({"rollout": {"exitSeconds": 0}}, "greater than or equal to 1"),
+    ({"rollout": {"exitSeconds": 3601}}, "less than or equal to 3600"),
+    ({"podTemplate": {"spec": []}}, "must be of type object"),
+    ({"podTemplate": {"metadata": {"labels": {"a": 1}}}}, "must be of type string"),
+]  # fmt: skip
+
+
+def create(api: Api, spec: dict[str, Any], name: str = gen.NAME) -> None:
+    obj = gen.raw(name=name, **spec)
+    obj["metadata"] = {"name": name}
+    if obj["spec"].get("modelImage", 1) is None:
+        del obj["spec"]["modelImage"]
+    api.request("POST", api.path("TritonModel") + "?dryRun=All&fieldValidation=Strict", obj)
+
+
+@pytest.mark.parametrize(("spec", "words"), REFUSED, ids=lambda v: str(v)[:60] if isinstance(v, dict) else "")
+def test_refused(spec: dict[str, Any], words: str, api: Api) -> None:
+    with pytest.raises(RefusedError) as refusal:
+        create(api, spec)
+    assert refusal.value.code == 422
+    assert words in refusal.value.message
+
+
+@pytest.mark.parametrize("flag", RESERVED_FLAGS.split("|"))
+def test_every_reserved_flag_is_refused(flag: str, api: Api) -> None:
+    for form in (f"--{flag}", f"--{flag}=1"):
+        with pytest.raises(RefusedError, match="args has a flag"):
+            create(api, server(args=[form]))
+    create(api, server(args=[f"--{flag}-of-tomorrow=1"]))
+
+
+ACCEPTED: list[dict[str, Any]] = [
+    {},
+    server(modelControl="explicit", loadModels=["a"]),
+    {**server(modelControl="explicit", loadModels=["a", "b"]), "entrypoint": "a"},
+    resources(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1000m", "memory": "1024Mi"}),
+    resources(limits={"nvidia.com/gpu": 1}, requests={"nvidia.com/gpu": "1"}),
+    resources(requests={"cpu": ".5", "memory": "1e9"}),
+    resources(limits={}),
+    {"rollout": {"maxSurge": 0}},
+    {"rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
+    {"rollout": {"maxSurge": 0, "maxUnavailable": "100%"}},
+    server(args=["--http-thread-count=8", "--cache-config=local,size=1"], env=[{"name": "A", "value": "1"}]),
+    image(path="/", pullPolicy="Never", delivery="ImageVolume"),
+    {"replicas": 0},
+    {"entrypoint": "Détection-🚦"},
+    {"podTemplate": {"spec": {"anything": {"goes": [1, "2", None]}}, "metadata": {"labels": {"a": "b"}}}},
+]
+
+
+@pytest.mark.parametrize("spec", ACCEPTED, ids=lambda v: str(v)[:60])
+def test_accepted(spec: dict[str, Any], api: Api) -> None:
+    create(api, spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("x" * 55, "must have at most 54 characters"), ("1model", "must start with a letter"),
+     ("a.b", "must start with a letter"), ("x" * 54, ""), ("a-1", "")],
+)  # fmt: skip
+def test_names_must_fit_services(name: str, words: str, api: Api) -> None:
+    if not words:
+        return create(api, {}, name)
+    with pytest.raises(RefusedError, match=words):
+        return create(api, {}, name)
+
+
+def test_unknown_fields_are_told(api: Api) -> None:
+    with pytest.raises(RefusedError, match="unknown field"):
+        create(api, {"replica": 2})
+
+
+def test_defaults_are_filled_in(api: Api) -> None:
+    api.create({**gen.raw(), "metadata": {"name": "x", "namespace": api.namespace}})
+    spec = api.get("TritonModel", "x")["spec"]
+    assert spec["rollout"] == {"startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30}
+    assert spec["modelImage"]["delivery"] == "Auto"
+    assert spec["disruption"] == {"maxUnavailable": 1}
+    assert "replicas" not in spec
