@@ -8,4 +8,5 @@ name=${1:-}
   for main in benchmarks/*/__main__.py; do say "  $(basename "$(dirname "$main")")"; done
   exit 2
 }
+export PYTHONPATH=tests
 exec .venv/bin/python -m "benchmarks.$name"

@@ -1,0 +1,169 @@
+"""How long from `apply` until a model answers, and how much of that the operator adds.
+
+Each run with the operator has its twin without: the very objects that `kubectl triton render` prints, applied as they
+are. The two alternate, so that whatever else the machine does meets both. What is timed is when a watch tells of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from support import cluster as clusters
+from support.api import Api, Object, condition, eventually
+from support.cluster import ROOT, Cluster, Namespace
+
+TIMEOUT_SECONDS = 180
+STEPS = {
+    "deployment": "Deployment exists",
+    "scheduled": "pod is scheduled",
+    "pod_ready": "Triton answers (pod Ready)",
+    "ready": "TritonModel Ready",
+}
+
+
+class Stopwatch:
+    """When each step was first seen, by watches on the kinds that show it."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self._api, self._name = api, name
+        self.seen: dict[str, float] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[Stopwatch]:
+        watched: dict[str, Callable[[Object], None]] = {
+            "Deployment": lambda _: self._mark("deployment"),
+            "Pod": self._pod,
+            "TritonModel": lambda model: self._when(condition(model, "Ready"), "ready"),
+        }
+        for kind, handle in watched.items():
+            # From now on, and nothing of what was before.
+            version = self._api.request("GET", self._api.path(kind) + "?limit=1")["metadata"]["resourceVersion"]
+            threading.Thread(target=self._watch, args=(kind, version, handle), daemon=True).start()
+        time.sleep(0.5)  # until the watches are connected
+        yield self
+
+    def _watch(self, kind: str, version: str, handle: Callable[[Object], None]) -> None:
+        for _, event, obj in self._api.watch(kind, version=version, seconds=TIMEOUT_SECONDS):
+            ours = obj["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == self._name
+            if event != "DELETED" and (ours or (kind == "TritonModel" and obj["metadata"]["name"] == self._name)):
+                handle(obj)
+
+    def _pod(self, pod: Object) -> None:
+        self._when(condition(pod, "PodScheduled"), "scheduled")
+        self._when(condition(pod, "Ready"), "pod_ready")
+
+    def _when(self, found: Object, step: str) -> None:
+        if found.get("status") == "True":
+            self._mark(step)
+
+    def _mark(self, step: str) -> None:
+        self.seen.setdefault(step, time.monotonic())
+
+
+def timed(namespace: Namespace, name: str, objects: list[Object], last: str) -> dict[str, float]:
+    """Applies `objects` and gives the seconds until each step, the last of which is `last`; then removes them."""
+    with Stopwatch(namespace.api, name).running() as watch:
+        start = time.monotonic()
+        for obj in objects:
+            namespace.api.apply(obj, manager="benchmark")
+        eventually(lambda: last in watch.seen, TIMEOUT_SECONDS, lambda: f"{last}; {namespace.told(name)}", every=0.05)
+    for obj in objects:
+        namespace.api.delete(obj["kind"], obj["metadata"]["name"])
+    mine = f"app.kubernetes.io/instance={name}"
+    kinds = ("Pod", "Deployment", "ReplicaSet", "Service", "ServiceAccount")
+    eventually(lambda: not any(namespace.api.list(kind, mine) for kind in kinds), 60, "the run's objects gone")
+    return {step: at - start for step, at in watch.seen.items()}
+
+
+def rendered(cluster: Cluster, model: Object, delivery: str) -> list[Object]:
+    """What the operator would make of `model`, by the command line; owned by nobody."""
+    command = [ROOT / ".venv" / "bin" / "kubectl-triton", "render", "-", f"--delivery={delivery}"]
+    command += [f"--tools-image={cluster.operator_image}"]
+    out = subprocess.run(command, input=yaml.safe_dump(model), capture_output=True, text=True, check=True).stdout
+    objects: list[Object] = list(yaml.safe_load_all(out))
+    for obj in objects:
+        obj["metadata"].pop("ownerReferences", None)
+    return objects
+
+
+def machine() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} x {cpu}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+
+
+def spread(values: list[float]) -> str:
+    return f"{median(values):6.2f}   {min(values):.2f} to {max(values):.2f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="time_to_ready", description=__doc__)
+    parser.add_argument("--runs", type=int, default=int(os.environ.get("RUNS", "7")), help="of each kind")
+    runs = parser.parse_args().runs
+    cluster = clusters.ensure()
+    image = cluster.image("echo", "v1")
+    with_operator: list[dict[str, float]] = []
+    plain: list[dict[str, float]] = []
+    with cluster.namespace(f"time-to-ready-{uuid.uuid4().hex[:5]}") as namespace:
+        model = namespace.model("warm", image, rollout={"drainSeconds": 0, "exitSeconds": 1})
+        namespace.api.apply(model)
+        status = namespace.settled("warm")["status"]  # the images are on the node from here on
+        namespace.api.delete("TritonModel", "warm")
+        for number in range(1, runs + 1):
+            named = {**model, "metadata": {**model["metadata"], "name": f"operator-{number}"}}
+            with_operator.append(timed(namespace, f"operator-{number}", [named], "ready"))
+            twin = {**model, "metadata": {**model["metadata"], "name": f"plain-{number}"}}
+            objects = rendered(cluster, twin, status["image"]["delivery"])
+            plain.append(timed(namespace, f"plain-{number}", objects, "pod_ready"))
+            both = with_operator[-1]["ready"], plain[-1]["pod_ready"]
+            print(f"run {number}/{runs}: operator {both[0]:.2f} s, plain {both[1]:.2f} s", file=sys.stderr, flush=True)
+        version = cluster.api.request("GET", "/version")["gitVersion"]
+
+    print(f"Seconds from apply until …{'':14}median   range")
+    for step, words in STEPS.items():
+        print(f"  operator: {words:27} {spread([run[step] for run in with_operator])}")
+    for step in ("deployment", "scheduled", "pod_ready"):
+        print(f"  plain:    {STEPS[step]:27} {spread([run[step] for run in plain])}")
+    added = median(run["ready"] for run in with_operator) - median(run["pod_ready"] for run in plain)
+    print(f"The operator adds {added:.2f} s, of which Ready comes ", end="")
+    print(f"{median(run['ready'] - run['pod_ready'] for run in with_operator):.2f} s after the pod's own.")
+    conditions = {
+        "machine": machine(),
+        "kubernetes": version,
+        "node_image": os.environ["KIND_NODE_IMAGE"],
+        "operator_image": cluster.operator_image,
+        "server_image": cluster.server_image,
+        "model": "echo: one Python model that gives back its input, 1 replica, images on the node",
+        "delivery": status["image"]["delivery"],
+        "runs_of_each": runs,
+        "applied_by": "one server-side apply request an object, from Python; no process start is in the figures",
+    }
+    figures = {
+        "apply_to_deployment_s": round(median(run["deployment"] for run in with_operator), 3),
+        "operator_added_s": round(added, 3),
+        "apply_to_ready_s": round(median(run["ready"] for run in with_operator), 3),
+        "plain_apply_to_ready_s": round(median(run["pod_ready"] for run in plain), 3),
+        "conditions": conditions,
+    }
+    print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
