@@ -44,6 +44,7 @@ async def watch(
     failures = 0
     while not stop.is_set():
         stop_on_signals(stop)
+        signals = asyncio.create_task(_take_signals(stop, ready))
         started = asyncio.get_running_loop().time()
         try:
             await kopf.operator(
@@ -72,12 +73,20 @@ async def watch(
         else:
             # It returns when it is told to stop, by `stop` or by a signal that it caught itself.
             stop.set()
+        finally:
+            signals.cancel()
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
     """While kopf runs it has handlers of its own; process 1 of a container has none by default."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+async def _take_signals(stop: asyncio.Event, ready: asyncio.Event) -> None:
+    """Has signals set `stop` also while kopf runs: it waits 5 s for its waiter on `stop` when it caught one itself."""
+    await ready.wait()
+    stop_on_signals(stop)
 
 
 def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
