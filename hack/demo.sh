@@ -23,5 +23,5 @@ until curl -fs -o /dev/null "http://localhost:$port/v2/health/live"; do
   sleep 0.2
 done
 say "sending a picture to the model \"detection\""
-.venv/bin/python model_images/detection/client/detect.py --url "localhost:$port" "${PICTURE:-$(ls model_images/detection/samples/*.jpg | head -n 1)}"
+.venv/bin/python model_images/detection/client/detect.py --url "localhost:$port" "${PICTURE:-model_images/detection/samples/square.jpg}"
 say "next: kubectl --kubeconfig .cache/kubeconfig describe tritonmodel detector"

@@ -16,6 +16,7 @@ check mypy "$bin/mypy"
 check imports "$bin/lint-imports"
 check generated "$bin/python" hack/generate.py --check
 check locks "$bin/python" hack/lock.py --check
-for script in hack/*.sh .ci/run; do check "${script#hack/}" bash -n "$script"; done
+shells() { local script; for script in hack/*.sh .ci/run; do bash -n "$script" || return 1; done; }
+check shells shells
 command -v shellcheck >/dev/null && check shellcheck shellcheck -x hack/*.sh .ci/run
 exit $failed
