@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -26,6 +27,8 @@ from .settings import Settings
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
+_RELIST_SECONDS = 5
+"""From the first watch that begins anew to a resync: the others mostly follow."""
 
 
 class App:
@@ -40,6 +43,7 @@ class App:
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
         self._stop, self._watching, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._relisted = asyncio.Event()
         self._reconciler: Reconciler | None = None
         self._busy_since: dict[str, float] = {}
         self._watched_at = time.monotonic()
@@ -106,7 +110,11 @@ class App:
             for key in self._store.known():
                 self._queue.add(key)
             self._listed.set()
-            await asyncio.sleep(self._settings.resync_seconds * random.uniform(0.9, 1.1))  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.resync_seconds * random.uniform(0.9, 1.1)):  # noqa: S311
+                    await self._relisted.wait()
+                    await asyncio.sleep(_RELIST_SECONDS)
+            self._relisted.clear()
 
     def _list(self) -> None:
         for namespace in self._settings.namespaces or (None,):
@@ -175,6 +183,9 @@ class App:
             self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
 
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
+        if kind is None and self._listed.is_set():
+            # A watch had to begin anew: what vanished meanwhile is told by no event.
+            self._relisted.set()
         key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
         if key is not None:
             self._queue.add(key)
