@@ -120,7 +120,7 @@ def test_a_field_that_another_owns_is_none(manager: str, operation: str) -> None
     wanted = service()
     foreign = gen.managed(gen.modified(wanted, gen.put("spec.loadBalancerClass", "x")), manager, operation)
     there = gen.live(
-        wanted, gen.put("spec.loadBalancerClass", "x"), lambda o: o["metadata"]["managedFields"].append(foreign)
+        wanted, gen.put("spec.loadBalancerClass", "x"), lambda o: o["metadata"]["managedFields"].insert(0, foreign)
     )
     assert difference(wanted, there) == ""
 
