@@ -72,6 +72,7 @@ def load(cluster: Cluster, namespace: Namespace) -> Callable[[str, float], conte
         out = namespace.kubectl("logs", pod)
         assert phase == "Succeeded", out
         load.result |= json.loads(out.splitlines()[-1])
+        assert all(sum(told["versions"].values()) for told in load.result.values()), out
         api.delete("Pod", pod, gracePeriodSeconds=0)
 
     return running
