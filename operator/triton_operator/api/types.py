@@ -152,7 +152,9 @@ class Server(Base):
     model_control: Literal["none", "explicit"] = "none"
     """none: all models of the repository are loaded at start. explicit: those of loadModels are, and others
     can be loaded and unloaded over Triton's API."""
-    load_models: Annotated[list[ModelName], Field(max_length=512)] = []
+    load_models: Annotated[
+        list[ModelName], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
     """Models to load at start, with modelControl: explicit. What an ensemble needs is loaded with it."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0
     """Triton's verbosity: 0 is quiet, 1 logs each request."""

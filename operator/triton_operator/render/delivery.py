@@ -75,7 +75,18 @@ def _check_arguments(model: TritonModel) -> list[str]:
     load = [f"--load-models={','.join(spec.server.load_models)}"] if spec.server.load_models else []
     devices = accelerators(spec.server.resources)
     gpus = [f"--gpus={devices}"] if devices else []
-    return ["--termination-log=/dev/termination-log", *entrypoint, *load, *gpus]
+    containers = f"--containers={len(_container_names(model))}"
+    return ["--termination-log=/dev/termination-log", containers, *entrypoint, *load, *gpus]
+
+
+def _container_names(model: TritonModel) -> set[str]:
+    """All containers of the pod: they share the room for termination messages."""
+    ours = {names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK, names.CONTAINER_SERVER}
+    user = model.spec.pod_template.spec
+    lists = [user.get(field) for field in ("containers", "initContainers")]
+    return ours | {
+        str(c.get("name")) for found in lists if isinstance(found, list) for c in found if isinstance(c, dict)
+    }
 
 
 def _container(

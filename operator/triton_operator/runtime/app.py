@@ -187,8 +187,12 @@ class App:
             # A watch had to begin anew: what vanished meanwhile is told by no event.
             self._relisted.set()
         key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
-        if key is not None:
-            self._queue.add(key)
+        if key is None:
+            return
+        if kind == "MODIFIED" and obj["kind"] == MODELS.kind and _is_change_of_spec(obj):
+            # A mended spec doesn't wait for the pause that the broken one had earned.
+            self._queue.forget(key)
+        self._queue.add(key)
 
     async def _drain(self) -> None:
         """Lets the passes that have begun come to their end."""
@@ -208,3 +212,8 @@ class App:
 
     def _unready(self) -> str:
         return "" if self._watching.is_set() else "the watches have not started"
+
+
+def _is_change_of_spec(model: dict[str, Any]) -> bool:
+    """Whether the status is about an older generation."""
+    return bool(model.get("status", {}).get("observedGeneration") != model["metadata"].get("generation"))

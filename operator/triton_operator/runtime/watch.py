@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import kopf
+from kopf._cogs.structs.references import Insights  # not public; the version of kopf is pinned
 
 from triton_operator.api import kinds, names
 from triton_operator.reconcile import MODELS
@@ -20,6 +21,8 @@ from triton_operator.reconcile import MODELS
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = (1, 2, 5, 10, 30)
+_DISCOVERY_SECONDS = 30
+_KINDS = (MODELS, *kinds.CHILDREN, kinds.POD)
 
 
 class _Endless:
@@ -44,25 +47,13 @@ async def watch(
     failures = 0
     while not stop.is_set():
         stop_on_signals(stop)
-        signals = asyncio.create_task(_take_signals(stop, ready))
         started = asyncio.get_running_loop().time()
         try:
-            await kopf.operator(
-                registry=_registry(seen),
-                settings=_settings(),
-                # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
-                identity=names.FIELD_MANAGER,  # type: ignore[arg-type]
-                standalone=True,
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-                stop_flag=stop,
-                ready_flag=ready,
-            )
+            await _run(seen, namespaces, stop, ready)
         except Exception:
-            # kopf gives up on some errors of the API server; a server farm's operator doesn't.
+            # kopf gives up on some errors of the API server; an operator that others rely on doesn't.
             if asyncio.get_running_loop().time() - started > 300:
                 failures = 0
-            ready.clear()
             pause = _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)]
             failures += 1
             _log.exception("the watches ended; starting them again in %s s", pause)
@@ -70,23 +61,66 @@ async def watch(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stop.wait()
-        else:
-            # It returns when it is told to stop, by `stop` or by a signal that it caught itself.
-            stop.set()
-        finally:
-            signals.cancel()
+
+
+async def _run(
+    seen: Callable[[str | None, Object], None],
+    namespaces: Collection[str],
+    stop: asyncio.Event,
+    ready: asyncio.Event,
+) -> None:
+    """One life of kopf. Raises DeafError where it runs and doesn't watch."""
+    up, over, insights = asyncio.Event(), asyncio.Event(), Insights()
+    guard = asyncio.create_task(_guard(insights, up, stop, ready, over))
+    try:
+        await kopf.operator(
+            registry=_registry(seen),
+            settings=_settings(),
+            insights=insights,
+            # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
+            identity=names.FIELD_MANAGER,  # type: ignore[arg-type]
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=over,
+            ready_flag=up,
+        )
+    finally:
+        ready.clear()
+        guard.cancel()
+    if over.is_set() and not stop.is_set():
+        raise DeafError(f"kopf watches only {sorted(_watched(insights))}")
+    stop.set()  # also where kopf caught the signal itself
+
+
+class DeafError(Exception):
+    """kopf looked for the resources once, while the API server didn't answer for all of them."""
+
+
+async def _guard(
+    insights: Insights, up: asyncio.Event, stop: asyncio.Event, ready: asyncio.Event, over: asyncio.Event
+) -> None:
+    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or at `stop`."""
+    await up.wait()
+    # kopf has set handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+    stop_on_signals(stop)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCOVERY_SECONDS):
+            await insights.ready_resources.wait()
+    if {(kind.group, kind.plural) for kind in _KINDS} <= _watched(insights):
+        ready.set()
+        await stop.wait()
+    over.set()
+
+
+def _watched(insights: Insights) -> set[tuple[str, str]]:
+    return {(resource.group, resource.plural) for resource in insights.watched_resources}
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
     """While kopf runs it has handlers of its own; process 1 of a container has none by default."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-
-async def _take_signals(stop: asyncio.Event, ready: asyncio.Event) -> None:
-    """Has signals set `stop` also while kopf runs: it waits 5 s for its waiter on `stop` when it caught one itself."""
-    await ready.wait()
-    stop_on_signals(stop)
 
 
 def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
@@ -96,7 +130,7 @@ def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegist
     async def handle(event: Any, **_: Any) -> None:
         seen(event["type"], event["object"])
 
-    for kind in (MODELS, *kinds.CHILDREN, kinds.POD):
+    for kind in _KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handle)
     return registry
 
