@@ -81,10 +81,10 @@ def test_accuracy_on_unseen_images(detector: Detector) -> None:
     assert set(found) == set(CLASSES)
     for name, figures in found.items():
         assert figures.truths > 20, name
-        assert figures.average_precision > 0.75, name
-    assert np.mean([s.average_precision for s in found.values()]) >= 0.85
-    assert np.mean([s.precision for s in found.values()]) >= 0.85
-    assert np.mean([s.recall for s in found.values()]) >= 0.8
+        assert figures.average_precision > 0.85, name
+    assert np.mean([s.average_precision for s in found.values()]) >= 0.95
+    assert np.mean([s.precision for s in found.values()]) >= 0.8
+    assert np.mean([s.recall for s in found.values()]) >= 0.9
 
 
 def test_scenes_follow_from_their_seed_and_hold_their_boxes() -> None:
