@@ -62,6 +62,21 @@ def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, nam
     namespace.deploy("hungry", cluster.image(), server=server)
 
 
+def test_a_server_that_ends_at_once_says_its_last_words(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.api.apply(namespace.model("echo", cluster.image(), server={"args": ["--no-such-flag"]}))
+    message = namespace.says("echo", "Ready", "False", "ServerCrashed")
+    assert "exit code 1" in message
+    assert "no-such-flag" in message
+
+
+def test_a_model_that_loads_for_ever_uses_up_the_startup_budget(cluster: Cluster, namespace: Namespace) -> None:
+    rollout = {"startupSeconds": 10}
+    namespace.api.apply(namespace.model("echo", cluster.image(change="sleeps"), rollout=rollout))
+    message = namespace.says("echo", "Ready", "False", "StartupTimeout")
+    assert "after 10 s" in message
+    assert "spec.rollout.startupSeconds" in message
+
+
 def test_a_path_that_is_not_in_the_image_says_so(cluster: Cluster, namespace: Namespace) -> None:
     image = {"path": "/elsewhere", "delivery": "Copy"}
     namespace.api.apply(namespace.model("lost", cluster.image(), modelImage=image))

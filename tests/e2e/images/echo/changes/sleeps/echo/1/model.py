@@ -1,0 +1,12 @@
+"""Never comes to an end of loading."""
+
+import time
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        while True:
+            time.sleep(1)
+
+    def execute(self, requests):
+        return []
