@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from .api import names, quantity
 from .api.lists import LIST_KEYS
@@ -77,15 +78,17 @@ def identity(obj: Object) -> Identity:
 
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
     """The path of the first field on which `live` isn't as desired; "" where applying would change nothing."""
-    path = next(_unlike(desired, live, ""), "")
+    owned = _owned(live)
+    paths = chain(_unlike(desired, live, ""), _lost(_content(desired), owned, ""), _surplus(owned, desired, ""))
+    path = next(paths, "")
     if path and applied is not None and applied == remember(desired, live):
-        path = ""  # only written differently by the API server, as it was when it answered our apply
-    return path or next(_no_longer_wanted(desired, live), "")
+        return ""  # only written differently by the API server, as it was when it answered our apply
+    return path
 
 
 def remember(desired: Object, live: Object) -> Applied:
     """The record of an apply of `desired` that was answered with `live`."""
-    return Applied(live["metadata"]["uid"], _text(desired), _text(project(desired, live)))
+    return Applied(live["metadata"]["uid"], _text(desired), _text([project(desired, live), _owned(live)]))
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
@@ -142,11 +145,6 @@ def _keyed(items: list[Any], field: str) -> str:
     return ""
 
 
-def _no_longer_wanted(desired: Object, live: Object) -> Iterator[str]:
-    """Paths of fields that this operator owns in `live` and that are not in `desired`."""
-    yield from _surplus(_owned(live), desired, "")
-
-
 def _owned(live: Object) -> Mapping[str, Any]:
     for entry in live["metadata"].get("managedFields", []):
         if entry["manager"] == names.FIELD_MANAGER and entry["operation"] == "Apply" and "subresource" not in entry:
@@ -155,7 +153,42 @@ def _owned(live: Object) -> Mapping[str, Any]:
     return {}
 
 
+def _content(desired: Object) -> Object:
+    """`desired` without what says which object it is, and so is nobody's field."""
+    metadata = {k: v for k, v in desired["metadata"].items() if k not in ("name", "namespace")}
+    return {**{k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "metadata": metadata}
+
+
+def _lost(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Paths of desired fields that are no longer ours: another has changed them. It shows where no value tells:
+    what is added to a map or list that is owned as a whole changes our field."""
+    if isinstance(want, Mapping):
+        for key, value in want.items():
+            below = owned.get(f"f:{key}")
+            if below is None:
+                yield f"{path}.{key}"
+            elif below:
+                yield from _lost(value, below, f"{path}.{key}")
+    elif isinstance(want, list):
+        for index, item in enumerate(want):
+            below = _owned_item(item, owned)
+            if below is None:
+                yield f"{path}[{index}]"
+            elif below:
+                yield from _lost(item, below, f"{path}[{index}]")
+
+
+def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What of `item` is ours, in a list whose items are owned one by one; None where nothing is."""
+    for label, below in owned.items():
+        kind, _, rest = label.partition(":")
+        if (kind == "k" and _item(json.loads(rest), [item])) or (kind == "v" and json.loads(rest) == item):
+            return cast(Mapping[str, Any], below)
+    return None
+
+
 def _surplus(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
+    """Paths of fields that are ours in the live object and that are no longer wanted."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
         if kind == "f":

@@ -63,10 +63,13 @@ def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, nam
 
 
 def test_a_server_that_ends_at_once_says_its_last_words(cluster: Cluster, namespace: Namespace) -> None:
-    namespace.api.apply(namespace.model("echo", cluster.image(), server={"args": ["--no-such-flag"]}))
+    script = "echo there is no such GPU; exit 3"
+    container = {"name": "triton", "command": ["sh", "-c", script], "args": None}
+    pod = {"spec": {"containers": [container]}}
+    namespace.api.apply(namespace.model("echo", cluster.image(), podTemplate=pod))
     message = namespace.says("echo", "Ready", "False", "ServerCrashed")
-    assert "exit code 1" in message
-    assert "no-such-flag" in message
+    assert "exit code 3" in message
+    assert "there is no such GPU" in message
 
 
 def test_a_model_that_loads_for_ever_uses_up_the_startup_budget(cluster: Cluster, namespace: Namespace) -> None:

@@ -48,7 +48,6 @@ def test_an_edited_child_is_put_back_within_seconds(served: Namespace) -> None:
     served.settled("echo")
 
 
-@pytest.mark.xfail(strict=True, reason="a key more in an atomic map isn't seen as a change of ours")
 def test_an_addition_that_cuts_clients_off_is_undone(served: Namespace) -> None:
     selector = served.api.get("Service", "echo")["spec"]["selector"]
     served.api.patch("Service", "echo", {"spec": {"selector": {"app": "other"}}})

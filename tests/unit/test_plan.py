@@ -133,8 +133,34 @@ def test_ownership_under_a_subresource_is_none() -> None:
 
 
 def test_empty_values_are_the_same_as_none() -> None:
-    wanted = {"kind": "X", "metadata": {"name": "x"}, "spec": {"a": {}, "b": [], "c": {"emptyDir": {}}}}
-    assert difference(wanted, {"kind": "X", "metadata": {"name": "x"}, "spec": {"c": {}}}) == ""
+    wanted = {
+        "apiVersion": "v1",
+        "kind": "X",
+        "metadata": {"name": "x", "namespace": "y"},
+        "spec": {"a": {}, "b": [], "c": {"emptyDir": {}}},
+    }
+    assert difference(wanted, gen.live(wanted, gen.put("spec", {"c": {}}))) == ""
+
+
+def test_what_is_added_to_a_map_that_is_owned_as_a_whole_is_a_change_of_ours() -> None:
+    # The API server gives the whole selector to whoever adds a key to it; ours is then in nobody's name.
+    def taken(there: dict[str, Any]) -> None:
+        there["spec"]["selector"]["app"] = "other"
+        ours = next(f for f in there["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
+        del ours["fieldsV1"]["f:spec"]["f:selector"]
+
+    wanted = service()
+    assert difference(wanted, gen.live(wanted, taken)) == ".spec.selector"
+
+
+def test_an_item_that_another_took_over_is_applied_again() -> None:
+    def taken(there: dict[str, Any]) -> None:
+        ours = next(f for f in there["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
+        ports = ours["fieldsV1"]["f:spec"]["f:ports"]
+        del ports[next(label for label in ports if "8001" in label)]
+
+    wanted = service()
+    assert difference(wanted, gen.live(wanted, taken)) == ".spec.ports[1]"
 
 
 def test_what_only_the_api_server_writes_differently_is_applied_once() -> None:
