@@ -76,9 +76,9 @@ def test_a_leader_whose_pod_vanishes_is_replaced_when_its_lease_has_run_out(
         cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--force", "--grace-period=0", "--wait=false")
         # Meanwhile someone changes a child, which nobody mends yet; the next leader does.
         namespace.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
-        _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 20)
+        _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
         assert cluster.leader() not in ("", old)
-        eventually(lambda: "busybox:" not in str(namespace.api.get("Deployment", "echo")["spec"]), 20, "no drift")
+        eventually(lambda: "busybox:" not in str(namespace.api.get("Deployment", "echo")["spec"]), 10, "no drift")
         namespace.settled("after")
     assert during.failures() == []
 
@@ -87,7 +87,7 @@ def test_a_leader_that_is_killed_comes_back_as_a_candidate(cluster: Cluster, nam
     pods, old = _pods(cluster), cluster.leader()
     before = _restarts(cluster, old)
     _kill(cluster, old)
-    _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 20)
+    _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
     eventually(lambda: _restarts(cluster, old) > before, 30, "the container to be restarted")
     assert _pods(cluster) == pods
 
