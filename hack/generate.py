@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from triton_operator.api import crd, rbac
+from triton_operator.api.plain_yaml import PlainDumper
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = "# Made by `make generate`; change the code that it is made from instead.\n"
@@ -22,15 +23,8 @@ def generated() -> dict[Path, str]:
     }
 
 
-class _Plain(yaml.SafeDumper):
-    """Writes a value that stands twice in full, instead of as an anchor."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-
 def _yaml(*documents: object) -> str:
-    text: str = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True)
+    text: str = yaml.dump_all(documents, Dumper=PlainDumper, sort_keys=False, width=110, allow_unicode=True)
     return HEADER + text
 
 

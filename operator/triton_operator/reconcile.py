@@ -41,7 +41,7 @@ class Outcome:
 class Reconciler:
     """Makes TritonModels true, one at a time per key; different keys may run in different threads.
 
-    `fresh` gives the choices for what isn't deployed yet, `tell` takes the Events.
+    `fresh` gives the choices for what isn't deployed yet.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import yaml
 from support import controlplane
 from support.api import Api, RefusedError
 from triton_operator.api import kinds
+from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
@@ -20,11 +21,6 @@ CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"
 MODELS = [*CASES, *sorted((ROOT / "manifests" / "samples").glob("**/*.yaml"))]
 FRESH = Choices("registry.example.com/triton-operator:1", "Copy")
 UID = "00000000-0000-4000-8000-000000000000"
-
-
-class _Plain(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -44,7 +40,7 @@ def rendered(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_golden(case: Path, update_golden: bool) -> None:
-    text = yaml.dump_all(rendered(case), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.dump_all(rendered(case), Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=110)
     golden = case / "objects.yaml"
     if update_golden:
         golden.write_text(text)

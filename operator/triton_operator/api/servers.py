@@ -14,6 +14,11 @@ class IndexEntry:
     state: str
     reason: str
 
+    @property
+    def counts(self) -> bool:
+        """Whether it shall be loaded: "unloaded" is Triton's reason for what was taken away on purpose."""
+        return bool(self.state) and self.reason != "unloaded"
+
 
 Index = tuple[IndexEntry, ...]
 

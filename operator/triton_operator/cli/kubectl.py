@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from triton_operator.api import names
+from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
@@ -50,7 +51,7 @@ def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str) -> No
     fresh = Choices(tools_image, delivery)
     models = [_parse(document, namespace) for document in found]
     objects = [obj for model in models for obj in render(model, choose(model, None, fresh))]
-    click.echo(yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
 @main.command()
@@ -70,11 +71,6 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
         raise click.ClickException(str(error)) from None
     click.echo(show.status(model, pods))
     sys.exit(0 if show.is_ready(model) else 1)
-
-
-class _Plain(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
 
 
 def _documents(file: TextIO) -> list[Any]:

@@ -78,4 +78,4 @@ class Servers:
 
 def all_ready(index: Index) -> bool:
     """Whether nothing in the index is still on its way, or has failed."""
-    return bool(index) and all(e.state in ("READY", "") or e.reason == "unloaded" for e in index)
+    return bool(index) and all(e.state == "READY" or not e.counts for e in index)

@@ -14,8 +14,6 @@ from .observation import Problem
 READY = "READY"
 MISSING = "MISSING"
 _UNLISTED = "Triton doesn't list it: a model that it is made of isn't loaded, or its configuration can't be read"
-_UNLOADED = "unloaded"
-"""Triton's reason for a version that was taken away on purpose."""
 
 
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
@@ -28,7 +26,7 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     rows: dict[tuple[str, str], list[IndexEntry]] = {}
     for entries in indexes.values():
         for entry in entries:
-            if entry.state and entry.reason != _UNLOADED:
+            if entry.counts:
                 rows.setdefault((entry.name, entry.version), []).append(entry)
     seen = {name for name, _ in rows}
     for name in expected(model, report):
