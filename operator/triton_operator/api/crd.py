@@ -19,6 +19,7 @@ _COLUMNS = [
     ),
     ("Models", "string", ".status.loaded", 0, "Models that are loaded, of those that shall be."),
     ("Replicas", "integer", ".status.readyReplicas", 0, "Servers on which the entrypoint answers."),
+    ("QPS limit", "string", ".status.maxQps", 0, "The ceiling in requests a second."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Since when the resource exists."),
     ("Image", "string", ".spec.modelImage.reference", 1, "The model repository image."),
     ("Digest", "string", ".status.image.digest", 1, "The digest that runs."),

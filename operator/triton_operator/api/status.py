@@ -11,6 +11,9 @@ from .types import Base
 READY = "Ready"
 PROGRESSING = "Progressing"
 MODELS_LOADED = "ModelsLoaded"
+THRESHOLD_LIVE = "ThresholdLive"
+AUTOSCALER_ACTIVE = "AutoscalerActive"
+MONITORING_AVAILABLE = "MonitoringAvailable"
 
 Truth = Literal["True", "False", "Unknown"]
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -21,7 +24,9 @@ class Condition(Base):
 
     type: Annotated[str, Field(max_length=316)]
     """Ready: the entrypoint answers. Progressing: pods are being replaced or started. ModelsLoaded: every
-    model that the servers shall load is loaded."""
+    model that the servers shall load is loaded. ThresholdLive: Prometheus compares with the thresholds that are
+    set. AutoscalerActive: the autoscaler sees the load. MonitoringAvailable: a Prometheus picks up what was made
+    for it."""
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
@@ -60,19 +65,40 @@ class ImageStatus(Base):
     """Copy or ImageVolume."""
 
 
+class ThresholdStatus(Base):
+    """One threshold that is in force."""
+
+    kind: str
+    """Which one: max-qps, max-qps-per-replica, max-tps, ensemble-coefficient or spike-factor."""
+    version: str = ""
+    """The model version that it is for; empty for the model as a whole."""
+    value: str
+    """The value, in requests or tokens a second."""
+    source: str
+    """The annotation that it was read from."""
+    since: Timestamp
+    """When this value was first seen."""
+
+
 class TritonModelStatus(Base):
     """What is true now."""
 
     observed_generation: int = 0
     """The metadata.generation that this status is about."""
     conditions: list[Condition] = []
-    """Ready, Progressing, ModelsLoaded."""
+    """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable."""
     models: list[ModelStatus] = []
     """Each model of the repository, as Triton sees it over all pods."""
     loaded: str = ""
     """Models that are loaded, of those that shall be, e.g. 4/4."""
     entrypoint: str = ""
     """The model that clients call."""
+    entrypoint_type: Literal["", "Ensemble", "Model"] = ""
+    """Whether that is an ensemble, whose parts do the work and count requests of their own."""
+    thresholds: list[ThresholdStatus] = []
+    """The thresholds that are in force."""
+    max_qps: str = ""
+    """The ceiling in requests a second for the model as a whole."""
     image: ImageStatus | None = None
     """The model image that runs."""
     replicas: int = 0

@@ -192,6 +192,56 @@ class Rollout(Base):
     """How long requests that are being computed may then take to finish."""
 
 
+class Autoscaling(Base):
+    """Scales the servers by their load: an autoscaling/v2 HorizontalPodAutoscaler is made from it."""
+
+    model_config = _config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
+
+    engine: Literal["HPA", "None"] = "HPA"
+    """HPA: a HorizontalPodAutoscaler, whose metric comes through prometheus-adapter. None: nothing scales; the
+    settings stay for later."""
+    min: Annotated[int, Field(ge=1, le=10000)] = 1
+    """The fewest servers."""
+    max: Annotated[int, Field(ge=1, le=10000)]
+    """The most servers. Without the annotation max-qps-per-replica a server is for max-qps divided by this."""
+    utilization: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """Which part of max-qps-per-replica a server shall carry. Below 1, so that servers come before the limit."""
+    predict: bool = False
+    """Scale for the load that the last five minutes promise for in two minutes, at most twice the present one.
+    Only ever upwards."""
+    behavior: Untyped | None = None
+    """How fast it goes, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: up as fast
+    as doubling every 15 s, down by at most a quarter a minute, and only after 5 minutes of less load."""
+
+
+_SECONDS = {"ge": 1, "le": 300}
+
+
+class Monitoring(Base):
+    """What Prometheus is told: which servers to scrape, what to record, when to alert. Needs the CRDs of
+    prometheus-operator; without them everything else works."""
+
+    enabled: bool = True
+    """Whether a PodMonitor and a PrometheusRule are made."""
+    alerts: bool = True
+    """Whether the PrometheusRule has alerts, or only recording rules."""
+    labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """Labels of both objects, so that your Prometheus selects them, e.g. release: kube-prometheus-stack."""
+    alert_labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """Labels of every alert, to route it to a receiver, e.g. team: vision."""
+    scrape_seconds: Annotated[int, Field(**_SECONDS)] = 10
+    """How often the servers' metrics are scraped. Rates need several samples a minute."""
+    evaluation_seconds: Annotated[int, Field(**_SECONDS)] = 10
+    """How often the rules are evaluated. A new threshold is in effect after a scrape of the operator (5 s) and this."""
+    objective: Annotated[str, Field(pattern=r"^([5-9][0-9]|99\.[0-9]{1,4})$", max_length=8)] = "99.9"
+    """Percentage of requests that shall succeed. The burn-rate alerts follow from it."""
+    queue_milliseconds: Annotated[int, Field(ge=1, le=600000)] = 100
+    """How long requests may wait in a model's queue, on average over a minute, before an alert."""
+    token_counter: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", max_length=253)] | None = None
+    """Counter among the metrics of the server that counts tokens, e.g. a custom metric of your Python model. The
+    annotation max-tps needs it."""
+
+
 class PodMetadata(Base):
     """Labels and annotations."""
 
@@ -219,6 +269,10 @@ class TritonModelSpec(Base):
             "has(self.entrypoint) || self.server.modelControl == 'none' || size(self.server.loadModels) == 1",
             "entrypoint is needed where server.loadModels names several models: say which of them clients call",
         ),
+        rule(
+            "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.engine == 'None'",
+            "replicas and autoscaling exclude each other: remove replicas, or set autoscaling.engine to None",
+        ),
     )
 
     model_image: ModelImage
@@ -232,6 +286,10 @@ class TritonModelSpec(Base):
     replicas: Annotated[int, Field(ge=0, le=10000)] | None = None
     """Number of servers. Leave it out where something else scales the Deployment: the operator then never
     writes the number. Without it and without an autoscaler there is one."""
+    autoscaling: Autoscaling | None = None
+    """Scales the servers by their load. Leave replicas out with it."""
+    monitoring: Monitoring = Monitoring()
+    """What Prometheus is told."""
     disruption: Disruption = Disruption()
     """What node drains may take away at once."""
     rollout: Rollout = Rollout()
@@ -258,6 +316,12 @@ class TritonModel(Base):
     metadata: Metadata
     spec: TritonModelSpec
     """What is wanted."""
+
+    @property
+    def scaling(self) -> Autoscaling | None:
+        """The autoscaler that is wanted; None where nothing shall scale."""
+        wanted = self.spec.autoscaling
+        return wanted if wanted is not None and wanted.engine != "None" else None
 
     @property
     def key(self) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
+
+from triton_operator.api.thresholds import Slot
 
 Delivery = Literal["Copy", "ImageVolume"]
 
@@ -11,8 +14,14 @@ Delivery = Literal["Copy", "ImageVolume"]
 @dataclass(frozen=True)
 class Choices:
     """`tools_image`: the operator's own image, for the pods' init containers. `delivery`: Auto, resolved.
-    `replicas`: how many servers there shall be, by the spec or by whatever else scales."""
+    `replicas`: how many servers there shall be, by the spec or by whatever else scales. `entrypoint`: the model that
+    clients call, "" where it isn't known yet; `ensemble`: whether it is one. `thresholds`: what is in force, which the
+    rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator."""
 
     tools_image: str
     delivery: Delivery
     replicas: int = 1
+    entrypoint: str = ""
+    ensemble: bool = False
+    thresholds: Mapping[Slot, float] = field(default_factory=dict)
+    monitoring: bool = True

@@ -1,0 +1,187 @@
+"""Thresholds in annotations: which there are, how strictly they are read, and what is in force.
+
+A value never reaches the pod template, so that no change of one restarts a pod.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from . import names
+
+PREFIX = f"{names.GROUP}/"
+VALUE_PATTERN = r"^(0|[1-9][0-9]{0,8})(\.[0-9]{1,6})?$"
+"""What a value looks like: a plain decimal number. No unit, no exponent, no sign."""
+VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of threshold. Values must be above `least` and at most `most`. `default` is in force where nothing
+    is set; infinity is no limit."""
+
+    name: str
+    what: str
+    unit: str
+    default: float
+    least: float = 0
+    most: float = 1e9
+    versioned: bool = False
+    alias: str = ""
+
+
+MAX_QPS = Kind(
+    "max-qps", "requests a second that the model may get, over all its versions and servers", "requests/s", math.inf,
+    versioned=True, alias="max_qps",
+)  # fmt: skip
+MAX_QPS_PER_REPLICA = Kind(
+    "max-qps-per-replica", "requests a second that one server is for: what the autoscaler aims at", "requests/s",
+    math.inf,
+)  # fmt: skip
+MAX_TPS = Kind("max-tps", "tokens a second that the model may make, over all its servers", "tokens/s", math.inf)
+ENSEMBLE_COEFFICIENT = Kind(
+    "ensemble-coefficient", "as how many requests one request counts: the depth of a pipeline", "", 1, most=1000
+)
+SPIKE_FACTOR = Kind("spike-factor", "how many times the last ten minutes' load is a spike", "", 3, least=1, most=1000)
+MAX_TPS_PER_REPLICA = Kind("max-tps-per-replica", "max-tps by the most servers there may be", "tokens/s", math.inf)
+"""Only derived; nobody sets it."""
+
+KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACTOR)
+"""What may be set, in the order in which status tells it."""
+
+
+@dataclass(frozen=True, order=True)
+class Slot:
+    """What one value is for. `version` is Triton's, as a number without `v`; "" is the model as a whole."""
+
+    kind: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}.v{self.version}" if self.version else self.kind
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A value as it was written. `source` is the annotation's key."""
+
+    value: Decimal
+    source: str
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An annotation that can't be read: which, why, and what to do."""
+
+    source: str
+    message: str
+    slot: Slot | None = None
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What the annotations of one TritonModel say."""
+
+    asked: Mapping[Slot, Asked]
+    wrong: tuple[Wrong, ...] = ()
+
+
+def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds:
+    """Reads every threshold of `annotations`. `token_counter`: spec.monitoring.tokenCounter, without which
+    tokens can't be counted. Never raises: what can't be read is in `wrong`."""
+    asked: dict[Slot, Asked] = {}
+    wrong: list[Wrong] = []
+    for key, text in sorted(annotations.items()):
+        found = _read(key, text, token_counter)
+        if isinstance(found, Wrong):
+            wrong.append(found)
+        elif found is not None:
+            slot, value = found
+            other = asked.get(slot)
+            if other is not None and other.value != value.value:
+                # Which of them is meant nobody can tell: neither is taken.
+                wrong.append(Wrong(key, f"{key}={text} and {other.source}={other.value} differ: remove one", slot))
+                del asked[slot]
+                continue
+            asked.setdefault(slot, value)
+    return Thresholds({s: a for s, a in asked.items() if s not in {w.slot for w in wrong}}, tuple(wrong))
+
+
+def effective(values: Mapping[Slot, Decimal], max_replicas: int) -> dict[Slot, float]:
+    """What is in force: `values` and, for every kind that has none, its default. What a server is for follows from
+    the model's ceiling where it isn't set: divided by `max_replicas`, the most servers that there may be."""
+    out = {Slot(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
+    share = max(max_replicas, 1)
+    if math.isinf(out[Slot(MAX_QPS_PER_REPLICA.name)]):
+        out[Slot(MAX_QPS_PER_REPLICA.name)] = out[Slot(MAX_QPS.name)] / share
+    out[Slot(MAX_TPS_PER_REPLICA.name)] = out[Slot(MAX_TPS.name)] / share
+    return out
+
+
+def is_threshold(key: str) -> bool:
+    """Whether an annotation's key is one of a threshold, or means to be."""
+    return _split(key) is not None
+
+
+def _read(key: str, text: str, token_counter: str) -> tuple[Slot, Asked] | Wrong | None:
+    found = _split(key)
+    if found is None:
+        return None
+    kind, version = found
+    if version is not None and not kind.versioned:
+        return Wrong(key, f"{key}: {kind.name} is for the whole model and takes no version; remove the .{version}")
+    if version is not None and not re.match(VERSION_PATTERN, version):
+        return Wrong(key, f"{key}: {version!r} is not a model version such as 2 or v2")
+    slot = Slot(kind.name, (version or "").removeprefix("v"))
+    if not re.match(VALUE_PATTERN, text):
+        return Wrong(key, f"{key}={text[:32]!r} is not a number such as 80 or 12.5, without a unit", slot)
+    value = Decimal(text)
+    if not kind.least < value <= kind.most:
+        hint = "; to have none, remove the annotation" if value == 0 else ""
+        return Wrong(key, f"{key}={text}: must be above {kind.least:g} and at most {kind.most:g}{hint}", slot)
+    if kind is MAX_TPS and not token_counter:
+        return Wrong(
+            key,
+            f"{key}: no model of this repository is known to count tokens; name the counter that Triton exposes in "
+            "spec.monitoring.tokenCounter, or use max-qps",
+            slot,
+        )
+    return slot, Asked(value, key)
+
+
+def _split(key: str) -> tuple[Kind, str | None] | None:
+    """The kind and, where there is one, the version that an annotation's key names."""
+    for kind in KINDS:
+        for base in (PREFIX + kind.name, *([kind.alias] if kind.alias else [])):
+            if key == base:
+                return kind, None
+            if key.startswith(base + "."):
+                return kind, key.removeprefix(base + ".")
+    return None
+
+
+def text(value: float | Decimal) -> str:
+    """How a value is shown: 80, 12.5, none."""
+    number = float(value)
+    return "none" if math.isinf(number) else f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def last_good(status: Mapping[str, Any]) -> dict[Slot, Decimal]:
+    """The values that a status holds, as they are in force until better ones come."""
+    out = {}
+    for entry in status.get("thresholds", []):
+        out[Slot(entry["kind"], entry.get("version", ""))] = Decimal(entry["value"])
+    return out
+
+
+def in_force(annotations: Mapping[str, str], token_counter: str, status: Mapping[str, Any]) -> dict[Slot, Decimal]:
+    """The values to compare with: what the annotations say, and the last good value where they say nonsense."""
+    found = parse(annotations, token_counter)
+    before = last_good(status)
+    kept = {w.slot: before[w.slot] for w in found.wrong if w.slot is not None and w.slot in before}
+    return {**kept, **{s: a.value for s, a in found.asked.items()}}
