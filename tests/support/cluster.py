@@ -126,8 +126,8 @@ class Namespace:
                     "image": self.cluster.server_image,
                     "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}},
                 },
-                # Long enough for kube-proxy to hear of it, short enough for a test.
-                "rollout": {"drainSeconds": 6, "exitSeconds": 5},
+                # Long enough for kube-proxy to hear of it on a busy machine (6 s were not), short enough for a test.
+                "rollout": {"drainSeconds": 12, "exitSeconds": 5},
             },
             spec,
         )
