@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit server integration e2e lint golden generate bench lock cluster clean venv tools
+.PHONY: help demo test unit rules server integration e2e lint golden generate bench lock cluster clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -11,9 +11,11 @@ help: ## Show this
 demo: venv tools ## From nothing to boxes: a cluster, the operator, a detector, a picture
 	@hack/demo.sh
 test: venv tools ## Every test, each with all that it needs
-	@hack/test.sh unit server integration e2e
+	@hack/test.sh unit rules server integration e2e
 unit: venv ## Pure code and golden files
 	@hack/test.sh unit
+rules: venv tools ## The Prometheus rules and the dashboards' queries, against a real Prometheus
+	@hack/test.sh rules
 server: venv ## The model images, under a real Triton in Docker
 	@hack/test.sh server
 integration: venv tools ## The operator against a real API server
@@ -24,7 +26,7 @@ lint: venv ## ruff, mypy, the layers, stale generated files
 	@hack/lint.sh
 golden: venv ## Write the golden files anew; look at the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/golden
-generate: venv ## Write the CRD and the RBAC from the code
+generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashboards
 	@.venv/bin/python hack/generate.py
 bench: venv tools ## A benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"

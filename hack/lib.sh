@@ -18,6 +18,7 @@ export CLUSTER=${CLUSTER:-triton-operator}
 export KUBERNETES_VERSION=${KUBERNETES_VERSION:-v1.36.3}
 export KIND_NODE_IMAGE=${KIND_NODE_IMAGE:-kindest/node:$KUBERNETES_VERSION}
 export KIND_VERSION=${KIND_VERSION:-v0.33.0}
+export PROMETHEUS_VERSION=${PROMETHEUS_VERSION:-v2.53.3}
 export REGISTRY_NAME=${REGISTRY_NAME:-triton-operator-registry}
 export REGISTRY_PORT=${REGISTRY_PORT:-5001}
 # The same name on this machine and inside the cluster.
@@ -41,15 +42,21 @@ quietly() {
 digest_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 
-# download URL FILE SUMS-URL: only a file whose SHA-256 is the published one comes into being.
+# download URL FILE SUMS-URL: only a file whose SHA-256 is the published one comes into being. The sums are those of
+# that file alone, or of many, by name.
 download() {
   local url=$1 file=$2 sums=$3 expected actual
   command -v curl >/dev/null || die "curl is needed to download $url"
   curl -fsSL --retry 3 -o "$file.part" "$url" || die "can't download $url"
-  expected=$(curl -fsSL --retry 3 "$sums" | cut -d' ' -f1) || die "can't download $sums"
+  expected=$(curl -fsSL --retry 3 "$sums" | sum_of "${url##*/}") || die "can't download $sums"
   actual=$(sha256 "$file.part" | cut -d' ' -f1)
   [ -n "$expected" ] && [ "$expected" = "$actual" ] || die "$url has the checksum $actual, published is $expected"
   mv "$file.part" "$file"
+}
+
+# sum_of NAME: the checksum of that file, from the list that comes in; a list of one need not name it.
+sum_of() {
+  awk -v name="$1" '$2 == name || $2 == "*" name { named = $1 } { only = $1 } END { print (named ? named : (NR == 1 ? only : "")) }'
 }
 
 # platform: linux amd64, as release files name it.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh PART…: runs these parts of the tests, in this order; each sets up what it needs.
 #   unit         pure code and golden files
+#   rules        the Prometheus rules and the dashboards' queries, against a real Prometheus
 #   server       the model images under a real Triton, in Docker
 #   integration  the operator against a real API server
 #   e2e          the installation, in the kind cluster
@@ -19,7 +20,8 @@ part() {
 
 for name in "$@"; do
   case $name in
-    unit) part unit "not server and not integration and not e2e" ;;
+    unit) part unit "not rules and not server and not integration and not e2e" ;;
+    rules) part rules rules ;;
     server)
       need_docker
       part server server

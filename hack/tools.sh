@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that kind and kubectl are there: the ones on PATH where their versions do, else downloaded
-# from their projects' own release hosts into .cache/bin.
+# Sees to it that kind, kubectl, prometheus and promtool are there: the ones on PATH where their versions do, else
+# downloaded from their projects' own release hosts into .cache/bin.
 . "$(dirname "$0")/lib.sh"
 
 read -r os arch <<<"$(platform)"
@@ -21,6 +21,18 @@ kubectl_usable() {
   [ "${distance#-}" -le 1 ]
 }
 
+# The rules use nothing newer than 2.42.
+prometheus_usable() {
+  local tool version
+  for tool in prometheus promtool; do
+    version=$("$tool" --version 2>&1 | sed -n 's/^[a-z]*, version \([0-9][0-9.]*\).*/\1/p') || return 1
+    case $version in
+      '') return 1 ;;
+      2.*) [ "$(minor "$version")" -ge 42 ] || return 1 ;;
+    esac
+  done
+}
+
 if ! kind_usable; then
   say "downloading kind $KIND_VERSION"
   url=https://github.com/kubernetes-sigs/kind/releases/download/$KIND_VERSION/kind-$os-$arch
@@ -32,4 +44,12 @@ if ! kubectl_usable; then
   url=https://dl.k8s.io/release/$KUBERNETES_VERSION/bin/$os/$arch/kubectl
   download "$url" "$cache/bin/kubectl" "$url.sha256"
   chmod +x "$cache/bin/kubectl"
+fi
+if ! prometheus_usable; then
+  say "downloading prometheus $PROMETHEUS_VERSION"
+  release=https://github.com/prometheus/prometheus/releases/download/$PROMETHEUS_VERSION
+  folder=prometheus-${PROMETHEUS_VERSION#v}.$os-$arch
+  download "$release/$folder.tar.gz" "$cache/prometheus.tar.gz" "$release/sha256sums.txt"
+  tar -xzf "$cache/prometheus.tar.gz" -C "$cache/bin" --strip-components=1 "$folder/prometheus" "$folder/promtool"
+  rm "$cache/prometheus.tar.gz"
 fi
