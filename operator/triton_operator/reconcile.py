@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from .api import kinds, names
+from .api import kinds, names, thresholds
 from .api.kinds import Kind
+from .api.monitoring import Answer, Installed
 from .api.status import TritonModelStatus
 from .api.types import TritonModel
 from .cluster.api import ApiError, KubernetesApi
+from .cluster.monitoring import Monitoring
 from .cluster.store import Store, controller
 from .cluster.triton import Servers, all_ready
 from .plan import Applied, Apply, Delete, Identity, plan, remember
 from .render import Choices, choose, endpoint, render
-from .status.assess import assess
+from .status.assess import assess, entry
 from .status.conditions import transitions
+from .status.load import THRESHOLD_INVALID
 from .status.observation import Observation, Problem
 from .status.pods import server
+from .status.thresholds import changes
 
 Object = dict[str, Any]
 MODELS = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
@@ -41,7 +45,8 @@ class Outcome:
 class Reconciler:
     """Makes TritonModels true, one at a time per key; different keys may run in different threads.
 
-    `fresh` gives the choices for what isn't deployed yet.
+    `fresh` gives the choices for what isn't deployed yet. `served` says which of the optional kinds the cluster has.
+    `on_threshold(kind, result)` is told of every threshold that was accepted or refused.
     """
 
     def __init__(
@@ -49,10 +54,14 @@ class Reconciler:
         api: KubernetesApi,
         store: Store,
         servers: Servers,
+        monitoring: Monitoring,
         fresh: Choices,
+        served: Callable[[Kind], bool] = lambda _: True,
+        on_threshold: Callable[[str, str], None] = lambda *_: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._api, self._store, self._servers, self._fresh, self._clock = api, store, servers, fresh, clock
+        self._api, self._store, self._servers, self._monitoring = api, store, servers, monitoring
+        self._fresh, self._served, self._on_threshold, self._clock = fresh, served, on_threshold, clock
         self._applied: dict[str, dict[Identity, Applied]] = {}
 
     def reconcile(self, key: str) -> Outcome:
@@ -70,38 +79,63 @@ class Reconciler:
             log.error("the spec can't be read; was the CRD of another version applied? %s", error)  # noqa: TRY400
             return Outcome(again=True)
 
+        before = TritonModelStatus.model_validate(raw.get("status", {}))
         live = self._store.children(key, model.metadata.uid)
-        deployment = _one(live, kinds.DEPLOYMENT)
-        choices = choose(model, deployment, self._fresh)
+        pods = self._store.of_kind(key, kinds.POD.kind)
+        limits = thresholds.effective_of(raw)
+        entrypoint, what = entry(model, pods, before)
+        fresh = replace(
+            self._fresh,
+            # The rules of an ensemble are others: until it is known which it is, there are none.
+            entrypoint=entrypoint if what else "",
+            ensemble=what == "Ensemble",
+            thresholds=limits,
+            monitoring=self._served(kinds.PROMETHEUS_RULE) and self._served(kinds.POD_MONITOR),
+        )
+        choices = choose(model, _one(live, kinds.DEPLOYMENT), fresh)
         desired = render(model, choices)
         refused = self._execute(key, model, plan(desired, live, self._applied.setdefault(key, {})), log)
 
         pods = self._store.of_kind(key, kinds.POD.kind)
-        servers = [found for pod in pods if (found := server(pod))]
+        servers = [one for pod in pods if (one := server(pod))]
         indexes = self._servers.indexes(key, servers)
+        installed = self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None
+        children = self._store.children(key, model.metadata.uid)
         seen = Observation(
             template=_template(desired),
             delivery=choices.delivery,
-            deployment=_one(self._store.children(key, model.metadata.uid), kinds.DEPLOYMENT),
+            deployment=_one(children, kinds.DEPLOYMENT),
             pods=tuple(pods),
             indexes=indexes,
             refused=refused,
+            autoscaler=_one(children, kinds.AUTOSCALER),
+            asked=thresholds.of(raw),
+            thresholds=limits,
+            installed=installed,
+            has_rules=bool(choices.entrypoint),
+            answer=self._answer(model, installed) if choices.entrypoint else None,
         )
-        before = TritonModelStatus.model_validate(raw.get("status", {}))
-        status = assess(model, seen, endpoint(model), before, self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        now = self._clock().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        status = assess(model, seen, endpoint(model), before, now)
         if status != before:
             self._write(model, raw, before, status, log)
         answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
-        settled = refused is None and answered
-        # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
-        watched = model.spec.server.model_control == "explicit"
-        return Outcome(again=not settled, after=60.0 if watched else None)
+        return Outcome(again=bool(refused) or not answered, after=_look_again(model, status))
+
+    def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
+        """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
+        if installed is None:
+            return None
+        selecting = installed.selecting(model.spec.monitoring.labels, model.namespace)
+        url = self._monitoring.url or (selecting[0].url if selecting else "")
+        counter = model.spec.monitoring.token_counter or ""
+        return self._monitoring.ask(url, model.namespace, model.name, counter) if url else None
 
     def _execute(
         self, key: str, model: TritonModel, steps: Iterable[Apply | Delete], log: logging.LoggerAdapter[logging.Logger]
-    ) -> Problem | None:
-        """Does the writes; the first refusal is returned, and doesn't keep the other objects from being written."""
-        refused: Problem | None = None
+    ) -> dict[str, Problem]:
+        """Does the writes. Refusals are returned, by kind, and don't keep the other objects from being written."""
+        refused: dict[str, Problem] = {}
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
@@ -113,11 +147,11 @@ class Reconciler:
                     self._apply(key, step)
                     log.info("applied %s: %s", name, step.why)
             except ApiError as error:
-                if error.transient:
+                # An admission webhook that is down fails what it is for, and not what servers need.
+                if error.transient and not kinds.of(dict(obj)).optional:
                     raise
-                problem = self._refusal(model, obj, error)
                 log.warning("%s: %s", name, error.message)
-                refused = refused or problem
+                refused.setdefault(obj["kind"], self._refusal(model, obj, error))
         return refused
 
     def _apply(self, key: str, step: Apply) -> None:
@@ -175,9 +209,24 @@ class Reconciler:
             if error.code in (404, 409, 422) and not _still_there(self._api, raw):
                 return
             raise
+        self._tell_thresholds(raw, before, status)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._tell(raw, transition.kind, transition.reason, transition.message)
+
+    def _tell_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
+        """The record of who changed what lacks only the who: that is in the audit log (manifests/policies)."""
+        key = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+        for change in changes(before.thresholds, status.thresholds):
+            values = {"threshold": str(change.slot), "old": change.old, "new": change.new}
+            _log.info("threshold changed: %s", change, extra={"key": key, **values})
+            self._on_threshold(change.slot.kind, "accepted")
+            self._tell(raw, "Normal", "ThresholdChanged", str(change))
+        told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
+        if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
+            for wrong in thresholds.of(raw).wrong:
+                _log.warning("threshold refused: %s", wrong.message, extra={"key": key, "threshold": wrong.source})
+                self._on_threshold(wrong.slot.kind if wrong.slot else "unknown", "refused")
 
     def _tell(self, raw: Object, kind: str, reason: str, message: str) -> None:
         """Posts an Event. One that can't be posted is logged, never retried: the status says the same."""
@@ -206,6 +255,20 @@ class Reconciler:
 
 
 _NOTE_BYTES = 1024
+_PROPAGATING_SECONDS, _UNKNOWN_SECONDS = 2.0, 60.0
+
+
+def _look_again(model: TritonModel, status: TritonModelStatus) -> float | None:
+    """Seconds until what no event tells may have changed; None where nothing is open."""
+    reasons = {c.reason for c in status.conditions}
+    if "Propagating" in reasons:
+        return _PROPAGATING_SECONDS
+    # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
+    explicit = model.spec.server.model_control == "explicit"
+    unknown = {"PrometheusUnreachable", "NoPrometheus", "NotSelected", "TokenCounterMissing"}
+    return _UNKNOWN_SECONDS if explicit or reasons & unknown else None
+
+
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 
 

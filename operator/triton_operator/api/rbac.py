@@ -28,8 +28,14 @@ def cluster_rules() -> list[Rule]:
 
 
 def node_rules() -> list[Rule]:
-    """Which container runtimes the nodes have decides whether images can be mounted; read once at start."""
-    return [_rule("", ["nodes"], ["list"])]
+    """What is read of the cluster as a whole. Which container runtimes the nodes have decides whether images can be
+    mounted; it is read once at start."""
+    return [
+        _rule("", ["nodes"], ["list"]),
+        # Which Prometheus picks up the rules of a namespace: told in MonitoringAvailable, and asked for thresholds.
+        _rule("", ["namespaces"], ["list"]),
+        _rule("monitoring.coreos.com", ["prometheuses"], ["list"]),
+    ]
 
 
 def lease_rules() -> list[Rule]:

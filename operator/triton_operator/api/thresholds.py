@@ -172,16 +172,26 @@ def text(value: float | Decimal) -> str:
 
 
 def last_good(status: Mapping[str, Any]) -> dict[Slot, Decimal]:
-    """The values that a status holds, as they are in force until better ones come."""
-    out = {}
-    for entry in status.get("thresholds", []):
-        out[Slot(entry["kind"], entry.get("version", ""))] = Decimal(entry["value"])
-    return out
+    """The values that a status holds: in force until better ones come."""
+    return {Slot(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in status.get("thresholds", [])}
 
 
-def in_force(annotations: Mapping[str, str], token_counter: str, status: Mapping[str, Any]) -> dict[Slot, Decimal]:
+def in_force(found: Thresholds, before: Mapping[Slot, Decimal]) -> dict[Slot, Decimal]:
     """The values to compare with: what the annotations say, and the last good value where they say nonsense."""
-    found = parse(annotations, token_counter)
-    before = last_good(status)
     kept = {w.slot: before[w.slot] for w in found.wrong if w.slot is not None and w.slot in before}
     return {**kept, **{s: a.value for s, a in found.asked.items()}}
+
+
+def of(model: Mapping[str, Any]) -> Thresholds:
+    """What the annotations of a TritonModel, as the API server has it, say."""
+    monitoring = model["spec"].get("monitoring", {})
+    return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
+
+
+def effective_of(model: Mapping[str, Any]) -> dict[Slot, float]:
+    """What is in force for a TritonModel, as the API server has it."""
+    spec = model["spec"]
+    scaling = spec.get("autoscaling", {})
+    scales = scaling and scaling.get("engine", "HPA") != "None"
+    most = scaling["max"] if scales else spec.get("replicas", 1)
+    return effective(in_force(of(model), last_good(model.get("status", {}))), most)

@@ -68,6 +68,9 @@ Untyped = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kuberne
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=_MODEL_NAME)]
 
 
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]
+
+
 class LocalObjectReference(Base):
     """The name of an object in the TritonModel's own namespace."""
 
@@ -221,13 +224,22 @@ class Monitoring(Base):
     """What Prometheus is told: which servers to scrape, what to record, when to alert. Needs the CRDs of
     prometheus-operator; without them everything else works."""
 
+    model_config = _config(
+        rule(
+            "!has(self.alertLabels) || self.alertLabels.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$') && "
+            "!(k in ['alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
+            "alertLabels must have names of letters, digits and '_', other than alertname, namespace, tritonmodel, "
+            "model, version and severity, which the alerts have themselves",
+        ),
+    )
+
     enabled: bool = True
     """Whether a PodMonitor and a PrometheusRule are made."""
     alerts: bool = True
     """Whether the PrometheusRule has alerts, or only recording rules."""
-    labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    labels: Annotated[dict[str, LabelValue], Field(max_length=32)] = {}
     """Labels of both objects, so that your Prometheus selects them, e.g. release: kube-prometheus-stack."""
-    alert_labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    alert_labels: Annotated[dict[str, Annotated[str, Field(max_length=253)]], Field(max_length=32)] = {}
     """Labels of every alert, to route it to a receiver, e.g. team: vision."""
     scrape_seconds: Annotated[int, Field(**_SECONDS)] = 10
     """How often the servers' metrics are scraped. Rates need several samples a minute."""

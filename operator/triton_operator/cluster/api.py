@@ -68,6 +68,17 @@ class KubernetesApi:
         """What /version says: major, minor, gitVersion."""
         return self._request("GET", "/version", "version")
 
+    def serves(self, kind: Kind) -> bool:
+        """Whether the API server knows this kind. Raises ApiError where it doesn't say."""
+        path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+        try:
+            found = self._request("GET", path, "discovery")
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return any(r["name"] == kind.plural for r in found["resources"])
+
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
         return self._request("GET", _path(kind, namespace, name), kind.plural)
 

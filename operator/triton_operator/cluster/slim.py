@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.kinds import POD
+from triton_operator.api.kinds import AUTOSCALER, POD
 
 Object = dict[str, Any]
 
@@ -25,6 +25,9 @@ def slim(obj: Object) -> Object:
             "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
             "containers": [_pick(c, _POD_SPEC) for c in obj["spec"]["containers"]],
         }
+    if obj["kind"] == AUTOSCALER.kind:
+        # Its view of the metric changes every 15 s.
+        out["status"] = _pick(obj.get("status", {}), ("conditions",))
     return out
 
 

@@ -36,7 +36,8 @@ class Store:
         self._listings: list[_Meanwhile] = []
 
     def put(self, obj: Object) -> Key | None:
-        """Takes the state of an object; the key of its TritonModel where that is news, else None."""
+        """Takes the state of an object; the key of its TritonModel where that is news, else None. What changed
+        only where nobody looks is no news."""
         key = owner(obj)
         if key is None:
             return None
@@ -45,10 +46,10 @@ class Store:
             known = group.get(_place(obj))
             if known is not None and not _newer(obj, known):
                 return None
-            group[_place(obj)] = slim(obj)
+            kept = group[_place(obj)] = slim(obj)
             for listing in self._listings:
                 listing.put.add(obj["metadata"]["uid"])
-        return key
+        return None if known is not None and _same(kept, known) else key
 
     def remove(self, obj: Object) -> Key | None:
         """Forgets an object that was deleted; the key of its TritonModel."""
@@ -145,6 +146,15 @@ def owner(obj: Object) -> Key | None:
 
 def _place(obj: Object) -> tuple[str, str]:
     return obj["kind"], obj["metadata"]["name"]
+
+
+def _same(kept: Object, known: Object) -> bool:
+    """Whether two states of an object are alike in all that is kept of them."""
+
+    def plain(obj: Object) -> Object:
+        return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}}
+
+    return plain(kept) == plain(known)
 
 
 def _newer(obj: Object, known: Object) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from triton_operator.api.types import TritonModel
 
+from .autoscaler import autoscaler
 from .choices import Choices
 from .choose import choose
 from .deployment import deployment
@@ -18,10 +19,12 @@ __all__ = ["Choices", "choose", "endpoint", "render"]
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """All objects of `model`, in the order in which they are applied."""
-    budget = disruption_budget(model, choices)
-    return [
-        service_account(model),
-        *services(model),
-        deployment(model, choices),
-        *([budget] if budget else []),
-    ]
+    rest = [disruption_budget(model, choices), *_monitoring(model, choices), autoscaler(model)]
+    return [service_account(model), *services(model), deployment(model, choices), *(o for o in rest if o)]
+
+
+def _monitoring(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """What Prometheus is told. The rules wait until it is known whether the entry model is an ensemble."""
+    if not (choices.monitoring and model.spec.monitoring.enabled):
+        return []
+    return []

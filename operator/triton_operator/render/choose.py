@@ -17,8 +17,8 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -
     """The choices for `model`: those recorded on the live Deployment, so that neither a new version of the
     operator nor a change of the nodes restarts a server; else `fresh`.
 
-    `fresh.delivery` is what Auto means on this cluster today. A new tools image is taken along when the pods
-    are replaced for another reason anyway.
+    `fresh` has what this cluster offers today and what is known of this model. A new tools image is taken along
+    when the pods are replaced for another reason anyway.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
@@ -27,7 +27,8 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -
     else:
         delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else fresh.delivery
     replicas = model.spec.replicas if model.spec.replicas is not None else _replicas(live)
-    same = Choices(recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image), delivery, replicas)
+    tools_image = recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image)
+    same = replace(fresh, tools_image=tools_image, delivery=delivery, replicas=replicas)
     annotations = pod_template(model, same)["metadata"]["annotations"]
     if annotations[names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
         return same

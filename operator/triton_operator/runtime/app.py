@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -11,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
 from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import MODELS, Outcome, Reconciler
@@ -29,6 +30,8 @@ _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
+_DISCOVERY_SECONDS = 30
+_OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
 
 
 class App:
@@ -42,8 +45,11 @@ class App:
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
         self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
-        self._stop, self._watching, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._relisted = asyncio.Event()
+        self._stop, self._watching = asyncio.Event(), asyncio.Event()
+        self._known, self._listed = asyncio.Event(), asyncio.Event()
+        self._relisted, self._anew = asyncio.Event(), asyncio.Event()
+        self._served: frozenset[Kind] = frozenset()
+        self._monitoring = Monitoring(self._api, settings.prometheus_url)
         self._reconciler: Reconciler | None = None
         self._busy_since: dict[str, float] = {}
         self._watched_at = time.monotonic()
@@ -63,7 +69,9 @@ class App:
             lead = asyncio.create_task(self._lead(), name="lead")
             lead.add_done_callback(lambda _: self._stop.set())
             await asyncio.sleep(0.1)  # until its own tasks have begun
-            await watch.watch(self._seen, self._settings.namespaces, self._stop, self._watching)
+            await watch.watch(
+                self._seen, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
+            )
             self._queue.close()
             if lead.done():
                 return self._lost(lead)
@@ -80,7 +88,7 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(self._resync(), name="resync")]
+            work = [group.create_task(self._resync(), name="resync"), group.create_task(self._look_out())]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -93,13 +101,15 @@ class App:
         return 1
 
     async def _resync(self) -> None:
-        """Lists everything at once and then every ten minutes or so: a watch can miss what a listing shows."""
-        await self._elector.leading.wait()
+        """Lists everything at once, again when leading begins, and then every ten minutes or so: a watch can miss
+        what a listing shows. A replica that doesn't lead lists too, because the thresholds that it tells Prometheus
+        shall not be those of yesterday."""
         failures = 0
         while True:
+            leads = self._elector.leading.is_set()
             try:
                 await asyncio.to_thread(self._list)
-                if self._reconciler is None:
+                if leads and self._reconciler is None:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
             except ApiError as error:
                 failures += 1
@@ -107,21 +117,57 @@ class App:
                 await asyncio.sleep(min(60.0, 2.0**failures))
                 continue
             failures = 0
-            for key in self._store.known():
-                self._queue.add(key)
-            self._listed.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.resync_seconds * random.uniform(0.9, 1.1)):  # noqa: S311
-                    await self._relisted.wait()
-                    await asyncio.sleep(_RELIST_SECONDS)
+            self._known.set()
+            if leads:
+                for key in self._store.known():
+                    self._queue.add(key)
+                self._listed.set()
+            await self._until_due(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
+
+    async def _until_due(self, seconds: float, *, leads: bool) -> None:
+        """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
+        waits = [asyncio.create_task(self._relisted.wait())]
+        waits += [] if leads else [asyncio.create_task(self._elector.leading.wait())]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._relisted.is_set() and leads == self._elector.leading.is_set():
+            await asyncio.sleep(_RELIST_SECONDS)
             self._relisted.clear()
 
     def _list(self) -> None:
         for namespace in self._settings.namespaces or (None,):
             for kind in (*kinds.CHILDREN, kinds.POD):
-                found = self._api.list(kind, namespace, names.MANAGED_SELECTOR)
+                there = self._serves(kind)
+                found = self._api.list(kind, namespace, names.MANAGED_SELECTOR) if there else ()
                 self._store.replace(kind.kind, found, namespace)
         self._list_models()
+
+    def _serves(self, kind: Kind) -> bool:
+        return not kind.optional or kind in self._served
+
+    async def _discover(self) -> tuple[Kind, ...]:
+        """The kinds to watch: those of this operator, and of the others' what the cluster has."""
+        self._served = await asyncio.to_thread(lambda: frozenset(k for k in _OPTIONAL if self._api.serves(k)))
+        return (MODELS, *(k for k in kinds.CHILDREN if self._serves(k)), kinds.POD)
+
+    async def _look_out(self) -> None:
+        """Watches for CRDs of others that come and go, and begins anew with what there is then."""
+        while True:
+            await asyncio.sleep(_DISCOVERY_SECONDS)
+            before = self._served
+            try:
+                await self._discover()
+            except ApiError as error:
+                _log.warning("which kinds the cluster has isn't known: %s", error.message)
+                continue
+            if self._served != before:
+                _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in self._served)) or "no monitoring")
+                self._monitoring.forget()
+                self._anew.set()
+                self._relisted.set()
 
     async def _work(self) -> None:
         # What is already there is known before the first decision.
@@ -165,13 +211,17 @@ class App:
     def _make_reconciler(self) -> Reconciler:
         delivery = nodes.best_delivery(self._api)
         _log.info("delivery Auto means %s on this cluster", delivery)
-        return Reconciler(self._api, self._store, Servers(), Choices(self._settings.tools_image, delivery))
+        fresh = Choices(self._settings.tools_image, delivery)
+        return Reconciler(
+            self._api, self._store, Servers(), self._monitoring, fresh, self._serves, self._metrics.on_threshold
+        )
 
     async def _until_served(self) -> None:
         """Waits until the API server knows TritonModels: kopf looks for them once, when it starts."""
         while not self._stop.is_set():
             try:
                 await asyncio.to_thread(self._list_models)
+                await self._discover()
             except ApiError as error:
                 _log.warning("waiting for the CRD and the rights to read it: %s", error.message)
                 await asyncio.sleep(2)
@@ -183,7 +233,7 @@ class App:
             self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
 
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
-        if kind is None and self._listed.is_set():
+        if kind is None and self._known.is_set():
             # A watch had to begin anew: what vanished meanwhile is told by no event.
             self._relisted.set()
         key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)

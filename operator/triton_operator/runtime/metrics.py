@@ -11,6 +11,7 @@ from prometheus_client import Counter as PromCounter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from triton_operator.api import thresholds
 from triton_operator.api.status import READY
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -38,14 +39,25 @@ class Metrics:
             ["verb", "resource", "code"],
             registry=registry,
         )
+        self.threshold_changes = PromCounter(
+            "triton_operator_threshold_changes",
+            "Annotations of thresholds that were accepted, or refused as unreadable, by kind.",
+            ["kind", "result"],
+            registry=registry,
+        )
         self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
 
     def on_request(self, verb: str, resource: str, code: int) -> None:
         self.requests.labels(verb, resource, str(code)).inc()
 
+    def on_threshold(self, kind: str, result: str) -> None:
+        self.threshold_changes.labels(kind, result).inc()
+
     def count_models(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
-        """Adds a gauge of the TritonModels by their Ready condition, counted when it is asked for."""
+        """Adds gauges of the TritonModels: how many are Ready, and of each its thresholds and servers. They are
+        read from `models` when they are asked for, on every replica of the operator."""
         self.registry.register(_Models(models))
+        self.registry.register(_Thresholds(models))
 
 
 class _Models(Collector):
@@ -57,6 +69,36 @@ class _Models(Collector):
         for ready, count in Counter(_ready(m) for m in self._models()).items():
             family.add_metric([ready], count)
         yield family
+
+
+class _Thresholds(Collector):
+    """The limits that Prometheus compares with. The recording rules read them (render/rules)."""
+
+    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterable[Metric]:
+        own = ["namespace", "tritonmodel"]
+        limits = GaugeMetricFamily(
+            "triton_operator_threshold",
+            "What is in force for a TritonModel: its annotations, or their defaults; +Inf where there is no limit.",
+            labels=[*own, "kind", "version"],
+        )
+        wrong = GaugeMetricFamily(
+            "triton_operator_thresholds_invalid", "Annotations of thresholds that can't be read.", labels=own
+        )
+        servers = GaugeMetricFamily(
+            "triton_operator_replicas", "Servers that are wanted, and that are ready.", labels=[*own, "state"]
+        )
+        for model in self._models():
+            key = [model["metadata"]["namespace"], model["metadata"]["name"]]
+            for slot, value in thresholds.effective_of(model).items():
+                limits.add_metric([*key, slot.kind, slot.version], value)
+            wrong.add_metric(key, len(thresholds.of(model).wrong))
+            status = model.get("status", {})
+            servers.add_metric([*key, "wanted"], status.get("replicas", 0))
+            servers.add_metric([*key, "ready"], status.get("readyReplicas", 0))
+        yield from (limits, wrong, servers)
 
 
 def _ready(model: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once."""
+    """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once. `prometheus_url`: whom to ask
+    whether a threshold is live; empty means the Prometheus that picks up the rules."""
 
     tools_image: str
     namespace: str
@@ -19,6 +21,7 @@ class Settings:
     workers: int = 8
     port: int = 8080
     resync_seconds: float = 600.0
+    prometheus_url: str = ""
     log_format: str = "json"
     log_level: str = "INFO"
 
@@ -36,6 +39,7 @@ class Settings:
             workers=_number(env, "WORKERS", 8),
             port=_number(env, "PORT", 8080),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
+            prometheus_url=_url(env, "PROMETHEUS_URL"),
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
         )
@@ -46,6 +50,13 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ValueError(f"{name} must be a whole number above 0, not {text!r}")
     return int(text)
+
+
+def _url(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name, "")
+    if value and not re.match(r"^https?://[^\s/]+", value):
+        raise ValueError(f"{name} must be an http or https URL, not {value!r}")
+    return value
 
 
 def _choice(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

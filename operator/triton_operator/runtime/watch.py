@@ -9,20 +9,20 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any
 
 import kopf
 from kopf._cogs.structs.references import Insights  # not public; the version of kopf is pinned
 
-from triton_operator.api import kinds, names
+from triton_operator.api import names
+from triton_operator.api.kinds import Kind
 from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = (1, 2, 5, 10, 30)
 _DISCOVERY_SECONDS = 30
-_KINDS = (MODELS, *kinds.CHILDREN, kinds.POD)
 
 
 class _Endless:
@@ -36,20 +36,24 @@ class _Endless:
 
 async def watch(
     seen: Callable[[str | None, Object], None],
+    kinds: Callable[[], Awaitable[Collection[Kind]]],
     namespaces: Collection[str],
     stop: asyncio.Event,
+    anew: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
-    """Calls `seen(type, object)` for every event of every kind until `stop` is set.
+    """Calls `seen(type, object)` for every event of `kinds` until `stop` is set.
 
-    `type` is ADDED, MODIFIED or DELETED, or None for what a listing shows. `namespaces`: none means all.
+    `type` is ADDED, MODIFIED or DELETED, or None for what a listing shows. `namespaces`: none means all. `anew` is
+    set where `kinds` would give others: kopf looks for them once, when it starts. `ready` tells that all are watched.
     """
     failures = 0
     while not stop.is_set():
         stop_on_signals(stop)
         started = asyncio.get_running_loop().time()
         try:
-            await _run(seen, namespaces, stop, ready)
+            anew.clear()
+            await _run(seen, await kinds(), namespaces, stop, anew, ready)
         except Exception:
             # kopf gives up on some errors of the API server; an operator that others rely on doesn't.
             if asyncio.get_running_loop().time() - started > 300:
@@ -65,17 +69,19 @@ async def watch(
 
 async def _run(
     seen: Callable[[str | None, Object], None],
+    kinds: Collection[Kind],
     namespaces: Collection[str],
     stop: asyncio.Event,
+    anew: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
     """One life of kopf. Raises DeafError where it runs and doesn't watch."""
     up, over, insights = asyncio.Event(), asyncio.Event(), Insights()
-    guard = asyncio.create_task(_guard(insights, up, stop, ready, over))
+    guard = asyncio.create_task(_guard(insights, kinds, up, stop, anew, ready, over))
     try:
         await kopf.operator(
-            registry=_registry(seen),
-            settings=_settings(),
+            registry=_registry(seen, kinds),
+            settings=_settings(kinds),
             insights=insights,
             # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
             identity=names.FIELD_MANAGER,  # type: ignore[arg-type]
@@ -88,6 +94,8 @@ async def _run(
     finally:
         ready.clear()
         guard.cancel()
+    if anew.is_set() and not stop.is_set():
+        return
     if over.is_set() and not stop.is_set():
         raise DeafError(f"kopf watches only {sorted(_watched(insights))}")
     stop.set()  # also where kopf caught the signal itself
@@ -98,18 +106,29 @@ class DeafError(Exception):
 
 
 async def _guard(
-    insights: Insights, up: asyncio.Event, stop: asyncio.Event, ready: asyncio.Event, over: asyncio.Event
+    insights: Insights,
+    kinds: Collection[Kind],
+    up: asyncio.Event,
+    stop: asyncio.Event,
+    anew: asyncio.Event,
+    ready: asyncio.Event,
+    over: asyncio.Event,
 ) -> None:
-    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or at `stop`."""
+    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or at `stop` or `anew`."""
     await up.wait()
     # kopf has set handlers of its own, after which it waits 5 s for its waiter on the stop flag.
     stop_on_signals(stop)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCOVERY_SECONDS):
             await insights.ready_resources.wait()
-    if {(kind.group, kind.plural) for kind in _KINDS} <= _watched(insights):
+    if {(kind.group, kind.plural) for kind in kinds} <= _watched(insights):
         ready.set()
-        await stop.wait()
+        ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
     over.set()
 
 
@@ -123,19 +142,19 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-def _registry(seen: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
+def _registry(seen: Callable[[str | None, Object], None], kinds: Collection[Kind]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(kopf.login_via_client)
 
     async def handle(event: Any, **_: Any) -> None:
         seen(event["type"], event["object"])
 
-    for kind in _KINDS:
+    for kind in kinds:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handle)
     return registry
 
 
-def _settings() -> kopf.OperatorSettings:
+def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     # Looking for CRDs and namespaces would need rights over the cluster that nothing else here does.
@@ -144,6 +163,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 60
     settings.watching.chunk_size = 500
     settings.process.ultimate_exiting_timeout = None
-    for kind in (*kinds.CHILDREN, kinds.POD):
+    for kind in kinds:
+        if kind == MODELS:
+            continue
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.MANAGED_SELECTOR
     return settings

@@ -3,57 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from triton_operator.api import names
+from triton_operator.api import kinds, names
 from triton_operator.api.status import (
     MODELS_LOADED,
     PROGRESSING,
     READY,
+    THRESHOLD_LIVE,
     Condition,
     ImageStatus,
     ModelStatus,
     TritonModelStatus,
 )
+from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.repository.report import Report
 
-from . import pods
-from .conditions import settle
+from . import load, pods, thresholds
+from .conditions import condition, settle
 from .models import load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
+_AUXILIARY = {kinds.POD_MONITOR.kind, kinds.PROMETHEUS_RULE.kind, kinds.AUTOSCALER.kind}
+"""Kinds that serving doesn't need."""
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
+
+
+def entry(
+    model: TritonModel, found: Sequence[Object], before: TritonModelStatus
+) -> tuple[str, Literal["", "Ensemble", "Model"]]:
+    """The entry model and what it is, as far as the spec and the check in one of the pods tell, or told before."""
+    report = next((r for p in reversed(found) if pods.alive(p) and (r := pods.check_report(p))), None)
+    if report is None:
+        name = model.spec.entrypoint or before.entrypoint
+        return name, before.entrypoint_type if name == before.entrypoint else ""
+    name = model.spec.entrypoint or report.entrypoint or before.entrypoint
+    line = next((m for m in report.models if m.name == name), None)
+    if line is None:
+        return name, before.entrypoint_type if name == before.entrypoint else ""
+    return name, "Ensemble" if line.ensemble else "Model"
 
 
 def assess(
     model: TritonModel, seen: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
-    """The status that `seen` stands for. `now` (RFC 3339) is used only where a condition flips."""
+    """The status that `seen` stands for. `now` (RFC 3339, milliseconds) is used only where something changes."""
     living = [p for p in seen.pods if pods.alive(p)]
     current = [p for p in living if pods.is_current(p, seen.template)]
     ready = [p for p in living if pods.is_ready(p)]
     report = next((r for p in current + living if (r := pods.check_report(p))), None)
-    entrypoint = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
+    entrypoint, entrypoint_type = entry(model, [*living, *current], before)
     newest = {n: index for n, index in seen.indexes.items() if n in {p["metadata"]["name"] for p in current}}
     # Two images need not have the same models: while one replaces the other, the newer is what counts.
     models = model_states(model, newest or seen.indexes, report)
     trouble = _trouble(seen, current, models if newest else [])
+    limits = thresholds.states(seen.asked, before.thresholds, now)
+    live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
+    conditions = [
+        _ready(seen, entrypoint, ready, current, trouble),
+        _progressing(seen, living, current, ready, trouble),
+        _models_loaded(models, trouble),
+        load.threshold_live(model, seen, limits, live, now),
+        load.autoscaler_active(model, seen),
+        load.monitoring_available(model, seen),
+    ]
     digests = sorted({d for p in current if (d := pods.digest(p))})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
-        conditions=settle(
-            before.conditions,
-            [
-                _ready(seen, entrypoint, ready, current, trouble),
-                _progressing(seen, living, current, ready, trouble),
-                _models_loaded(models, trouble),
-            ],
-            now,
-            model.metadata.generation,
-        ),
+        conditions=settle(before.conditions, [c for c in conditions if c], now[:19] + "Z", model.metadata.generation),
         models=models,
         loaded=loaded(models) or _declared(report),
         entrypoint=entrypoint,
+        entrypoint_type=entrypoint_type,
+        thresholds=limits,
+        max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=seen.delivery
         ),
@@ -66,8 +90,9 @@ def assess(
 
 def _trouble(seen: Observation, current: Sequence[Object], models: Sequence[ModelStatus]) -> Problem | None:
     """What keeps the current spec from being served, the first cause first."""
-    if seen.refused:
-        return seen.refused
+    refused = next((p for kind, p in seen.refused.items() if kind not in _AUXILIARY), None)
+    if refused:
+        return refused
     failed = _deployment_condition(seen.deployment, "ReplicaFailure")
     if failed.get("status") == "True":
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
@@ -88,11 +113,11 @@ def _ready(
     seen: Observation, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], trouble: Problem | None
 ) -> Condition:
     if ready:
-        return _condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
+        return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
     if seen.deployment and _wanted(seen) == 0:
-        return _condition(READY, "False", "ScaledToZero", "the Deployment is scaled to 0")
+        return condition(READY, "False", "ScaledToZero", "the Deployment is scaled to 0")
     cause = trouble or (pods.phase(current[0]) if current else _STARTING)
-    return _condition(READY, "False", cause.reason, cause.message)
+    return condition(READY, "False", cause.reason, cause.message)
 
 
 def _progressing(
@@ -105,15 +130,15 @@ def _progressing(
     if trouble:
         old = [p for p in ready if p not in current]
         kept = "; the servers of the previous spec keep serving" if old else ""
-        return _condition(PROGRESSING, "False", trouble.reason, trouble.message + kept)
+        return condition(PROGRESSING, "False", trouble.reason, trouble.message + kept)
     if seen.deployment is None:
-        return _condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
+        return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if _complete(seen, seen.deployment, living, current, ready):
-        return _condition(PROGRESSING, "False", "Complete", "every server runs the current spec")
+        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec")
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for more servers, or for those of the previous spec to leave")
-    return _condition(PROGRESSING, "True", "RollingOut", waiting.message)
+    return condition(PROGRESSING, "True", "RollingOut", waiting.message)
 
 
 def _complete(
@@ -135,15 +160,15 @@ def _wanted(seen: Observation) -> int:
 
 def _models_loaded(models: Sequence[ModelStatus], trouble: Problem | None) -> Condition:
     if trouble and trouble.reason == "RepositoryInvalid":
-        return _condition(MODELS_LOADED, "False", trouble.reason, trouble.message)
+        return condition(MODELS_LOADED, "False", trouble.reason, trouble.message)
     if not models:
-        return _condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
+        return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
     failed = load_problem(models)
     if failed:
-        return _condition(MODELS_LOADED, "False", failed.reason, failed.message)
+        return condition(MODELS_LOADED, "False", failed.reason, failed.message)
     if any(m.state != "READY" for m in models):
-        return _condition(MODELS_LOADED, "False", "LoadingModels", "the servers load their models")
-    return _condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers")
+        return condition(MODELS_LOADED, "False", "LoadingModels", "the servers load their models")
+    return condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers")
 
 
 def _declared(report: Report | None) -> str:
@@ -153,7 +178,3 @@ def _declared(report: Report | None) -> str:
 def _deployment_condition(deployment: Object | None, kind: str) -> Object:
     conditions = (deployment or {}).get("status", {}).get("conditions", [])
     return next((c for c in conditions if c["type"] == kind), {})
-
-
-def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition.model_validate({"type": kind, "status": status, "reason": reason, "message": message})

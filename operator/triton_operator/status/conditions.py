@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_operator.api.status import PROGRESSING, READY, Condition
+from triton_operator.api.status import PROGRESSING, READY, Condition, Truth
 
 _MESSAGE_MAX = 4096
 
@@ -18,6 +18,11 @@ class Transition:
     kind: Literal["Normal", "Warning"]
     reason: str
     message: str
+
+
+def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
+    """A condition of this pass; `settle` adds what depends on the ones before."""
+    return Condition(type=kind, status=status, reason=reason, message=message)
 
 
 def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
@@ -52,7 +57,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting",
+    "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting", "Propagating", "Live", "Scaling",
 }  # fmt: skip
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import Index
+from triton_operator.api.thresholds import Slot, Thresholds
 
 Object = Mapping[str, Any]
 
@@ -21,12 +23,21 @@ class Problem:
 
 @dataclass(frozen=True)
 class Observation:
-    """`template`: hash of the pod template that is wanted. `indexes`: pod name → what its server answered;
-    pods whose server doesn't answer are not in it. `refused`: what the API server refused to write."""
+    """`template`: hash of the pod template that is wanted. `indexes`: pod name → what its server answered; pods whose
+    server doesn't answer are not in it. `refused`: kind → why the API server refused to write it. `asked`: what the
+    annotations say; `thresholds`: what is in force. `installed`: the cluster's monitoring, None where its CRDs are
+    missing. `has_rules`: whether rules are wanted and known. `answer`: what Prometheus says, None where none could be
+    asked."""
 
     template: str
     delivery: str
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
     indexes: Mapping[str, Index] = field(default_factory=dict)
-    refused: Problem | None = None
+    refused: Mapping[str, Problem] = field(default_factory=dict)
+    autoscaler: Object | None = None
+    asked: Thresholds = field(default_factory=lambda: Thresholds({}))
+    thresholds: Mapping[Slot, float] = field(default_factory=dict)
+    installed: Installed | None = None
+    has_rules: bool = False
+    answer: Answer | None = None

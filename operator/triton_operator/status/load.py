@@ -1,0 +1,175 @@
+"""What follows from the load: whether Prometheus compares with the thresholds, and whether the autoscaler sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from triton_operator.api import kinds
+from triton_operator.api.monitoring import Prometheus, describe
+from triton_operator.api.status import (
+    AUTOSCALER_ACTIVE,
+    MONITORING_AVAILABLE,
+    THRESHOLD_LIVE,
+    Condition,
+    ThresholdStatus,
+)
+from triton_operator.api.thresholds import (
+    MAX_QPS,
+    MAX_QPS_PER_REPLICA,
+    MAX_TPS,
+    MAX_TPS_PER_REPLICA,
+    Slot,
+    text,
+)
+from triton_operator.api.types import TritonModel
+
+from .conditions import condition
+from .observation import Object, Observation
+
+THRESHOLD_INVALID = "ThresholdInvalid"
+_MEASURED_SECONDS = 600
+
+
+def monitoring_available(model: TritonModel, seen: Observation) -> Condition | None:
+    """Whether a Prometheus picks up the rules; None where none are wanted."""
+    if not model.spec.monitoring.enabled:
+        return None
+    if seen.installed is None:
+        return condition(
+            MONITORING_AVAILABLE, "False", "CRDsMissing",
+            "the cluster has no PrometheusRule and PodMonitor: install prometheus-operator, and they are made then; "
+            "serving needs neither",
+        )  # fmt: skip
+    for kind in (kinds.PROMETHEUS_RULE, kinds.POD_MONITOR):
+        if kind.kind in seen.refused:
+            refusal = seen.refused[kind.kind]
+            return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
+    if seen.installed.prometheuses is None:
+        return condition(
+            MONITORING_AVAILABLE, "Unknown", "NotPermitted",
+            "the operator may not list the Prometheus resources, so whether one picks the rules up isn't known",
+        )  # fmt: skip
+    selecting = seen.installed.selecting(model.spec.monitoring.labels, model.namespace)
+    if selecting:
+        names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
+        return condition(MONITORING_AVAILABLE, "True", "Selected", f"picked up by Prometheus {names}")
+    return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(seen.installed.prometheuses))
+
+
+def threshold_live(
+    model: TritonModel,
+    seen: Observation,
+    states: Sequence[ThresholdStatus],
+    before: Condition | None,
+    now: str,
+) -> Condition | None:
+    """Whether Prometheus compares with what is set. `before` is this condition as it was, `now` in RFC 3339."""
+    if seen.asked.wrong:
+        kept = "; what was in force before stays so" if any(w.slot in seen.thresholds for w in seen.asked.wrong) else ""
+        return condition(
+            THRESHOLD_LIVE, "False", THRESHOLD_INVALID, "; ".join(w.message for w in seen.asked.wrong) + kept
+        )
+    if not model.spec.monitoring.enabled:
+        return None
+    if seen.installed is None:
+        return condition(
+            THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates thresholds here; see MonitoringAvailable"
+        )
+    if not seen.has_rules:
+        return condition(
+            THRESHOLD_LIVE, "Unknown", "Starting", "the rules are made once a server's repository has been read"
+        )
+    if seen.answer is None:
+        return condition(
+            THRESHOLD_LIVE, "Unknown", "NoPrometheus",
+            "no Prometheus that picks up the rules is known, so none was asked; see MonitoringAvailable",
+        )  # fmt: skip
+    if seen.answer.error:
+        return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", seen.answer.error)
+    if Slot(MAX_TPS.name) in {Slot(t.kind) for t in states} and not seen.answer.tokens:
+        return condition(
+            THRESHOLD_LIVE, "False", "TokenCounterMissing",
+            f"Prometheus has no counter {model.spec.monitoring.token_counter} of these servers "
+            "(spec.monitoring.tokenCounter), so max-tps is compared with nothing",
+        )  # fmt: skip
+    wanted = {s: v for s, v in seen.thresholds.items() if s in _told(states)}
+    behind = [s for s, v in wanted.items() if seen.answer.values.get(s) != v]
+    if behind:
+        return condition(THRESHOLD_LIVE, "False", "Propagating", _behind(behind[0], wanted, seen.answer.values))
+    shown = ", ".join(f"{s} {text(v)}" for s, v in sorted(wanted.items()) if not math.isinf(v)) or "no ceiling"
+    message = f"Prometheus compares with {shown}"
+    if before is not None and before.status == "True" and before.message.partition(";")[0] == message:
+        return before
+    if since := max((t.since for t in states), default=""):
+        seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
+        # More says how long Prometheus or this operator was away, and not how long the change took.
+        if 0 <= seconds <= _MEASURED_SECONDS:
+            message += f"; {seconds:.1f} s after it was set"
+    return condition(THRESHOLD_LIVE, "True", "Live", message)
+
+
+def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None:
+    """Whether the autoscaler sees the load; None where nothing shall scale."""
+    if model.scaling is None:
+        return None
+    if refusal := seen.refused.get(kinds.AUTOSCALER.kind):
+        return condition(AUTOSCALER_ACTIVE, "False", refusal.reason, refusal.message)
+    per_server = (Slot(MAX_QPS_PER_REPLICA.name), Slot(MAX_TPS_PER_REPLICA.name))
+    if all(math.isinf(seen.thresholds.get(s, math.inf)) for s in per_server):
+        return condition(
+            AUTOSCALER_ACTIVE, "False", "NoThreshold",
+            "what one server is for isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
+            "tritonoperator.io/max-qps, of which each server gets an equal share",
+        )  # fmt: skip
+    told = {c["type"]: c for c in (seen.autoscaler or {}).get("status", {}).get("conditions", [])}
+    if not told:
+        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
+    for kind in ("AbleToScale", "ScalingActive"):
+        if told.get(kind, {}).get("status") == "False":
+            words = told[kind]
+            return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
+    if "ScalingActive" not in told:
+        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
+    limited = told.get("ScalingLimited", {})
+    if limited.get("status") == "True" and limited.get("reason") == "TooManyReplicas":
+        return condition(
+            AUTOSCALER_ACTIVE, "True", "AtMaximum",
+            f"the load asks for more servers than spec.autoscaling.max ({model.scaling.max}) allows",
+        )  # fmt: skip
+    return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
+
+
+def _told(states: Sequence[ThresholdStatus]) -> set[Slot]:
+    """The slots to compare: what is set, and the ceiling, which is there even where it is none."""
+    return {Slot(t.kind, t.version) for t in states} | {Slot(MAX_QPS.name)}
+
+
+def _behind(slot: Slot, wanted: Mapping[Slot, float], values: Mapping[Slot, float]) -> str:
+    has = f"still compares with {text(values[slot])}" if slot in values else "doesn't have it yet"
+    return f"{slot} is {text(wanted[slot])}; Prometheus {has}"
+
+
+def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
+    if not prometheuses:
+        return "there is no Prometheus resource in the cluster, so nothing evaluates the rules"
+    first = prometheuses[0]
+    return (
+        "no Prometheus picks up both objects: set spec.monitoring.labels to what yours selects; "
+        f"{first.namespace}/{first.name} wants rules with {describe(first.rules.objects)} and pod monitors with "
+        f"{describe(first.pod_monitors.objects)}, in namespaces with {_namespaces(first.rules.namespaces)}"
+    )
+
+
+def _namespaces(selector: Object | None) -> str:
+    return "no other name than its own" if selector is None else describe(selector)
+
+
+def _hint(reason: str) -> str:
+    if reason not in ("FailedGetObjectMetric", "InvalidMetricSourceType"):
+        return ""
+    return (
+        "; is prometheus-adapter installed with the rule of manifests/monitoring/adapter, and does MonitoringAvailable "
+        "say True? The number of servers stays as it is until the metric is there"
+    )
