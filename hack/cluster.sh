@@ -4,6 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 
 node=$CLUSTER-control-plane
+# What a cluster is made with and keeps: where it changed, only a new cluster has it.
+made_with=$(digest_of hack/kind.yaml manifests/audit/policy.yaml)
 
 registry_up() {
   docker network inspect kind >/dev/null 2>&1 || docker network create kind >/dev/null
@@ -22,6 +24,7 @@ registry_up() {
 
 healthy() {
   [ "$(docker inspect -f '{{.State.Running}}' "$node" 2>/dev/null)" = true ] &&
+    [ "$(docker exec "$node" cat /kind/made-with 2>/dev/null)" = "$made_with" ] &&
     [ "$(docker inspect -f '{{.Image}}' "$node")" = "$(docker image inspect -f '{{.Id}}' "$KIND_NODE_IMAGE" 2>/dev/null)" ] &&
     kind export kubeconfig --name "$CLUSTER" -q &&
     kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&
@@ -40,10 +43,11 @@ up() {
   if healthy; then
     say "the cluster $CLUSTER is up"
   else
-    docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER isn't healthy or is of another version: deleting it"
+    docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER isn't healthy or was made otherwise: deleting it"
     quietly kind-delete kind delete cluster --name "$CLUSTER"
     say "creating the cluster $CLUSTER ($KIND_NODE_IMAGE)"
     quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 180s
+    docker exec "$node" sh -c "echo $made_with >/kind/made-with"
   fi
   trust_registry
 }

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# monitoring.sh up: prometheus-operator, Prometheus, Alertmanager with a receiver, and prometheus-adapter in the cluster
+# that .cache/kubeconfig names, and what the Triton operator brings for them; quick where it is all there.
+# monitoring.sh down: removes them.
+. "$(dirname "$0")/lib.sh"
+
+vendored=tests/support/vendor/prometheus-operator.yaml
+installed() { kubectl -n monitoring get configmap hack-monitoring -o 'jsonpath={.data.digest}' 2>/dev/null; }
+
+wait_for() { kubectl wait --timeout="${WAIT:-240s}" "$@"; }
+
+# The pods that prometheus-operator makes come a while after the object they are made for.
+ready() {
+  wait_for -n monitoring --for=condition=Available deployment --all &&
+    wait_for -n monitoring --for=condition=Available prometheus,alertmanager --all &&
+    wait_for --for=condition=Available apiservice v1beta1.custom.metrics.k8s.io v1beta2.custom.metrics.k8s.io
+}
+
+up() {
+  local wanted
+  kubectl kustomize hack/monitoring >"$cache/monitoring.yaml"
+  wanted=$(digest_of "$vendored" "$cache/monitoring.yaml")
+  if [ "$(installed)" != "$wanted" ]; then
+    say "installing prometheus-operator, Prometheus, Alertmanager and prometheus-adapter"
+    quietly monitoring-operator kubectl apply --server-side --force-conflicts -f "$vendored"
+    quietly monitoring-crds wait_for --for=condition=Established crd --all
+    quietly monitoring-namespace kubectl apply -f manifests/operator/namespace.yaml
+    quietly monitoring-apply kubectl apply --server-side --force-conflicts -f "$cache/monitoring.yaml"
+  fi
+  quietly monitoring-ready ready || { kubectl -n monitoring get pods >&2; exit 1; }
+  kubectl -n monitoring create configmap hack-monitoring --from-literal="digest=$wanted" --dry-run=client -o yaml |
+    quietly monitoring-stamp kubectl apply -f -
+  say "the monitoring is up"
+}
+
+down() {
+  say "removing the monitoring"
+  kubectl delete --ignore-not-found --wait=false -f "$cache/monitoring.yaml" >&2 || true
+  kubectl delete --ignore-not-found -f "$vendored" >&2
+}
+
+case ${1:-} in
+  up | down) "$1" ;;
+  *) die "usage: $0 up|down" ;;
+esac

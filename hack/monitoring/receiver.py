@@ -1,0 +1,36 @@
+"""Takes what Alertmanager sends to a webhook, and tells it again: GET gives a JSON array, the latest alert last."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ALERTS: deque[dict[str, object]] = deque(maxlen=2000)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:  # noqa: N802 - the name is the library's
+        self._answer(json.dumps(list(ALERTS)).encode())
+
+    def do_POST(self) -> None:  # noqa: N802
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        for alert in message["alerts"]:
+            ALERTS.append({"received": time.time(), **alert})
+            print(alert["status"], json.dumps(alert["labels"]), flush=True)
+        self._answer(b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Only alerts are worth a line."""
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer(("", 8080), Handler).serve_forever()  # noqa: S104 - in its pod
