@@ -1,0 +1,44 @@
+"""Who scrapes the servers, and how often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_operator.api import kinds, names
+from triton_operator.api.types import TritonModel
+
+from .common import obj
+
+_SCRAPE_TIMEOUT = 10
+"""Seconds, unless servers are scraped more often: Prometheus refuses a timeout above the interval."""
+
+
+def pod_monitor(model: TritonModel) -> dict[str, Any]:
+    """A PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, by which the rules find it.
+
+    No podTargetLabels: one called `version` would rename Triton's own to exported_version.
+    """
+    monitoring = model.spec.monitoring
+    relabelings = [
+        # A pod whose init containers still copy the models has an address, and no metrics yet.
+        {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
+        {"targetLabel": "tritonmodel", "replacement": model.name, "action": "replace"},
+    ]
+    endpoint = {
+        "port": "metrics",
+        "path": "/metrics",
+        "interval": f"{monitoring.scrape_seconds}s",
+        "scrapeTimeout": f"{min(monitoring.scrape_seconds, _SCRAPE_TIMEOUT)}s",
+        "relabelings": relabelings,
+    }
+    spec = {"selector": {"matchLabels": names.selector(model.name)}, "podMetricsEndpoints": [endpoint]}
+    return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
+
+
+def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
+    """`manifest` with the labels by which the cluster's Prometheus selects; the operator's own come first."""
+    metadata = manifest["metadata"]
+    return {
+        **manifest,
+        "metadata": {**metadata, "labels": {**model.spec.monitoring.labels, **metadata["labels"]}},
+    }

@@ -1,0 +1,39 @@
+"""What Prometheus records and when it alerts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_operator.api import kinds
+from triton_operator.api.types import TritonModel
+
+from .choices import Choices
+from .common import obj
+from .pod_monitor import labelled
+from .rules.alerts import alerts, slo_alerts
+from .rules.promql import Rule
+from .rules.recording import recording
+from .rules.slo import slo_recording
+from .rules.subject import subject
+
+_SLO_SECONDS = 30
+"""The error budget's windows are evaluated no more often than this: three days of samples are read each time."""
+
+
+def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """The PrometheusRule of `model`. Its thresholds are `choices.thresholds`, for when the operator can't be asked."""
+    about, monitoring = subject(model, choices), model.spec.monitoring
+    every = monitoring.evaluation_seconds
+    groups = [
+        _group(model.name, every, recording(about) + (alerts(about) if monitoring.alerts else [])),
+        _group(
+            f"{model.name}-slo",
+            max(every, _SLO_SECONDS),
+            slo_recording(about) + (slo_alerts(about) if monitoring.alerts else []),
+        ),
+    ]
+    return labelled(obj(model, kinds.PROMETHEUS_RULE, spec={"groups": groups}), model)
+
+
+def _group(name: str, seconds: int, rules: list[Rule]) -> dict[str, Any]:
+    return {"name": name, "interval": f"{seconds}s", "rules": rules}

@@ -1,0 +1,170 @@
+"""What is recorded at every evaluation: demand, thresholds in force, load.
+
+All are in one group and in this order: within a group Prometheus evaluates one rule after the other, so that a new
+threshold or a new sample has gone through all of them, and through the alerts, in a single evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from triton_operator.api import thresholds
+from triton_operator.api.thresholds import Slot
+
+from .promql import PER_MODEL, Rule, Scope, duration, equal, number, record, tag, unequal, window
+from .subject import Subject
+
+HOLD = "5m"
+"""How long the last threshold of an operator that is gone, and the last load of servers that are, still count."""
+_AHEAD_SECONDS = 120
+"""How far ahead load is predicted: about what a new server takes from the first sample to its first request."""
+
+
+def recording(subject: Subject) -> list[Rule]:
+    return [*_thresholds(subject), *_demand(subject), *_load(subject), *_queue(subject)]
+
+
+def limits(scope: Scope, kind: str) -> str:
+    """The finite thresholds of `kind`: of the model, and of each version that has its own."""
+    return f"({scope.pick('triton:threshold', equal('kind', kind))} < Inf)"
+
+
+def demand_by_limit(scope: Scope) -> str:
+    """Demand of the model (without the label `version`) and of each version, to be joined with the limits."""
+    demand = scope.pick("triton:demand:rate1m")
+    return f"(sum by ({PER_MODEL}) ({demand}) or sum by ({PER_MODEL}, version) ({demand}))"
+
+
+def tokens(scope: Scope) -> str:
+    return f"sum by ({PER_MODEL}) ({scope.pick('triton:tokens:rate1m')})"
+
+
+def _thresholds(subject: Subject) -> list[Rule]:
+    """The threshold in force is the operator's, as scraped; for 5 minutes after the operator has gone its last; then
+    the one that was written into this rule.
+
+    One series, that of max-qps, is there for every TritonModel while any operator lives. While it is there nothing
+    falls back, so that a removed limit goes at once. The last values come from the previous evaluation and not from
+    `last_over_time`, which would bring back what had been removed before the operator went.
+    """
+    scope = subject.scope
+    model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
+    live = scope.pick("triton:threshold:live")
+    heartbeat = scope.pick("triton:threshold:live", *model_wide)
+    last = scope.pick("triton:threshold:last")
+    return [
+        record(
+            "triton:threshold:live",
+            f"max by ({PER_MODEL}, kind, version) ({scope.pick('triton_operator_threshold')})",
+        ),
+        record(
+            "triton:threshold:last",
+            f"{live}\nor (\n  ({last} unless on ({PER_MODEL}) {heartbeat})\n"
+            f"  and on ({PER_MODEL}) last_over_time({heartbeat}[{HOLD}])\n)",
+        ),
+        *_literals(scope, subject.thresholds),
+        record(
+            "triton:threshold",
+            f"{last}\nor (\n  {scope.pick('triton:threshold:literal')}\n"
+            f"  unless on ({PER_MODEL}) {scope.pick('triton:threshold:last', *model_wide)}\n)",
+        ),
+    ]
+
+
+def _literals(scope: Scope, values: Mapping[Slot, float]) -> list[Rule]:
+    return [
+        record(
+            "triton:threshold:literal",
+            f"vector({number(value)})",
+            namespace=scope.namespace,
+            tritonmodel=scope.name,
+            kind=slot.kind,
+            **({"version": slot.version} if slot.version else {}),
+        )
+        for slot, value in sorted(values.items())
+    ]
+
+
+def _demand(subject: Subject) -> list[Rule]:
+    scope, span = subject.scope, window(60, subject.scrape_seconds)
+    entry = subject.entry
+    by = f"sum by ({PER_MODEL}, model, version)"
+    served = f"{by} (rate({scope.pick('nv_inference_request_success', *entry)}[{span}]))"
+    failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *entry)}[{span}]))"
+    coefficient = scope.pick("triton:threshold", equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
+    out = [
+        record("triton:my_qps_threshold:1m", served),
+        record("triton:qps:rate1m", scope.pick("triton:my_qps_threshold:1m")),
+        record(
+            "triton:demand:rate1m",
+            f"{by} (\n  {tag(scope.pick('triton:qps:rate1m'), 'of', 'served')}\n"
+            f"  or {tag(subject.once(failed), 'of', 'failed')}\n"
+            f"  or {tag(_pending(subject, span), 'of', 'pending')}\n)\n"
+            f"* on ({PER_MODEL}) group_left () {coefficient}",
+        ),
+    ]
+    if subject.token_counter:
+        made = f"rate({scope.pick(subject.token_counter)}[{span}])"
+        out.append(record("triton:tokens:rate1m", f"{by} ({made})"))
+    return out
+
+
+def _pending(subject: Subject, span: str) -> str:
+    """By how much the queues grow a second: requests that came and were neither served nor refused. An ensemble is
+    never pending itself; its steps are. A queue that shrinks doesn't count: one of a server that crashed would
+    take its demand away."""
+    scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
+    if not subject.ensemble:
+        pending = scope.pick("nv_inference_pending_request_count", *subject.entry)
+        return f"clamp_min(sum by ({PER_MODEL}, model, version) (delta({pending}[{span}])), 0) / {seconds}"
+    pending = scope.pick("nv_inference_pending_request_count", unequal("model", subject.entrypoint))
+    growth = f"clamp_min(sum by ({PER_MODEL}) (delta({pending}[{span}])), 0) / {seconds}"
+    return tag(tag(growth, "model", subject.entrypoint), "version", "1")
+
+
+def _load(subject: Subject) -> list[Rule]:
+    scope = subject.scope
+    demand = f"sum by ({PER_MODEL}) ({scope.pick('triton:demand:rate1m')})"
+    used = [f"{demand_by_limit(scope)} / on ({PER_MODEL}, version) {limits(scope, thresholds.MAX_QPS.name)}"]
+    load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
+    if subject.token_counter:
+        for parts, kind in ((used, thresholds.MAX_TPS), (load, thresholds.MAX_TPS_PER_REPLICA)):
+            parts.append(tag(f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, kind.name)}", "of", "tokens"))
+    return [
+        record("triton:utilization:ratio", _most(used)),
+        record("triton:load:replicas", _most(load)),
+        record("triton:load_predicted:replicas", _predicted(scope)),
+        record("triton:autoscaler_load:replicas", _autoscaler_load(subject)),
+    ]
+
+
+def _most(parts: list[str]) -> str:
+    return f"max by ({PER_MODEL}) (\n  " + "\n  or ".join(parts) + "\n)"
+
+
+def _predicted(scope: Scope) -> str:
+    """The load in two minutes by the trend of the last five; never below the present load, never above twice it."""
+    load = scope.pick("triton:load:replicas")
+    trend = f"predict_linear({load}[5m], {_AHEAD_SECONDS})"
+    return f"(({trend} > {load}) <= 2 * {load})\nor (2 * {load} < {trend})\nor {load}"
+
+
+def _autoscaler_load(subject: Subject) -> str:
+    """What the autoscaler reads. A server that isn't scraped, or not often enough for a rate, takes its load out of
+    the sum: meanwhile the load stays what it was at most in the last minutes."""
+    scope, scrape = subject.scope, subject.scrape_seconds
+    now = scope.pick("triton:load_predicted:replicas" if subject.predict else "triton:load:replicas")
+    up, span = scope.pick("up"), max(60, 4 * scrape)
+    missing = f"({up} == 0 or sum_over_time({up}[{duration(span)}]) < {span // scrape - 1})"
+    held = f"max_over_time({scope.pick('triton:autoscaler_load:replicas')}[{HOLD}]) and on ({PER_MODEL}) {missing}"
+    return _most([now, tag(held, "of", "held")])
+
+
+def _queue(subject: Subject) -> list[Rule]:
+    """How long a request waited for a free instance. Of an ensemble the steps say it; its own time reads 0."""
+    scope, span = subject.scope, window(60, subject.scrape_seconds)
+    models = (unequal("model", subject.entrypoint),) if subject.ensemble else ()
+    waited = f"rate({scope.pick('nv_inference_queue_duration_us', *models)}[{span}])"
+    served = f"rate({scope.pick('nv_inference_request_success', *models)}[{span}])"
+    by = f"sum by ({PER_MODEL}, model)"
+    return [record("triton:queue_duration_seconds:avg1m", f"{by} ({waited}) / ({by} ({served}) > 0) / 1e6")]

@@ -1,0 +1,62 @@
+"""Whose rules they are, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triton_operator.api import thresholds
+from triton_operator.api.thresholds import Slot
+from triton_operator.api.types import Monitoring, TritonModel
+from triton_operator.render.choices import Choices
+
+from .promql import Scope, equal
+
+FAILURES_PER_REQUEST = 2
+"""By how much one failed request of an ensemble raises the ensemble's failure counter."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One TritonModel, as far as its rules depend on it. `entrypoint`: "" is unknown; every model of the server then
+    counts. `max_replicas`: None where nothing scales."""
+
+    scope: Scope
+    entrypoint: str
+    ensemble: bool
+    thresholds: Mapping[Slot, float]
+    monitoring: Monitoring
+    max_replicas: int | None
+    utilization: float
+    predict: bool
+
+    @property
+    def entry(self) -> tuple[str, ...]:
+        """The matchers of the entry model's series."""
+        return (equal("model", self.entrypoint),) if self.entrypoint else ()
+
+    @property
+    def token_counter(self) -> str:
+        return self.monitoring.token_counter or ""
+
+    @property
+    def scrape_seconds(self) -> int:
+        return self.monitoring.scrape_seconds
+
+    def once(self, failures: str) -> str:
+        """The rate of failed requests, from the rate of the entry model's failure counter."""
+        return f"{failures} / {FAILURES_PER_REQUEST}" if self.ensemble else failures
+
+
+def subject(model: TritonModel, choices: Choices) -> Subject:
+    scaling = model.scaling
+    return Subject(
+        scope=Scope(model.namespace, model.name),
+        entrypoint=choices.entrypoint,
+        ensemble=choices.ensemble and bool(choices.entrypoint),
+        thresholds=choices.thresholds or thresholds.effective({}, 1),
+        monitoring=model.spec.monitoring,
+        max_replicas=scaling.max if scaling else None,
+        utilization=scaling.utilization if scaling else 1,
+        predict=bool(scaling and scaling.predict),
+    )
