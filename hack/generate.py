@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from triton_operator.api import crd, rbac
+from triton_operator.api import crd, policies, rbac
 from triton_operator.api.plain_yaml import PlainDumper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,11 +20,23 @@ def generated() -> dict[Path, str]:
     return {
         Path("crds/tritonoperator.io_tritonmodels.yaml"): _yaml(crd.definition()),
         Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
+        Path("manifests/rbac/roles.yaml"): _yaml(*rbac.roles()),
+        **{Path(f"manifests/policies/{name}.yaml"): _yaml(*both) for name, both in policies.manifests().items()},
     }
 
 
+class _Dumper(PlainDumper):
+    """Has each line of a longer text on a line of its own."""
+
+    def represent_lines(self, data: str) -> yaml.Node:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_lines)
+
+
 def _yaml(*documents: object) -> str:
-    text: str = yaml.dump_all(documents, Dumper=PlainDumper, sort_keys=False, width=110, allow_unicode=True)
+    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
     return HEADER + text
 
 

@@ -93,6 +93,7 @@ def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
     assert {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]} == {
         "Ready": ("False", "Creating"), "Progressing": ("True", "RollingOut"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
+        "ThresholdLive": ("Unknown", "NotMonitored"), "MonitoringAvailable": ("False", "CRDsMissing"),
     }  # fmt: skip
     assert status["endpoint"] == f"http://detection.{api.namespace}.svc:8000"
     assert status["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import kinds, names
+from . import kinds, names, policies
 
 Rule = dict[str, Any]
 
-_CHILD_VERBS = ["get", "list", "watch", "create", "patch", "delete"]
+_API_VERSION = "rbac.authorization.k8s.io/v1"
+_READ = ["get", "list", "watch"]
+_CHILD_VERBS = [*_READ, "create", "patch", "delete"]
 
 
 def cluster_rules() -> list[Rule]:
@@ -17,7 +19,7 @@ def cluster_rules() -> list[Rule]:
     for kind in kinds.CHILDREN:
         by_group.setdefault(kind.group, []).append(kind.plural)
     return [
-        _rule(names.GROUP, [names.PLURAL], ["get", "list", "watch"]),
+        _rule(names.GROUP, [names.PLURAL], [*_READ, policies.EDIT_GENERATED]),
         _rule(names.GROUP, [f"{names.PLURAL}/status"], ["patch"]),
         # Owner references with blockOwnerDeletion need it where that admission plugin is on.
         _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], ["update"]),
@@ -50,13 +52,12 @@ def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
     """The roles and their bindings to the ServiceAccount triton-operator of `namespace`."""
     name = names.FIELD_MANAGER
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    api_version = "rbac.authorization.k8s.io/v1"
 
     def pair(kind: str, rules: list[Rule], scope: dict[str, str]) -> list[dict[str, Any]]:
         return [
-            {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **scope}, "rules": rules},
+            {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name, **scope}, "rules": rules},
             {
-                "apiVersion": api_version,
+                "apiVersion": _API_VERSION,
                 "kind": f"{kind}Binding",
                 "metadata": {"name": name, **scope},
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
@@ -67,6 +68,30 @@ def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
     return pair("ClusterRole", cluster_rules() + node_rules(), {}) + pair(
         "Role", lease_rules(), {"namespace": namespace}
     )
+
+
+def roles() -> list[dict[str, Any]]:
+    """The roles for people. Verbs are named one by one: `*` would hold the operator's own. What view and edit take up,
+    admin has as well; SET_THRESHOLDS is in none of them, so that only a binding gives it."""
+    group, models = names.GROUP, names.PLURAL
+    read = [_rule(group, [models, f"{models}/status"], _READ)]
+    write = ["create", "update", "patch", "delete", "deletecollection"]
+    return [
+        _role("tritonmodel-viewer", read, into="view"),
+        _role(
+            "tritonmodel-developer",
+            [*read, _rule(group, [models], write), _rule(group, [f"{models}/scale"], ["get", "update", "patch"])],
+            into="edit",
+        ),
+        # Without update the policy lets nothing else be changed.
+        _role("tritonmodel-oncall", [*read, _rule(group, [models], ["patch", policies.SET_THRESHOLDS])]),
+    ]
+
+
+def _role(name: str, rules: list[Rule], into: str = "") -> dict[str, Any]:
+    """A ClusterRole; what it allows is added to the built-in role `into`."""
+    labels = {"labels": {f"rbac.authorization.k8s.io/aggregate-to-{into}": "true"}} if into else {}
+    return {"apiVersion": _API_VERSION, "kind": "ClusterRole", "metadata": {"name": name, **labels}, "rules": rules}
 
 
 def _rule(group: str, resources: list[str], verbs: list[str]) -> Rule:

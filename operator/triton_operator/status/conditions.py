@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_operator.api.status import PROGRESSING, READY, Condition, Truth
+from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY, Condition, Truth
 
 _MESSAGE_MAX = 4096
 
@@ -58,11 +58,12 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
     "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting", "Propagating", "Live", "Scaling",
+    "CRDsMissing",
 }  # fmt: skip
 
 
 def _newsworthy(condition: Condition, was: str) -> bool:
-    if condition.type == READY and was == "True":
+    if condition.type in (READY, MONITORING_AVAILABLE) and was == "True":
         return True
     return condition.status != "Unknown" and condition.reason not in _STEPS
 
