@@ -126,7 +126,7 @@ class Reconciler:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
         if installed is None:
             return None
-        selecting = installed.selecting(model.spec.monitoring.labels, model.namespace)
+        selecting = installed.selecting(model.monitoring_labels, model.namespace)
         url = self._monitoring.url or (selecting[0].url if selecting else "")
         counter = model.spec.monitoring.token_counter or ""
         return self._monitoring.ask(url, model.namespace, model.name, counter) if url else None

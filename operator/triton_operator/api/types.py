@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from . import quantity
+from . import names, quantity
 
 RESERVED_FLAGS = (
     "model-repository|model-store|model-control-mode|load-model|repository-poll-secs|exit-on-error"
@@ -334,6 +334,11 @@ class TritonModel(Base):
         """The autoscaler that is wanted; None where nothing shall scale."""
         wanted = self.spec.autoscaling
         return wanted if wanted is not None and wanted.engine != "None" else None
+
+    @property
+    def monitoring_labels(self) -> dict[str, str]:
+        """Labels of what is made for Prometheus, which it selects by."""
+        return {**self.spec.monitoring.labels, **names.labels(self.name)}
 
     @property
     def key(self) -> str:

@@ -11,6 +11,8 @@ from .choices import Choices
 from .choose import choose
 from .deployment import deployment
 from .disruption_budget import disruption_budget
+from .pod_monitor import pod_monitor
+from .prometheus_rule import prometheus_rule
 from .service import endpoint, services
 from .service_account import service_account
 
@@ -27,4 +29,5 @@ def _monitoring(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """What Prometheus is told. The rules wait until it is known whether the entry model is an ensemble."""
     if not (choices.monitoring and model.spec.monitoring.enabled):
         return []
-    return []
+    rules = [prometheus_rule(model, choices)] if choices.entrypoint else []
+    return [pod_monitor(model), *rules]

@@ -51,7 +51,7 @@ def monitoring_available(model: TritonModel, seen: Observation) -> Condition | N
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",
             "the operator may not list the Prometheus resources, so whether one picks the rules up isn't known",
         )  # fmt: skip
-    selecting = seen.installed.selecting(model.spec.monitoring.labels, model.namespace)
+    selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
         return condition(MONITORING_AVAILABLE, "True", "Selected", f"picked up by Prometheus {names}")
