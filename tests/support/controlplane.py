@@ -10,9 +10,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from urllib3.exceptions import HTTPError
@@ -22,10 +23,13 @@ from .api import Api, RefusedError, eventually
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
 _TOKEN = "admin"
+_MANAGER = "system:kube-controller-manager"
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
-    "namespace-controller,serviceaccount-controller"
+    "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller,"
+    "validatingadmissionpolicy-status-controller"
 )
+AUDIT_POLICY = ROOT / "manifests" / "audit" / "policy.yaml"
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,16 @@ class ControlPlane:
         target = self.folder / f"kubeconfig-{namespace}-{service_account}"
         _write_kubeconfig(target, self.url, self.folder / "certs" / "apiserver.crt", token)
         return target
+
+    def kubeconfig_of_user(self, user: str) -> Path:
+        """A kubeconfig of one of the `users` that this control plane was started with: no rights, until bound."""
+        target = self.folder / f"kubeconfig-{user}"
+        _write_kubeconfig(target, self.url, self.folder / "certs" / "apiserver.crt", user)
+        return target
+
+    def audit_events(self) -> list[dict[str, Any]]:
+        """What the audit log holds so far, in the order of the answers."""
+        return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
 
     def install_crds(self) -> None:
         """Applies crds/ and waits until the API server serves them."""
@@ -75,9 +89,10 @@ def has_controllers() -> bool:
 
 
 @contextlib.contextmanager
-def running(*, controllers: bool = False) -> Iterator[ControlPlane]:
+def running(*, controllers: bool = False, audit: bool = False, users: Sequence[str] = ()) -> Iterator[ControlPlane]:
     """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
-    collection at work (needs has_controllers())."""
+    collection at work (needs has_controllers()). `audit`: with the shipped audit policy. `users`: people beside the
+    cluster admin, each with the own name as token."""
     programs = binaries()
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
@@ -91,7 +106,9 @@ def running(*, controllers: bool = False) -> Iterator[ControlPlane]:
         )  # fmt: skip
         key = folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        (folder / "tokens.csv").write_text(f"{_TOKEN},admin,admin,system:masters\n")
+        accounts = [f"{_TOKEN},admin,admin,system:masters", *(f"{u},{u},{u}" for u in (_MANAGER, *users))]
+        (folder / "tokens.csv").write_text("\n".join(accounts) + "\n")
+        auditing = [f"--audit-policy-file={AUDIT_POLICY}", f"--audit-log-path={folder / 'audit.log'}"] if audit else []
         server = _start(
             stack, folder, programs / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--cert-dir={folder / 'certs'}", "--bind-address=127.0.0.1", f"--secure-port={port}",
@@ -100,7 +117,7 @@ def running(*, controllers: bool = False) -> Iterator[ControlPlane]:
             f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
             # No controller makes the ServiceAccount `default`, without which it would refuse every pod.
-            "--disable-admission-plugins=ServiceAccount",
+            "--disable-admission-plugins=ServiceAccount", *auditing,
         )  # fmt: skip
         certificate = folder / "certs" / "apiserver.crt"
         eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")
@@ -109,9 +126,13 @@ def running(*, controllers: bool = False) -> Iterator[ControlPlane]:
         api = plane.api
         eventually(lambda: _served(api, "/readyz") or _ended(server, folder), _START_SECONDS, lambda: _log(folder))
         if controllers:
+            manager = folder / "kubeconfig-manager"
+            _write_kubeconfig(manager, url, certificate, _MANAGER)
             _start(
-                stack, folder, programs / "kube-controller-manager", f"--kubeconfig={kubeconfig}",
-                f"--controllers={_CONTROLLERS}", "--leader-elect=false", "--bind-address=127.0.0.1",
+                stack, folder, programs / "kube-controller-manager", f"--kubeconfig={manager}",
+                # Each controller under a name of its own, as in a real cluster.
+                "--use-service-account-credentials", f"--controllers={_CONTROLLERS}",
+                "--leader-elect=false", "--bind-address=127.0.0.1",
                 f"--secure-port={manager_port}", f"--cert-dir={folder / 'manager'}",
                 f"--service-account-private-key-file={key}",
             )  # fmt: skip

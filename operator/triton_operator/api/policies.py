@@ -1,0 +1,372 @@
+"""Admission policies, made from the tables of thresholds and kinds: values that can be read, who may set them, and
+who may write what the operator makes.
+
+The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import kinds, names, thresholds
+
+Object = dict[str, Any]
+
+SET_THRESHOLDS = "setthresholds"
+"""The verb on tritonmodels of whoever may set thresholds."""
+EDIT_GENERATED = "editgenerated"
+"""The verb on tritonmodels of whoever may write the objects that the operator makes for them."""
+
+VALUES = f"threshold-values.{names.GROUP}"
+AUTHORS = f"thresholds.{names.GROUP}"
+"""Its audit annotations are `thresholds.tritonoperator.io/changes` and `…/changed-by`."""
+DELETION = f"threshold-deletion.{names.GROUP}"
+GENERATED = f"generated.{names.GROUP}"
+
+_API_VERSION = "admissionregistration.k8s.io/v1"
+_ALIASED = [k for k in thresholds.KINDS if k.alias]
+_NAMES = [k.name for k in thresholds.KINDS]
+
+
+def manifests() -> dict[str, list[Object]]:
+    """The policies with their bindings, by the name of the file that holds them."""
+    return {
+        "threshold_values": _bound(_values(), "Deny", "Audit"),
+        "thresholds": _bound(_authors(), "Deny", "Audit"),
+        "threshold_deletion": _bound(_deletion(), "Warn", "Audit"),
+        "generated": _bound(_generated(), "Deny", "Audit"),
+    }
+
+
+def _values() -> Object:
+    """Refuses what thresholds.parse can't read. Only what a request changes is looked at: an old fault must not
+    keep a finalizer, a label or a correction out."""
+    return _policy(
+        VALUES,
+        rules=[_rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
+        variables={
+            "before": _annotations("oldObject"),
+            "after": _annotations("object"),
+            "counter": "object.spec.?monitoring.?tokenCounter.orValue('')",
+            # With the prefix forgotten, or another spelling of the underscore, a threshold would do nothing.
+            "written": f"""\
+variables.after.filter(k,
+  !(k in variables.before && variables.before[k] == variables.after[k]) &&
+  (k.startsWith({_text(thresholds.PREFIX)}) || k.split('.')[0].replace('_', '-') in {_list(_NAMES)}))
+.map(k, {{
+  'key': string(k),
+  'text': string(variables.after[k]),
+  'slot': {_slot("string(k)")}
+}})
+.map(e, {{
+  'key': e.key,
+  'text': e.text,
+  'kind': e.slot.split('.', 2)[0],
+  'version': e.slot.contains('.') ? e.slot.split('.', 2)[1] : ''
+}})
+.map(e, {{
+  'key': e.key,
+  'text': e.text,
+  'kind': e.kind,
+  'version': e.version,
+  'clash': !e.text.matches({_text(thresholds.VALUE_PATTERN)}) ? '' :
+    {_spellings()}
+    .filter(o, o in variables.after && variables.after[o].matches({_text(thresholds.VALUE_PATTERN)}) &&
+      double(variables.after[o]) != double(e.text))
+    .map(o, o + '=' + variables.after[o]).join(' and ')
+}})""",
+            "wrong": f"variables.written.map(e,\n{_fault()}\n).filter(fault, fault != '')",
+        },
+        validations=[
+            {
+                "expression": "size(variables.wrong) == 0",
+                "message": "a threshold's annotation is wrong",
+                "messageExpression": "variables.wrong.join('; ')",
+                "reason": "Invalid",
+            },
+            {
+                "expression": f"""\
+!({_text(_MAX_TPS)} in variables.after) || variables.counter != '' ||
+oldObject == null || oldObject.spec.?monitoring.?tokenCounter.orValue('') == ''""",
+                "message": f"spec.monitoring.tokenCounter is what {_MAX_TPS} counts by: remove that annotation first",
+                "reason": "Invalid",
+            },
+        ],
+    )
+
+
+_MAX_TPS = thresholds.PREFIX + thresholds.MAX_TPS.name
+
+
+def _slot(key: str) -> str:
+    """CEL: the kind and version that a key names, `max-qps.v2`; "" where it is no threshold's."""
+    out = "''"
+    for kind in _ALIASED:
+        means = f"{key} == {_text(kind.alias)} || {key}.startsWith({_text(kind.alias + '.')})"
+        out = f"{means} ? {_text(kind.name)} + {key}.substring({len(kind.alias)}) : {out}"
+    prefix = thresholds.PREFIX
+    return f"{key}.startsWith({_text(prefix)}) ? {key}.substring({len(prefix)}) :\n    {out}"
+
+
+def _fault() -> str:
+    """CEL: what is wrong with the entry `e`, in the order in which thresholds.parse looks; "" where nothing is."""
+    shown = "(e.text.matches('^[ -~]{1,32}$') ? \"'\" + e.text + \"'\" : 'its value')"
+    versioned = _list([k.name for k in thresholds.KINDS if k.versioned])
+    known = ", ".join(
+        [f"{thresholds.PREFIX}{k.name}" + (f" (and {k.name}.v2 for version 2)" if k.versioned else "")
+         for k in thresholds.KINDS]
+    )  # fmt: skip
+    least = _map({k.name: repr(float(k.least)) for k in thresholds.KINDS})
+    most = _map({k.name: repr(float(k.most)) for k in thresholds.KINDS})
+    bounds = _map({k.name: _text(f"above {k.least:.0f} and at most {k.most:.0f}") for k in thresholds.KINDS})
+    cases = [
+        (
+            f"!(e.kind in {_list(_NAMES)})",
+            f"e.key + {_text(f' is no threshold; there are {known}: correct the name or remove it')}",
+        ),
+        (
+            f"e.version != '' && !(e.kind in {versioned})",
+            "e.key + ': ' + e.kind + ' is for the whole model and takes no version; remove the .' + e.version",
+        ),
+        (
+            f"e.version != '' && !e.version.matches({_text(thresholds.VERSION_PATTERN)})",
+            "e.key + ': ' + e.version + ' is not a model version such as 2 or v2'",
+        ),
+        (
+            f"!e.text.matches({_text(thresholds.VALUE_PATTERN)})",
+            f"e.key + ': ' + {shown} + ' is not a number such as 80 or 12.5, without a unit'",
+        ),
+        (
+            f"double(e.text) <= {least}[e.kind] || double(e.text) > {most}[e.kind]",
+            f"e.key + '=' + e.text + ': must be ' + {bounds}[e.kind] + "
+            "(double(e.text) == 0.0 ? '; to have none, remove the annotation' : '')",
+        ),
+        (
+            f"e.kind == {_text(thresholds.MAX_TPS.name)} && variables.counter == ''",
+            "e.key + ': no model of this repository is known to count tokens; name the counter that Triton exposes "
+            "in spec.monitoring.tokenCounter, or use max-qps'",
+        ),
+        ("e.clash != ''", "e.key + '=' + e.text + ' and ' + e.clash + ' differ: remove one'"),
+    ]
+    return "\n".join(f"  {condition} ?\n    {message} :" for condition, message in cases) + "\n  ''"
+
+
+def _spellings() -> str:
+    """CEL: every key that means what the entry `e` means, where there are several."""
+    out = "[]"
+    for kind in thresholds.KINDS:
+        bases = [thresholds.PREFIX + kind.name, *([kind.alias] if kind.alias else [])]
+        number = "e.version.replace('v', '')"
+        versions = ", ".join(f"{_text(base + dot)} + {number}" for base in bases for dot in (".", ".v"))
+        if kind.versioned:
+            out = f"e.kind == {_text(kind.name)} && e.version != '' ? [{versions}] :\n    {out}"
+        if kind.alias:
+            out = f"e.kind == {_text(kind.name)} && e.version == '' ? {_list(bases)} :\n    {out}"
+    return f"({out})"
+
+
+def _authors() -> Object:
+    """Thresholds are for whom the authorizer allows SET_THRESHOLDS, anything else for whom it allows `update`; each
+    change of a threshold goes on record."""
+    changes = "variables.changes.join(', ')"
+    return _policy(
+        AUTHORS,
+        rules=[_rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE", "DELETE")],
+        variables={
+            "before": _annotations("oldObject"),
+            "after": _annotations("object"),
+            "changed": "variables.before.filter(k, !(k in variables.after && variables.after[k] == "
+            "variables.before[k])) +\nvariables.after.filter(k, !(k in variables.before))",
+            "changes": f"""\
+variables.changed.filter(k, {_is_threshold("k")})
+.map(k, k + ': ' + variables.before[?k].orValue('none') + ' → ' + variables.after[?k].orValue('none'))""",
+            # managedFields change with every write and are the API server's.
+            "others": f"""\
+request.operation != 'UPDATE' ? [] :
+(object.spec == oldObject.spec ? [] : ['spec']) +
+{" + ".join(_differs(f, e) for f, e in (("labels", "{}"), ("ownerReferences", "[]"), ("finalizers", "[]")))} +
+variables.changed.filter(k, !({_is_threshold("k")})).map(k, 'the annotation ' + k)""",
+        },
+        validations=[
+            {
+                # What a deletion takes away goes on record here, and is DELETION's to judge.
+                "expression": "request.operation == 'DELETE' || size(variables.changes) == 0 ||\n"
+                + _allowed(SET_THRESHOLDS),
+                "message": f"thresholds need the verb {SET_THRESHOLDS} on {names.PLURAL}",
+                "messageExpression": f"""\
+request.userInfo.username + ' may not set thresholds (' + {changes} + '): that needs the verb {SET_THRESHOLDS} on \
+{names.PLURAL}, which the role tritonmodel-oncall has. kubectl apply leaves alone what the manifest never named'""",
+                "reason": "Forbidden",
+            },
+            {
+                "expression": f"size(variables.others) == 0 ||\n{_allowed('update')}",
+                "message": f"only thresholds may be changed without the verb update on {names.PLURAL}",
+                "messageExpression": "request.userInfo.username + ' may set thresholds only, and not change ' + "
+                f"variables.others.join(', ') + ': that needs the verb update on {names.PLURAL}, which the role "
+                "tritonmodel-developer has. Use kubectl annotate for thresholds'",
+                "reason": "Forbidden",
+            },
+        ],
+        audit={
+            "changes": "size(variables.changes) == 0 ? '' :\n"
+            f"(has(request.dryRun) && request.dryRun ? 'dry run: ' : '') + {changes}",
+            "changed-by": "size(variables.changes) == 0 ? '' : request.userInfo.username",
+        },
+    )
+
+
+def _differs(field: str, empty: str) -> str:
+    was, now = (f"{o}.metadata.?{field}.orValue({empty})" for o in ("oldObject", "object"))
+    return f"({now} == {was} ? [] : [{_text(field)}])"
+
+
+def _deletion() -> Object:
+    """Warns whoever deletes thresholds with their TritonModel and couldn't set them again."""
+    return _policy(
+        DELETION,
+        rules=[_rule(names.GROUP, [names.PLURAL], "DELETE")],
+        conditions={"people-and-programs": f"!({_CONTROLLERS})"},
+        variables={
+            "lost": f"oldObject.metadata.?annotations.orValue({{}}).filter(k, {_is_threshold('k')})\n"
+            ".map(k, k + '=' + oldObject.metadata.annotations[k])"
+        },
+        validations=[
+            {
+                "expression": f"size(variables.lost) == 0 ||\n{_allowed(SET_THRESHOLDS)}",
+                "message": "its thresholds go with it",
+                "messageExpression": "oldObject.metadata.name + ' has thresholds (' + variables.lost.join(', ') + "
+                "') that go with it; ' + request.userInfo.username + ' can not set them again: that needs the verb "
+                f"{SET_THRESHOLDS} on {names.PLURAL}'",
+                "reason": "Forbidden",
+            }
+        ],
+    )
+
+
+def _generated() -> Object:
+    """What carries the operator's label is the operator's to write, and of whom the authorizer allows
+    EDIT_GENERATED. A label that comes or goes counts as well: the selector looks at the old and the new object."""
+    by_group: dict[str, list[str]] = {}
+    for kind in kinds.CHILDREN:
+        by_group.setdefault(kind.group, []).append(kind.plural)
+    obj = "(object == null ? oldObject : object)"
+    owner = (
+        f"{obj}.metadata.?labels.orValue({{}})[?{_text(names.LABEL_INSTANCE)}]"
+        f".orValue('which {names.LABEL_INSTANCE} names')"
+    )
+    return _policy(
+        GENERATED,
+        rules=[_rule(group, plurals, "CREATE", "UPDATE", "DELETE") for group, plurals in by_group.items()],
+        selector={names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
+        conditions={"not-a-controller-of-kubernetes": f"!({_CONTROLLERS})"},
+        validations=[
+            {
+                "expression": _allowed(EDIT_GENERATED, of_one=False),
+                "message": f"it is {names.FIELD_MANAGER}'s: change the {names.KIND} instead",
+                "messageExpression": f"""\
+request.userInfo.username + ' may not write ' + request.resource.resource + ' with the label \
+{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: they are the operator\\'s. Change the {names.KIND} ' + {owner} + \
+' instead (spec.podTemplate takes what has no field), or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
+                "reason": "Forbidden",
+            }
+        ],
+    )
+
+
+_CONTROLLERS = (
+    "'system:serviceaccounts:kube-system' in request.userInfo.?groups.orValue([]) ||\n"
+    "request.userInfo.username in ['system:kube-controller-manager', 'system:cloud-controller-manager']"
+)
+"""CEL: whether Kubernetes' own controllers ask: garbage collection, namespaces that go, the revisions of
+Deployments."""
+
+
+def _is_threshold(key: str) -> str:
+    """CEL: thresholds.is_threshold."""
+    prefix = thresholds.PREFIX
+    known = f"{key}.startsWith({_text(prefix)}) && {key}.substring({len(prefix)}).split('.')[0] in {_list(_NAMES)}"
+    aliases = [f"{key} == {_text(k.alias)} || {key}.startsWith({_text(k.alias + '.')})" for k in _ALIASED]
+    return " || ".join([f"({known})", *aliases])
+
+
+def _allowed(verb: str, of_one: bool = True) -> str:
+    """CEL: whether the authorizer allows `verb` on the request's TritonModel, or on all of its namespace. A name that
+    the API server makes up isn't known yet at a creation, and is none's that a role names."""
+    name = f".name({_NAME})" if of_one else ""
+    return (
+        f"authorizer.group({_text(names.GROUP)}).resource({_text(names.PLURAL)})"
+        f".namespace(request.namespace){name}.check({_text(verb)}).allowed()"
+    )
+
+
+_NAME = "object != null ? object.metadata.?name.orValue('') : oldObject.metadata.name"
+"""A deletion of a whole collection names none in the request."""
+
+
+def _annotations(obj: str) -> str:
+    return f"{obj} == null ? {{}} : {obj}.metadata.?annotations.orValue({{}})"
+
+
+def _policy(
+    name: str,
+    *,
+    rules: list[Object],
+    validations: list[Object],
+    variables: dict[str, str] | None = None,
+    selector: dict[str, str] | None = None,
+    conditions: dict[str, str] | None = None,
+    audit: dict[str, str] | None = None,
+) -> Object:
+    constraints: Object = {"resourceRules": rules}
+    if selector:
+        constraints["objectSelector"] = {"matchLabels": selector}
+    spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
+    if conditions:
+        spec["matchConditions"] = [{"name": n, "expression": e} for n, e in conditions.items()]
+    if variables:
+        spec["variables"] = [{"name": n, "expression": e} for n, e in variables.items()]
+    spec["validations"] = validations
+    if audit:
+        spec["auditAnnotations"] = [{"key": k, "valueExpression": e} for k, e in audit.items()]
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _bound(policy: Object, *actions: str) -> list[Object]:
+    """The policy and what switches it on, for the whole cluster."""
+    name = policy["metadata"]["name"]
+    binding = {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": list(actions)},
+    }
+    return [policy, binding]
+
+
+def _rule(group: str, resources: list[str], *operations: str) -> Object:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": resources,
+        "scope": "Namespaced",
+    }
+
+
+def _text(value: str) -> str:
+    """A CEL string literal."""
+    return "'" + json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'").replace('\\"', '"') + "'"
+
+
+def _list(values: list[str]) -> str:
+    return "[" + ", ".join(_text(v) for v in values) + "]"
+
+
+def _map(values: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{_text(k)}: {v}" for k, v in values.items()) + "}"
