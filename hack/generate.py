@@ -6,12 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
+import dashboards
 import yaml
+from dashboards import grafana, page
 
 from triton_operator.api import crd, policies, rbac
 from triton_operator.api.plain_yaml import PlainDumper
 
 ROOT = Path(__file__).resolve().parent.parent
+DASHBOARDS = Path("manifests/monitoring/dashboards")
 HEADER = "# Made by `make generate`; change the code that it is made from instead.\n"
 
 
@@ -22,6 +25,9 @@ def generated() -> dict[Path, str]:
         Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
         Path("manifests/rbac/roles.yaml"): _yaml(*rbac.roles()),
         **{Path(f"manifests/policies/{name}.yaml"): _yaml(*both) for name, both in policies.manifests().items()},
+        **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
+        DASHBOARDS / "kustomization.yaml": _yaml(grafana.kustomization(dashboards.ALL)),
+        Path("docs/dashboards.md"): page.text(dashboards.ALL),
     }
 
 

@@ -1,0 +1,11 @@
+"""Grafana's dashboards as code: what each figure is, how it is computed, and where it stands.
+
+`generate.py` writes them as JSON into manifests/monitoring/dashboards, and docs/dashboards.md from the same panels.
+"""
+
+from __future__ import annotations
+
+from dashboards import end_to_end, modules, operator, resources
+from dashboards.parts import Dashboard
+
+ALL: tuple[Dashboard, ...] = (end_to_end.DASHBOARD, modules.DASHBOARD, resources.DASHBOARD, operator.DASHBOARD)

@@ -1,0 +1,181 @@
+"""What a Prometheus scrapes where one TritonModel runs: two servers, the kubelet, kube-state-metrics, two operators.
+
+The servers' page is one that Triton 24.10 wrote (model_images/detection on a CPU, after 36 images and a file that is
+none, with summary_latencies on); its counters grow from there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from support import gen
+from support.prometheus_process import Json, Page
+from triton_operator.api import names, thresholds
+from triton_operator.api.status import READY
+from triton_operator.api.types import TritonModel
+from triton_operator.render.choices import Choices
+from triton_operator.render.prometheus_rule import prometheus_rule
+from triton_operator.runtime.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+REAL = (Path(__file__).parent / "data" / "triton_24.10.txt").read_text()
+NAMESPACE, NAME, ENTRY = gen.NAMESPACE, "detector", "detection"
+PODS = ("detector-1", "detector-2")
+TOKENS = "detector_tokens"
+JOB = "triton-operator-metrics"
+GROWTH = 10
+"""Seconds in which the servers do as much again as the page tells."""
+
+# A GPU is what the machine that wrote the page hadn't; names and labels are those of Triton's documentation.
+GPU = """\
+# TYPE nv_gpu_utilization gauge
+nv_gpu_utilization{gpu_uuid="GPU-1"} 0.62
+# TYPE nv_gpu_memory_total_bytes gauge
+nv_gpu_memory_total_bytes{gpu_uuid="GPU-1"} 25769803776
+# TYPE nv_gpu_memory_used_bytes gauge
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-1"} 3221225472
+# TYPE nv_gpu_power_usage gauge
+nv_gpu_power_usage{gpu_uuid="GPU-1"} 71.5
+"""
+_SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
+
+
+class World:
+    """Everything that is scraped, from the first scrape of an operator on. After 6 seconds the limit falls below the
+    load; after 9 a version gets one of its own."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
+        for metrics in self._operators:
+            metrics.count_models(lambda: [self.model()])
+            ProcessCollector(registry=metrics.registry)
+
+    def pages(self) -> dict[str, Page]:
+        return {
+            "/server/0": lambda: self._server(idle=False),
+            "/server/1": lambda: self._server(idle=True),
+            "/kubelet": self._kubelet,
+            "/kube-state-metrics": self._kube_state,
+            "/operator/0": lambda: self._operator(leads=True),
+            "/operator/1": lambda: self._operator(leads=False),
+        }
+
+    def model(self) -> Json:
+        """The TritonModel, as the API server has it now."""
+        annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
+        annotations |= {"max-qps": "5"} if self._seconds() > 6 else {}
+        annotations |= {"max-qps.v1": "4"} if self._seconds() > 9 else {}
+        return gen.raw(
+            gen.put("metadata.annotations", {thresholds.PREFIX + k: v for k, v in annotations.items()}),
+            gen.put("status", {"replicas": 2, "readyReplicas": 2, "conditions": [{"type": READY, "status": "True"}]}),
+            name=NAME,
+            autoscaling={"max": 4},
+            monitoring={"tokenCounter": TOKENS},
+        )
+
+    def groups(self) -> list[Any]:
+        """The rules that the operator makes for it."""
+        raw = self.model()
+        choices = Choices(
+            "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
+        )
+        groups: list[Any] = prometheus_rule(TritonModel.model_validate(raw), choices)["spec"]["groups"]
+        return groups
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._since if self._since else 0
+
+    def _server(self, *, idle: bool) -> str:
+        """`idle`: no request for a minute, so that its quantiles are none, in Triton's spelling."""
+        done = 1 + self._seconds() / GROWTH
+        lines = [_grown(line, done, idle) for line in REAL.splitlines()]
+        tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * done}\n'
+        return "\n".join(lines) + "\n" + GPU + tokens
+
+    def _kubelet(self) -> str:
+        used = {
+            "container_cpu_usage_seconds_total": 1.5 * self._seconds(),
+            "container_cpu_cfs_periods_total": 10 * self._seconds(),
+            "container_cpu_cfs_throttled_periods_total": self._seconds(),
+            "container_memory_working_set_bytes": 2e9,
+        }
+        # A pod's sum has no container; the pod of somebody else is nothing of ours.
+        places = [(pod, container) for pod in (*PODS, "other-1") for container in (names.CONTAINER_SERVER, "")]
+        return "".join(
+            f'{series}{{namespace="{NAMESPACE}",pod="{pod}",container="{container}",id="/{pod}/{container}"}} {value}\n'
+            for series, value in used.items()
+            for pod, container in places
+        )
+
+    def _kube_state(self) -> str:
+        return "".join(
+            f'kube_pod_container_resource_limits{{namespace="{NAMESPACE}",pod="{pod}",'
+            f'container="{names.CONTAINER_SERVER}",node="node-1",resource="{resource}",unit="{unit}"}} {value}\n'
+            for pod in (*PODS, "other-1")
+            for resource, unit, value in (("cpu", "core", 4), ("memory", "byte", 8e9))
+        )
+
+    def _operator(self, *, leads: bool) -> str:
+        self._since = self._since or time.monotonic()
+        metrics = self._operators[0 if leads else 1]
+        metrics.leading.set(leads)
+        metrics.depth.set(1)
+        if leads:
+            metrics.reconciles.labels("ok").inc()
+            metrics.seconds.observe(0.02)
+            metrics.waited.observe(0.002)
+            metrics.on_request("PATCH", "leases", 200)
+            metrics.on_request("GET", "tritonmodels", 200)
+            metrics.on_threshold("max-qps", "accepted")
+        return generate_latest(metrics.registry).decode()
+
+
+def scrape_configs(address: str) -> list[Json]:
+    """As prometheus-operator would write them from the PodMonitor, the ServiceMonitor and the kubelet's."""
+    kubelet = yaml.safe_load((ROOT / "manifests" / "monitoring" / "prometheus" / "kubelet.yaml").read_text())
+    kept = [
+        {"action": r["action"], "source_labels": r["sourceLabels"], "regex": r["regex"]}
+        for r in kubelet["spec"]["endpoints"][0]["metricRelabelings"]
+    ]
+
+    def target(path: str, **labels: str) -> Json:
+        return {"targets": [address], "labels": {"__metrics_path__": path, "instance": path, **labels}}
+
+    servers = [
+        target(f"/server/{i}", namespace=NAMESPACE, pod=pod, container=names.CONTAINER_SERVER, tritonmodel=NAME)
+        for i, pod in enumerate(PODS)
+    ]
+    operators = [
+        target(f"/operator/{i}", namespace="triton-operator", pod=f"triton-operator-{i}", service=JOB) for i in (0, 1)
+    ]
+    return [
+        {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers},
+        {"job_name": JOB, "honor_labels": True, "static_configs": operators},
+        {
+            "job_name": "kubelet", "honor_labels": True, "static_configs": [target("/kubelet")],
+            "metric_relabel_configs": kept,
+        },
+        {
+            "job_name": "kube-state-metrics", "honor_labels": True,
+            "static_configs": [target("/kube-state-metrics")],
+        },
+    ]  # fmt: skip
+
+
+def _grown(line: str, done: float, idle: bool) -> str:
+    """A line of the page after `done` times the work: counters are so much larger."""
+    found = _SAMPLE.match(line)
+    if not found or not line.startswith("nv_inference_") or "pending" in line:
+        return line
+    name, labels, value = found[1], found[2] or "", found[3]
+    if "quantile=" in labels:
+        return f"{name}{labels} Nan" if idle else line
+    return f"{name}{labels} {float(value) * done}"

@@ -1,0 +1,180 @@
+"""Every query of every dashboard, against a Prometheus that scrapes what it would in a cluster and evaluates the rules
+that the operator makes. A query without an answer is a panel without a line."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rules.pages import ENTRY, JOB, NAME, NAMESPACE, ROOT, World, scrape_configs
+from support.prometheus_process import Prometheus, running, serving
+
+pytestmark = pytest.mark.rules
+
+FILES = sorted((ROOT / "manifests" / "monitoring" / "dashboards").glob("*.json"))
+LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
+SECONDS = 50
+"""By when every query must have been answered."""
+BUILT_IN = {"$__rate_interval": "1m"}
+ONE_OF = {"namespace": NAMESPACE, "tritonmodel": NAME, "job": JOB, "objective": "99.9"}
+"""What a reader chooses; it must be among what is offered."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query, and where it stands."""
+
+    where: str
+    expr: str
+
+
+@dataclass
+class Answers:
+    """`values`: of each dashboard's variables, as chosen. `empty`: the queries that no series answered."""
+
+    prometheus: Prometheus
+    values: dict[str, dict[str, str]] = field(default_factory=dict)
+    empty: list[Asked] = field(default_factory=list)
+
+
+def queries(name: str) -> list[Asked]:
+    """All of a dashboard's queries but its variables'."""
+    document = read(name)
+    return [
+        *(
+            Asked(f"{name}: {panel['title']} [{target['refId']}]", target["expr"])
+            for panel in document["panels"]
+            for target in panel.get("targets", [])
+        ),
+        *(Asked(f"{name}: marked: {mark['name']}", mark["expr"]) for mark in document["annotations"]["list"]),
+    ]
+
+
+def read(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((FILES[0].parent / f"{name}.json").read_text())
+    return document
+
+
+NAMES = [file.stem for file in FILES]
+QUERIES = [(name, asked) for name in NAMES for asked in queries(name)]
+
+
+def filled(expr: str, values: dict[str, str]) -> str:
+    """`expr` as Grafana would send it."""
+    for variable, value in BUILT_IN.items():
+        expr = expr.replace(variable, value)
+    return re.sub(r"\$(\w+)", lambda m: values[m[1]], expr)
+
+
+def choose(prometheus: Prometheus, name: str) -> dict[str, str]:
+    """What each variable of a dashboard is set to; those that nothing is offered for are left out."""
+    values: dict[str, str] = {}
+    for variable in read(name)["templating"]["list"]:
+        offered: list[str] = []
+        if variable["type"] == "custom":
+            offered = variable["query"].split(",")
+        elif variable["type"] == "query":
+            asked = LABEL_VALUES.fullmatch(variable["query"]["query"])
+            assert asked, variable
+            offered = prometheus.ask(f"label/{asked[2]}/values", **{"match[]": filled(asked[1], values)})
+        wanted = ONE_OF.get(variable["name"])
+        if wanted in offered:
+            values[variable["name"]] = wanted
+        elif wanted is None and offered:
+            values[variable["name"]] = f"({'|'.join(offered)})"
+    return values
+
+
+def answered(prometheus: Prometheus, expr: str, since: float) -> bool:
+    """Whether a graph of `expr` since then would show anything."""
+    found = prometheus.ask("query_range", query=expr, start=since, end=time.time(), step="1s")["result"]
+    return any(value != "NaN" for series in found for _, value in series["values"])
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    """Asks again and again, until everything is answered or time is up."""
+    world, since = World(), time.time()
+    with (
+        serving(world.pages()) as address,
+        running(tmp_path_factory.mktemp("prometheus"), scrape_configs(address), world.groups()) as prometheus,
+    ):
+        out = Answers(prometheus)
+        left = list(QUERIES)
+        while left and time.time() < since + SECONDS:
+            time.sleep(1)
+            out.values = {name: choose(prometheus, name) for name in NAMES}
+            left = [(name, asked) for name, asked in left if not _shown(out, name, asked, since)]
+        out.empty = [asked for _, asked in left]
+        yield out
+
+
+def _shown(answers: Answers, name: str, asked: Asked, since: float) -> bool:
+    try:
+        expr = filled(asked.expr, answers.values[name])
+    except KeyError:
+        return False
+    return answered(answers.prometheus, expr, since)
+
+
+def test_there_are_four() -> None:
+    assert NAMES == ["end-to-end", "modules", "operator", "resources"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_offers_something(answers: Answers, name: str) -> None:
+    wanted = {v["name"] for v in read(name)["templating"]["list"] if v["type"] != "datasource"}
+    assert set(answers.values[name]) == wanted
+
+
+@pytest.mark.parametrize("asked", [pytest.param(asked, id=asked.where) for _, asked in QUERIES])
+def test_every_query_is_answered(answers: Answers, asked: Asked) -> None:
+    assert asked not in answers.empty, asked.expr
+
+
+def test_a_misspelt_series_is_told(answers: Answers) -> None:
+    values = answers.values["end-to-end"]
+    right = filled('triton:qps:rate1m{namespace="$namespace",tritonmodel="$tritonmodel"}', values)
+    since = time.time() - 10
+    assert answered(answers.prometheus, right, since)
+    assert not answered(answers.prometheus, right.replace("rate1m", "rate1min"), since)
+
+
+def test_the_stages_are_offered_and_the_ensemble_is_not(answers: Answers) -> None:
+    assert answers.values["modules"]["model"] == "(postprocess|preprocess|yolov5s)"
+
+
+# What the page of the real server says, worked out by hand. Both servers count alike, so every ratio is the page's.
+FIGURES = [
+    ("end-to-end", "P99", "", 0.294288),
+    ("end-to-end", "P50", "", 0.038655),
+    ("end-to-end", "Success rate, 5 min", "", 36 / 37),
+    ("end-to-end", "Servers that are scraped", "", 2),
+    ("modules", "Average latency", "preprocess", 791856 / 37 / 1e6),
+    ("modules", "Batch size", "yolov5s", 36 / 31),
+    ("modules", "Success rate of each model", "preprocess", 1),
+    ("modules", "P99 of each model", "postprocess", 0.0675),
+    ("resources", "CPU throttled", "", 0.1),
+    ("resources", "Memory", "", 2e9),
+    ("operator", "Leaders", "", 1),
+    ("operator", "TritonModels by Ready", "", 1),
+    ("operator", "Thresholds that can't be read", "", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "title", "model", "wanted"), FIGURES)
+def test_a_figure_is_what_it_says(answers: Answers, name: str, title: str, model: str, wanted: float) -> None:
+    panel = next(p for p in read(name)["panels"] if p["title"] == title)
+    expr = filled(panel["targets"][0]["expr"], {**answers.values[name], **({"model": model} if model else {})})
+    assert answers.prometheus.value(f"max({expr})") == pytest.approx(wanted, rel=0.01)
+
+
+def test_only_the_entry_model_counts_end_to_end(answers: Answers) -> None:
+    served = answers.prometheus.ask("query", query="triton:qps:rate1m")["result"]
+    assert [series["metric"]["model"] for series in served] == [ENTRY]

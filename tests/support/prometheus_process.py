@@ -1,0 +1,115 @@
+"""A real Prometheus, and pages for it to scrape."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .api import eventually
+
+Json = dict[str, Any]
+Page = Callable[[], str]
+
+
+class Prometheus:
+    """One that runs."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def ask(self, path: str, **parameters: str | float) -> Any:
+        """The `data` of an answer of its API. What it can't read fails here, in its own words."""
+        query = urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/api/v1/{path}?{query}", timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as refusal:
+            raise AssertionError(f"{parameters}: {json.load(refusal)['error']}") from refusal
+
+    def value(self, expr: str) -> float | None:
+        """The one value that `expr` has now; None where it has none, or several."""
+        found = self.ask("query", query=expr)["result"]
+        return float(found[0]["value"][1]) if len(found) == 1 else None
+
+
+@contextlib.contextmanager
+def serving(pages: Mapping[str, Page]) -> Iterator[str]:
+    """host:port of a server that makes each page anew for every request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = pages[self.path]().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes and evaluates each second, until the context ends."""
+    binary = shutil.which("prometheus", path=_path())
+    assert binary, "these tests need prometheus: make tools; -m 'not rules' leaves them out"
+    often = [{**group, "interval": "1s"} for group in groups]
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": scrape_configs,
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        binary, f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+    ]  # fmt: skip
+    log = folder / "prometheus.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
+            return True
+        return False
+
+    try:
+        eventually(ready, 30, log.read_text)
+        yield Prometheus(address)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _path() -> str:
+    """PATH, and where hack/tools.sh puts what it downloads."""
+    return os.pathsep.join([os.environ["PATH"], str(Path(__file__).parents[2] / ".cache" / "bin")])
