@@ -120,7 +120,7 @@ class Reconciler:
         if status != before:
             self._write(model, raw, before, status, log)
         answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
-        return Outcome(again=bool(refused) or not answered, after=_look_again(model, status))
+        return Outcome(again=bool(refused) or not answered, after=_look_again(model, status, now))
 
     def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
@@ -173,6 +173,8 @@ class Reconciler:
     def _refusal(self, model: TritonModel, obj: Any, error: ApiError) -> Problem:
         """What a refused write means. A name that is taken may be by an object of ours that isn't known yet."""
         name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if error.code == 404 and kinds.of(obj).optional:
+            return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
         if error.code != 409 and "metadata.uid" not in error.message:
             return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}")
         kind = kinds.of(obj)
@@ -256,13 +258,18 @@ class Reconciler:
 
 _NOTE_BYTES = 1024
 _PROPAGATING_SECONDS, _UNKNOWN_SECONDS = 2.0, 60.0
+_PATIENCE_SECONDS = 180
+"""After this a change isn't on its way any more: something is broken, and asking often doesn't mend it."""
 
 
-def _look_again(model: TritonModel, status: TritonModelStatus) -> float | None:
+def _look_again(model: TritonModel, status: TritonModelStatus, now: str) -> float | None:
     """Seconds until what no event tells may have changed; None where nothing is open."""
     reasons = {c.reason for c in status.conditions}
     if "Propagating" in reasons:
-        return _PROPAGATING_SECONDS
+        since = [t.since for t in status.thresholds]
+        since += [c.last_transition_time or now for c in status.conditions if c.reason == "Propagating"]
+        waited = datetime.fromisoformat(now) - datetime.fromisoformat(max(since))
+        return _PROPAGATING_SECONDS if waited.total_seconds() < _PATIENCE_SECONDS else _UNKNOWN_SECONDS
     # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
     explicit = model.spec.server.model_control == "explicit"
     unknown = {"PrometheusUnreachable", "NoPrometheus", "NotSelected", "TokenCounterMissing"}

@@ -35,7 +35,7 @@ def test_everything_is_applied_in_order_where_nothing_is() -> None:
     steps = plan(wanted, [], {})
     assert [(s.desired["kind"], s.why) for s in steps if isinstance(s, Apply)] == [
         ("ServiceAccount", "missing"), ("Service", "missing"), ("Service", "missing"), ("Deployment", "missing"),
-        ("PodDisruptionBudget", "missing"),
+        ("PodDisruptionBudget", "missing"), ("PodMonitor", "missing"),
     ]  # fmt: skip
     assert all(isinstance(s, Apply) and s.live is None for s in steps)
 

@@ -135,10 +135,10 @@ def _read(key: str, text: str, token_counter: str) -> tuple[Slot, Asked] | Wrong
     kind, version = found
     if version is not None and not kind.versioned:
         return Wrong(key, f"{key}: {kind.name} is for the whole model and takes no version; remove the .{version}")
-    if version is not None and not re.match(VERSION_PATTERN, version):
+    if version is not None and not re.fullmatch(VERSION_PATTERN, version):
         return Wrong(key, f"{key}: {version!r} is not a model version such as 2 or v2")
     slot = Slot(kind.name, (version or "").removeprefix("v"))
-    if not re.match(VALUE_PATTERN, text):
+    if not re.fullmatch(VALUE_PATTERN, text):
         return Wrong(key, f"{key}={text[:32]!r} is not a number such as 80 or 12.5, without a unit", slot)
     value = Decimal(text)
     if not kind.least < value <= kind.most:
@@ -172,8 +172,10 @@ def text(value: float | Decimal) -> str:
 
 
 def last_good(status: Mapping[str, Any]) -> dict[Slot, Decimal]:
-    """The values that a status holds: in force until better ones come."""
-    return {Slot(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in status.get("thresholds", [])}
+    """The values that a status holds: in force until better ones come. What isn't a value is passed over, because
+    others may write a status too."""
+    kept = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
+    return {Slot(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
 
 
 def in_force(found: Thresholds, before: Mapping[Slot, Decimal]) -> dict[Slot, Decimal]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +11,7 @@ from typing import Any
 
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
-from requests.exceptions import RequestException
+from requests.exceptions import JSONDecodeError, RequestException
 from urllib3.util.retry import Retry
 
 from triton_operator.api.kinds import Kind
@@ -18,9 +20,12 @@ from triton_operator.api.thresholds import Slot
 
 from .api import ApiError, KubernetesApi
 
+_log = logging.getLogger(__name__)
 PROMETHEUSES = Kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", optional=True)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces")
 TIMEOUT_SECONDS = 3
+SPARED_SECONDS = 10.0
+"""How long a Prometheus that didn't answer isn't asked again: every pass would wait for it."""
 FRESH_SECONDS = 60.0
 """How long a listing of Prometheuses and namespaces is taken as still true."""
 
@@ -34,30 +39,45 @@ class Monitoring:
     def __init__(self, api: KubernetesApi, url: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self.url = url.rstrip("/")
         self._api, self._clock = api, clock
-        self._lock = threading.Lock()
+        self._looking, self._lock = threading.Lock(), threading.Lock()
         self._installed, self._at = Installed(), float("-inf")
         self._clients: dict[str, PrometheusConnect] = {}
+        self._silent: dict[str, tuple[float, Answer]] = {}
 
     def installed(self) -> Installed:
-        """The cluster's Prometheuses, a minute old at most. Raises ApiError."""
-        with self._lock:
+        """The cluster's Prometheuses, a minute old at most; older, or none, where the API server doesn't tell.
+        Never raises."""
+        with self._looking:
             if self._clock() - self._at > FRESH_SECONDS:
                 self._installed, self._at = self._look(), self._clock()
             return self._installed
 
     def forget(self) -> None:
         """Looks anew when asked next."""
-        with self._lock:
+        with self._looking:
             self._at = float("-inf")
 
     def ask(self, url: str, namespace: str, name: str, token_counter: str = "") -> Answer:
         """What the Prometheus at `url` says of the TritonModel `namespace`/`name`. Never raises."""
+        with self._lock:
+            until, failure = self._silent.get(url, (float("-inf"), Answer()))
+        if self._clock() < until:
+            return failure
+        answer = self._ask(url, namespace, name, token_counter)
+        if answer.error:
+            with self._lock:
+                self._silent[url] = (self._clock() + SPARED_SECONDS, answer)
+        return answer
+
+    def _ask(self, url: str, namespace: str, name: str, token_counter: str) -> Answer:
         own = f'namespace="{namespace}",tritonmodel="{name}"'
         try:
             found = self._query(url, f"triton:threshold{{{own}}}")
             values = {Slot(r["metric"]["kind"], r["metric"].get("version", "")): float(r["value"][1]) for r in found}
             tokens = bool(token_counter) and bool(self._query(url, f"count({token_counter}{{{own}}})"))
-        except (RequestException, PrometheusApiClientException, ValueError, KeyError) as error:
+        except (JSONDecodeError, LookupError, TypeError, AttributeError):
+            return Answer(error=f"what answers at {url} is no Prometheus")
+        except (RequestException, PrometheusApiClientException, ValueError) as error:
             return Answer(error=f"Prometheus doesn't answer at {url}: {_why(error)}")
         return Answer(values, tokens)
 
@@ -79,7 +99,8 @@ class Monitoring:
                 return Installed()
             if error.code == 404:
                 return Installed(())
-            raise
+            _log.warning("which Prometheuses there are isn't known: %s", error.message)
+            return self._installed
         return Installed(prometheuses, namespaces)
 
 
@@ -102,4 +123,6 @@ def _why(error: Exception) -> str:
     """The failure without addresses of objects and counts of tries, which differ from one to the next."""
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     text = str(reason or error)
-    return text.rpartition(">: ")[2][:300] or type(error).__name__
+    # An answer's body may hold a time or the number of a request.
+    status = re.match(r"HTTP Status Code \d+", text)
+    return (status[0] if status else text.rpartition(">: ")[2][:300]) or type(error).__name__

@@ -88,9 +88,10 @@ def report(repository: Repository, findings: Iterable[Finding], wanted: Expected
 def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     """`full` as compact JSON of at most `size` bytes in UTF-8, which must be 512 or more.
 
-    Of the findings the first that fit are kept, of the models too; counts tell what was left out.
+    Of the findings the first that fit are kept, of the models too, the entry model before all others; counts tell
+    what was left out.
     """
-    models = [asdict(model) for model in full.models]
+    models = [asdict(model) for model in sorted(full.models, key=lambda m: m.name != full.entrypoint)]
     findings = [_short(finding) for finding in full.findings]
     document: dict[str, Any] = {
         "ok": full.ok,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -30,7 +31,6 @@ _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
-_DISCOVERY_SECONDS = 30
 _OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
 
 
@@ -53,7 +53,7 @@ class App:
         self._reconciler: Reconciler | None = None
         self._busy_since: dict[str, float] = {}
         self._watched_at = time.monotonic()
-        self._metrics.count_models(self._store.models)
+        self._metrics.count_models(self._store.models, self._wanted)
         self._metrics.depth.set_function(lambda: len(self._queue))
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
 
@@ -114,7 +114,7 @@ class App:
             except ApiError as error:
                 failures += 1
                 _log.warning("the listing failed: %s", error.message)
-                await asyncio.sleep(min(60.0, 2.0**failures))
+                await self._pause(min(60.0, 2.0**failures), leads=leads)
                 continue
             failures = 0
             self._known.set()
@@ -126,37 +126,55 @@ class App:
 
     async def _until_due(self, seconds: float, *, leads: bool) -> None:
         """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
-        waits = [asyncio.create_task(self._relisted.wait())]
-        waits += [] if leads else [asyncio.create_task(self._elector.leading.wait())]
+        await self._pause(seconds, self._relisted, leads=leads)
+        if self._relisted.is_set():
+            await self._pause(_RELIST_SECONDS, leads=leads)
+            self._relisted.clear()
+
+    async def _pause(self, seconds: float, *until: asyncio.Event, leads: bool) -> None:
+        """Waits so many seconds, or for one of the events, or, where this replica doesn't lead yet, until it does."""
+        never = asyncio.Event()
+        events = [never, *until] if leads else [*until, self._elector.leading]
+        waits = [asyncio.create_task(event.wait()) for event in events]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        if self._relisted.is_set() and leads == self._elector.leading.is_set():
-            await asyncio.sleep(_RELIST_SECONDS)
-            self._relisted.clear()
 
     def _list(self) -> None:
         for namespace in self._settings.namespaces or (None,):
             for kind in (*kinds.CHILDREN, kinds.POD):
-                there = self._serves(kind)
-                found = self._api.list(kind, namespace, names.MANAGED_SELECTOR) if there else ()
-                self._store.replace(kind.kind, found, namespace)
+                self._store.replace(kind.kind, self._children(kind, namespace), namespace)
         self._list_models()
+
+    def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
+        if not self._serves(kind):
+            return
+        try:
+            yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
+        except ApiError as error:
+            # Its CRD has gone since it was looked for.
+            if not (kind.optional and error.code == 404):
+                raise
 
     def _serves(self, kind: Kind) -> bool:
         return not kind.optional or kind in self._served
 
     async def _discover(self) -> tuple[Kind, ...]:
         """The kinds to watch: those of this operator, and of the others' what the cluster has."""
-        self._served = await asyncio.to_thread(lambda: frozenset(k for k in _OPTIONAL if self._api.serves(k)))
+        served = await asyncio.to_thread(lambda: frozenset(k for k in _OPTIONAL if self._api.serves(k)))
+        if served != self._served and self._known.is_set():
+            _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in served)) or "no monitoring")
+            self._monitoring.forget()
+            self._relisted.set()
+        self._served = served
         return (MODELS, *(k for k in kinds.CHILDREN if self._serves(k)), kinds.POD)
 
     async def _look_out(self) -> None:
         """Watches for CRDs of others that come and go, and begins anew with what there is then."""
         while True:
-            await asyncio.sleep(_DISCOVERY_SECONDS)
+            await asyncio.sleep(self._settings.discovery_seconds)
             before = self._served
             try:
                 await self._discover()
@@ -164,10 +182,7 @@ class App:
                 _log.warning("which kinds the cluster has isn't known: %s", error.message)
                 continue
             if self._served != before:
-                _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in self._served)) or "no monitoring")
-                self._monitoring.forget()
                 self._anew.set()
-                self._relisted.set()
 
     async def _work(self) -> None:
         # What is already there is known before the first decision.
@@ -243,6 +258,12 @@ class App:
             # A mended spec doesn't wait for the pause that the broken one had earned.
             self._queue.forget(key)
         self._queue.add(key)
+
+    def _wanted(self, model: dict[str, Any]) -> int:
+        """How many servers the Deployment of `model` shall have; 0 where there is no Deployment."""
+        metadata = model["metadata"]
+        children = self._store.children(f"{metadata['namespace']}/{metadata['name']}", metadata["uid"])
+        return next((int(o["spec"]["replicas"]) for o in children if o["kind"] == kinds.DEPLOYMENT.kind), 0)
 
     async def _drain(self) -> None:
         """Lets the passes that have begun come to their end."""

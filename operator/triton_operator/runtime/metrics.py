@@ -53,11 +53,14 @@ class Metrics:
     def on_threshold(self, kind: str, result: str) -> None:
         self.threshold_changes.labels(kind, result).inc()
 
-    def count_models(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    def count_models(
+        self, models: Callable[[], Iterable[dict[str, Any]]], wanted: Callable[[dict[str, Any]], int]
+    ) -> None:
         """Adds gauges of the TritonModels: how many are Ready, and of each its thresholds and servers. They are
-        read from `models` when they are asked for, on every replica of the operator."""
+        read from `models` when they are asked for, on every replica of the operator. `wanted`: how many servers
+        there shall be."""
         self.registry.register(_Models(models))
-        self.registry.register(_Thresholds(models))
+        self.registry.register(_Thresholds(models, wanted))
 
 
 class _Models(Collector):
@@ -74,8 +77,8 @@ class _Models(Collector):
 class _Thresholds(Collector):
     """The limits that Prometheus compares with. The recording rules read them (render/rules)."""
 
-    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
-        self._models = models
+    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]], wanted: Callable[[dict[str, Any]], int]) -> None:
+        self._models, self._wanted = models, wanted
 
     def collect(self) -> Iterable[Metric]:
         own = ["namespace", "tritonmodel"]
@@ -96,7 +99,7 @@ class _Thresholds(Collector):
                 limits.add_metric([*key, slot.kind, slot.version], value)
             wrong.add_metric(key, len(thresholds.of(model).wrong))
             status = model.get("status", {})
-            servers.add_metric([*key, "wanted"], status.get("replicas", 0))
+            servers.add_metric([*key, "wanted"], self._wanted(model))
             servers.add_metric([*key, "ready"], status.get("readyReplicas", 0))
         yield from (limits, wrong, servers)
 

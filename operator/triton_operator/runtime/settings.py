@@ -12,7 +12,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Settings:
     """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once. `prometheus_url`: whom to ask
-    whether a threshold is live; empty means the Prometheus that picks up the rules."""
+    whether a threshold is live; empty means the Prometheus that picks up the rules. `discovery_seconds`: how often is
+    looked whether the cluster has the kinds of other operators."""
 
     tools_image: str
     namespace: str
@@ -21,6 +22,7 @@ class Settings:
     workers: int = 8
     port: int = 8080
     resync_seconds: float = 600.0
+    discovery_seconds: float = 30.0
     prometheus_url: str = ""
     log_format: str = "json"
     log_level: str = "INFO"
@@ -39,6 +41,7 @@ class Settings:
             workers=_number(env, "WORKERS", 8),
             port=_number(env, "PORT", 8080),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
+            discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),

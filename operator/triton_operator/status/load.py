@@ -25,6 +25,7 @@ from triton_operator.api.thresholds import (
 )
 from triton_operator.api.types import TritonModel
 
+from . import pods
 from .conditions import condition
 from .observation import Object, Observation
 
@@ -67,7 +68,8 @@ def threshold_live(
 ) -> Condition | None:
     """Whether Prometheus compares with what is set. `before` is this condition as it was, `now` in RFC 3339."""
     if seen.asked.wrong:
-        kept = "; what was in force before stays so" if any(w.slot in seen.thresholds for w in seen.asked.wrong) else ""
+        known = {Slot(t.kind, t.version) for t in states}
+        kept = "; what was in force before stays so" if any(w.slot in known for w in seen.asked.wrong) else ""
         return condition(
             THRESHOLD_LIVE, "False", THRESHOLD_INVALID, "; ".join(w.message for w in seen.asked.wrong) + kept
         )
@@ -77,6 +79,12 @@ def threshold_live(
         return condition(
             THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates thresholds here; see MonitoringAvailable"
         )
+    if not seen.has_rules and not model.spec.entrypoint and any(_ambiguous(p) for p in seen.pods):
+        return condition(
+            THRESHOLD_LIVE, "False", "NoEntrypoint",
+            "the repository has several models that could be the one that clients call, so it isn't known whose "
+            "requests to count and no rules are made: set spec.entrypoint",
+        )  # fmt: skip
     if not seen.has_rules:
         return condition(
             THRESHOLD_LIVE, "Unknown", "Starting", "the rules are made once a server's repository has been read"
@@ -102,12 +110,7 @@ def threshold_live(
     message = f"Prometheus compares with {shown}"
     if before is not None and before.status == "True" and before.message.partition(";")[0] == message:
         return before
-    if since := max((t.since for t in states), default=""):
-        seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
-        # More says how long Prometheus or this operator was away, and not how long the change took.
-        if 0 <= seconds <= _MEASURED_SECONDS:
-            message += f"; {seconds:.1f} s after it was set"
-    return condition(THRESHOLD_LIVE, "True", "Live", message)
+    return condition(THRESHOLD_LIVE, "True", "Live", message + _measured(states, before, now))
 
 
 def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None:
@@ -139,6 +142,21 @@ def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None
             f"the load asks for more servers than spec.autoscaling.max ({model.scaling.max}) allows",
         )  # fmt: skip
     return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
+
+
+def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:
+    """How long it took from the annotation to Prometheus. Not told where it was something else that took its time:
+    the rules were only made, Prometheus was away, or no value was set but one removed."""
+    since = max((t.since for t in states), default="")
+    if before is None or before.reason != "Propagating" or since[:19] < (before.last_transition_time or "")[:19]:
+        return ""
+    seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
+    return f"; {seconds:.1f} s after it was set" if 0 <= seconds <= _MEASURED_SECONDS else ""
+
+
+def _ambiguous(pod: Object) -> bool:
+    report = pods.check_report(pod)
+    return report is not None and bool(report.models) and report.entrypoint is None
 
 
 def _told(states: Sequence[ThresholdStatus]) -> set[Slot]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 
 from triton_operator.api.status import ThresholdStatus
-from triton_operator.api.thresholds import Slot, Thresholds, in_force, text
+from triton_operator.api.thresholds import Slot, Thresholds, in_force, last_good, text
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Change:
 def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
     """What is in force, the kinds in their order. A value that stays keeps its `since`."""
     known = {Slot(t.kind, t.version): t for t in before}
-    values = in_force(found, {s: Decimal(t.value) for s, t in known.items()})
+    values = in_force(found, last_good({"thresholds": [t.model_dump() for t in known.values()]}))
     out = []
     for slot, value in sorted(values.items()):
         asked, old, shown = found.asked.get(slot), known.get(slot), text(value)
