@@ -1,0 +1,108 @@
+"""How a case is written.
+
+model: …          spec of the TritonModel
+entrypoint: …     and `ensemble: true`
+thresholds: …     the literals of the rule, e.g. {max-qps: 80, max-qps.v2: 10}
+every: 10s        how often samples come and rules are evaluated
+tests:
+  - series: …     promtool's notation; $S stands for the labels of the TritonModel
+    firing: …     from a time to the alerts that fire then, and no others: {2m: [TritonModelQpsOverflow]}
+    values: …     from an expression to times, and at each the sum of what it gives: a number, `none` for no
+                  series at all, or two bounds: {'triton:threshold{kind="max-qps"}': {1m: 80, 2m: none, 3m: [1, 2]}}
+    alert_rule_test: …  as promtool has it
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support import gen
+from triton_operator.api import thresholds
+from triton_operator.api.thresholds import Slot
+from triton_operator.render.choices import Choices
+
+Object = dict[str, Any]
+
+LABELS = f'namespace="{gen.NAMESPACE}",tritonmodel="{gen.NAME}"'
+
+
+@dataclass(frozen=True)
+class Case:
+    spec: Object
+    choices: Choices
+    every: str
+    tests: list[Object]
+
+
+def load(path: Path) -> Case:
+    content = yaml.safe_load(path.read_text().replace("$S", LABELS))
+    unknown = content.keys() - {"model", "entrypoint", "ensemble", "thresholds", "every", "tests"}
+    assert not unknown, unknown
+    spec = content.get("model", {})
+    values = {slot(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
+    most = spec.get("autoscaling", {}).get("max", 1)
+    choices = Choices(
+        "operator:1",
+        "Copy",
+        entrypoint=content.get("entrypoint", "net"),
+        ensemble=content.get("ensemble", False),
+        thresholds=thresholds.effective(values, most),
+    )
+    return Case(spec, choices, content.get("every", "10s"), content["tests"])
+
+
+def slot(text: str) -> Slot:
+    kind, _, version = text.partition(".v")
+    return Slot(kind, version)
+
+
+def document(case: Case, rules: str) -> Object:
+    """What promtool reads."""
+    return {
+        "rule_files": [rules],
+        "evaluation_interval": case.every,
+        "tests": [_test(test, case.every) for test in case.tests],
+    }
+
+
+def _test(test: Object, every: str) -> Object:
+    unknown = test.keys() - {"name", "series", "firing", "values", "alert_rule_test"}
+    assert not unknown, unknown
+    return {
+        "name": test["name"],
+        "interval": every,
+        "input_series": [{"series": s, "values": _samples(str(v))} for s, v in test["series"].items()],
+        "promql_expr_test": [
+            *(_firing(at, alerts) for at, alerts in test.get("firing", {}).items()),
+            *(_value(expr, at, want) for expr, times in test.get("values", {}).items() for at, want in times.items()),
+        ],
+        "alert_rule_test": test.get("alert_rule_test", []),
+    }
+
+
+def _samples(text: str) -> str:
+    """promtool's own `x` doesn't know infinity."""
+    return re.sub(r"\+Infx(\d+)", lambda m: " ".join(["Inf"] * (int(m[1]) + 1)), text)
+
+
+def _firing(at: str, alerts: list[str]) -> Object:
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(set(alerts))]
+    return {
+        "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": at,
+        "exp_samples": samples,
+    }
+
+
+def _value(expr: str, at: str, want: float | str | list[float]) -> Object:
+    if isinstance(want, list):
+        low, high = want
+        expr, want = f"count(sum({expr}) >= {low} <= {high})", 1
+    samples = [] if want == "none" else [{"labels": "{}", "value": float(want)}]
+    return {"expr": f"round(sum({expr}), 0.001)", "eval_time": at, "exp_samples": samples}
