@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ def kubectl(plane: ControlPlane, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane) -> ControlPlane:
+def installed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     kubectl(control_plane, "apply", "-k", str(MANIFESTS / "default"))
-    return control_plane
+    yield control_plane
+    # Other tests of the session write thresholds that these refuse.
+    kubectl(control_plane, "delete", "-k", str(MANIFESTS / "policies"))
 
 
 def test_the_installation_is_accepted_and_applying_it_again_changes_nothing(installed: ControlPlane) -> None:
