@@ -28,19 +28,21 @@ def quantile(q: str) -> str:
     return f"max by ({OF_MODEL}) " + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}') + " / 1e6"
 
 
-def limit(more: str, kind: str = "max-qps") -> str:
-    """A limit in force; none where there is none, which Prometheus has as infinity."""
-    return f'triton:threshold{{kind="{kind}",{MODEL}{more}}} < Inf'
+def limit(more: str, kind: str = "max-qps", way: str = "") -> str:
+    """A limit; none where there is none, which Prometheus has as infinity. `way`: how it came, else the one in "
+    "force."""
+    return f'triton:threshold{way}{{kind="{kind}",{MODEL}{more}}} < Inf'
 
 
 AVERAGE = ratio(
     of_entry(rate("nv_inference_request_duration_us")), of_entry(rate("nv_inference_request_success")), OF_MODEL
 )
+AS_BELOW = "Triton's own quantile, of the slowest server; see Latency."
 QUANTILES_HOW = (
-    "Triton's own summary of the request's time inside the server (`summary_latencies`), over about the last minute, "
-    "of each server; quantiles can't be added up, so this is the slowest server's. The operator's flag turns the "
-    "summaries on; where a server's arguments turn them off there is only the average. Nothing is shown for a server "
-    "without requests."
+    "Triton's own summary of a request's time inside the server, over about the last minute, of each server; quantiles "
+    "can't be added up, so this is the slowest server's. Servers have summaries with "
+    "`--metrics-config=summary_latencies=true`; without it there is only the average. A server without requests shows "
+    "none."
 )
 
 DASHBOARD = Dashboard(
@@ -62,8 +64,8 @@ DASHBOARD = Dashboard(
                     width=4,
                     levels=(0.999, 0.99),
                 ),
-                Panel("P50", QUANTILES_HOW, "s", (Query(quantile("0.5"), "P50"),), kind="stat", width=4),
-                Panel("P99", QUANTILES_HOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
+                Panel("P50", AS_BELOW, "s", (Query(quantile("0.5"), "P50"),), kind="stat", width=4),
+                Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
                     "`triton:utilization:ratio`, see below.",
@@ -142,8 +144,10 @@ DASHBOARD = Dashboard(
                     "for about a minute after a change; longer is an alert.",
                     "reqps",
                     (
-                        Query(f'triton:threshold:live{{kind="max-qps",{MODEL}}} < Inf', "live {{version}}"),
-                        Query(f'triton:threshold:literal{{kind="max-qps",{MODEL}}} < Inf', "literal {{version}}"),
+                        Query(limit(',version=""', way=":live"), "live"),
+                        Query(limit(',version=""', way=":literal"), "literal"),
+                        Query(limit(',version!=""', way=":live"), "live, v{{version}}"),
+                        Query(limit(',version!=""', way=":literal"), "literal, v{{version}}"),
                     ),
                     width=8,
                 ),

@@ -12,6 +12,8 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 FOLDER = "Triton"
 TAG = "triton-operator"
 COLUMNS = 24
+STEP = "30s"
+"""Of marks; `$__rate_interval` is always longer, so that no change falls between two of them."""
 HEIGHTS = {"timeseries": 9, "stat": 4, "state-timeline": 9}
 
 
@@ -96,8 +98,9 @@ def _mark(mark: Mark) -> Json:
         "enable": True,
         "iconColor": mark.color,
         "expr": mark.expr,
-        # Half of the query's minute, so that no change falls between two steps.
-        "step": "30s",
+        # Newer Grafana reads `target`, older `expr` and `step`.
+        "step": STEP,
+        "target": {"refId": "Anno", "expr": mark.expr, "interval": STEP},
         "titleFormat": mark.name,
         "textFormat": mark.text,
         "tagKeys": "version",

@@ -45,9 +45,9 @@ DASHBOARD = Dashboard(
     (
         Mark(
             "Limit changed",
-            "`max-qps` of any TritonModel is another than a minute ago, in Prometheus.",
-            'changes(triton:threshold{kind="max-qps"}[1m]) > 0',
-            "{{namespace}}/{{tritonmodel}} {{version}}",
+            "`max-qps` of any TritonModel has changed in Prometheus. A version is among the mark's tags.",
+            f'changes(triton:threshold{{kind="max-qps"}}{RATE}) > 0',
+            "max-qps of {{namespace}}/{{tritonmodel}}",
             "red",
         ),
     ),

@@ -8,6 +8,7 @@ from typing import Literal
 MODEL = 'namespace="$namespace",tritonmodel="$tritonmodel"'
 """The matchers of the one TritonModel that a reader has chosen."""
 RATE = "[$__rate_interval]"
+SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
 OF_POD = "namespace, tritonmodel, pod"
 
@@ -97,16 +98,16 @@ TRITONMODEL = Variable(
 )
 LIMIT_CHANGED = Mark(
     "Limit changed",
-    "`max-qps`, of the model or of a version, is another than a minute ago, in Prometheus: not when the annotation was "
-    "written but when the rules began to compare with it. A mark may come up to 30 s late.",
-    f'changes(triton:threshold{{kind="max-qps",{MODEL}}}[1m]) > 0',
-    "max-qps {{version}}",
+    "`max-qps`, of the model or of a version, has changed in Prometheus: not when the annotation was written but when "
+    "the rules began to compare with it. A mark may come up to 30 s late. A version is among the mark's tags.",
+    f'changes(triton:threshold{{kind="max-qps",{MODEL}}}{RATE}) > 0',
+    "max-qps changed",
     "red",
 )
 LIMIT_COUNT = Mark(
     "A version's limit came or went",
-    "The number of limits, which the model's own is always one of, is another than a minute ago.",
-    f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}})[1m:10s]) > 0',
+    "The number of limits has changed; the model's own is always one of them.",
+    f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}}){SUBQUERY}) > 0',
     "max-qps of a version set or removed",
     "purple",
 )

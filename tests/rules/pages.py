@@ -55,7 +55,7 @@ class World:
         self._since: float | None = None
         self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
         for metrics in self._operators:
-            metrics.count_models(lambda: [self.model()])
+            metrics.count_models(lambda: [self.model()], lambda model: int(model["status"]["replicas"]))
             ProcessCollector(registry=metrics.registry)
 
     def pages(self) -> dict[str, Page]:
@@ -68,11 +68,12 @@ class World:
             "/operator/1": lambda: self._operator(leads=False),
         }
 
-    def model(self) -> Json:
-        """The TritonModel, as the API server has it now."""
+    def model(self, seconds: float | None = None) -> Json:
+        """The TritonModel, as the API server has it now, or after `seconds`."""
+        seconds = self._seconds() if seconds is None else seconds
         annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
-        annotations |= {"max-qps": "5"} if self._seconds() > 6 else {}
-        annotations |= {"max-qps.v1": "4"} if self._seconds() > 9 else {}
+        annotations |= {"max-qps": "5"} if seconds > 6 else {}
+        annotations |= {"max-qps.v1": "4"} if seconds > 9 else {}
         return gen.raw(
             gen.put("metadata.annotations", {thresholds.PREFIX + k: v for k, v in annotations.items()}),
             gen.put("status", {"replicas": 2, "readyReplicas": 2, "conditions": [{"type": READY, "status": "True"}]}),
@@ -82,8 +83,8 @@ class World:
         )
 
     def groups(self) -> list[Any]:
-        """The rules that the operator makes for it."""
-        raw = self.model()
+        """The rules that the operator makes for it in the end."""
+        raw = self.model(seconds=10)
         choices = Choices(
             "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
         )
