@@ -43,8 +43,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Replicas wanted and ready",
-                    "`triton_operator_replicas`, from the operator: wanted by the spec or the autoscaler, ready by the Deployment; "
-                    "the largest of what the operator's replicas say. Scraped: the sum of `up`.",
+                    "`triton_operator_replicas`, from the operator: wanted by the spec or the autoscaler, ready by "
+                    "the Deployment; the largest of what the operator's replicas say. Scraped: the sum of `up`.",
                     "short",
                     (
                         Query(f"max by (state) (triton_operator_replicas{{{MODEL}}})", "{{state}}"),
