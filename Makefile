@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration e2e lint golden generate bench lock cluster clean venv tools
+.PHONY: help demo test unit rules server integration e2e lint golden generate bench lock cluster monitoring clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -35,6 +35,8 @@ lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest
 cluster: venv tools ## The cluster with the operator in it
 	@hack/cluster.sh up
 	@hack/deploy.sh
+monitoring: cluster ## Prometheus, Alertmanager and the adapter beside it
+	@hack/monitoring.sh up
 clean: ## Delete the cluster, the registry, the venv and every cache
 	@hack/cluster.sh down
 	@rm -rf .cache .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -11,7 +11,7 @@ wait_for() { kubectl wait --timeout="${WAIT:-240s}" "$@"; }
 
 # The pods that prometheus-operator makes come a while after the object they are made for.
 ready() {
-  wait_for -n monitoring --for=condition=Available deployment --all &&
+  kubectl -n monitoring get deployment -o name | xargs -n 1 kubectl -n monitoring rollout status --timeout="${WAIT:-240s}" &&
     wait_for -n monitoring --for=condition=Available prometheus,alertmanager --all &&
     wait_for --for=condition=Available apiservice v1beta1.custom.metrics.k8s.io v1beta2.custom.metrics.k8s.io
 }
@@ -24,7 +24,8 @@ up() {
     say "installing prometheus-operator, Prometheus, Alertmanager and prometheus-adapter"
     quietly monitoring-operator kubectl apply --server-side --force-conflicts -f "$vendored"
     quietly monitoring-crds wait_for --for=condition=Established crd --all
-    quietly monitoring-namespace kubectl apply -f manifests/operator/namespace.yaml
+    # What the operator's installation begins with too: the adapter doesn't start without the CRD.
+    quietly monitoring-first kubectl apply -f crds/tritonoperator.io_tritonmodels.yaml -f manifests/operator/namespace.yaml
     quietly monitoring-apply kubectl apply --server-side --force-conflicts -f "$cache/monitoring.yaml"
   fi
   quietly monitoring-ready ready || { kubectl -n monitoring get pods >&2; exit 1; }

@@ -33,6 +33,11 @@ def ensure(*, operator: bool = True) -> Cluster:
     return Cluster(CACHE / "kubeconfig")
 
 
+def ensure_monitoring() -> None:
+    """Prometheus, Alertmanager, a receiver of alerts and prometheus-adapter in that cluster."""
+    subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
+
+
 @dataclass
 class Cluster:
     """A cluster whose admin we are."""

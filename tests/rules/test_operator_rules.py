@@ -1,0 +1,27 @@
+"""The alerts on the operator itself, which are written by hand: manifests/monitoring/rules.yaml."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.rules
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFEST = ROOT / "manifests" / "monitoring" / "rules.yaml"
+CASES = Path(__file__).parent / "operator.yaml"
+
+
+def test_cases(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool", path=f"{os.environ['PATH']}:{ROOT / '.cache' / 'bin'}")
+    assert promtool, "these tests need promtool; -m 'not rules' leaves them out"
+    rules, tests = tmp_path / "rules.yaml", tmp_path / "tests.yaml"
+    rules.write_text(yaml.safe_dump(yaml.safe_load(MANIFEST.read_text())["spec"]))
+    tests.write_text(yaml.safe_dump({"rule_files": [rules.name], **yaml.safe_load(CASES.read_text())}))
+    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
