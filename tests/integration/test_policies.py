@@ -4,8 +4,9 @@ server, with people who have just these roles, and what its audit log holds afte
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,13 @@ class World:
         """As this user sees it; the cluster admin where none is named."""
         return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
 
-    def kubectl(self, user: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def kubectl(
+        self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         config = self.plane.kubeconfig_of_user(user) if user else self.plane.kubeconfig
         command = ["kubectl", f"--kubeconfig={config}", f"--namespace={self.namespace}", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        everything = {**os.environ, **(env or {})}
+        return subprocess.run(command, input=stdin, env=everything, capture_output=True, text=True, check=False)
 
     def audited(self, name: str) -> list[Object]:
         """The audit events about this TritonModel."""
@@ -369,15 +373,29 @@ def test_kubectl_apply_by_a_developer_leaves_the_oncalls_threshold_alone(world: 
     assert "may not set thresholds" in done.stderr or (flags and "conflict" in done.stderr)
 
 
+def test_a_threshold_comes_out_of_a_manifest_as_the_page_on_security_says(world: World) -> None:
+    plain = f"apiVersion: {names.API_VERSION}\nkind: TritonModel\nmetadata:\n  name: detector\n"
+    spec = "spec:\n  modelImage:\n    reference: r:1\n"
+    world.kubectl("", "apply", "-f", "-", stdin=f'{plain}  annotations:\n    max_qps: "80"\n{spec}')
+    without = plain + spec
+    assert "max_qps: 80 → none" in world.kubectl("developer", "apply", "-f", "-", stdin=without).stderr
+    forgotten = world.kubectl("developer", "apply", "set-last-applied", "-f", "-", stdin=without)
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert world.kubectl("developer", "apply", "-f", "-", stdin=without).returncode == 0
+    assert current(world, "detector") == {"max_qps": "80"}
+
+
 def test_an_oncall_engineer_sets_thresholds_and_nothing_else(world: World) -> None:
     oncall, name = world.api("oncall"), "detector"
     world.api("developer").create(tritonmodel(name, {"example.com/note": "mine"}))
     annotate(oncall, name, max_qps="80", spike_factor="4")
     annotate(oncall, name, max_qps="90", spike_factor=None, ensemble_coefficient="2")
+    edit = {"KUBE_EDITOR": 'sed -i \'s/max_qps: "90"/max_qps: "95"/\''}
+    assert world.kubectl("oncall", "edit", "tm", name, env=edit).returncode == 0
     assert world.kubectl("oncall", "annotate", "tm", name, f"{MAX_QPS}.v2=5").returncode == 0
     only = {"name": name, "annotations": {f"{PREFIX}max-qps-per-replica": "20"}}
     oncall.apply({"apiVersion": names.API_VERSION, "kind": "TritonModel", "metadata": only}, "oncall")
-    expected = {"max_qps": "90", f"{PREFIX}ensemble-coefficient": "2", f"{MAX_QPS}.v2": "5",
+    expected = {"max_qps": "95", f"{PREFIX}ensemble-coefficient": "2", f"{MAX_QPS}.v2": "5",
                 f"{PREFIX}max-qps-per-replica": "20"}  # fmt: skip
     assert current(world, name) == expected
 
@@ -470,6 +488,7 @@ def test_the_audit_log_has_every_change_old_new_and_who(world: World) -> None:
     developer.create(tritonmodel(name))
     refusal(lambda: annotate(developer, name, max_qps="1000"))
     annotate(oncall, name, max_qps="80")
+    refusal(lambda: annotate(oncall, name, max_qps="fast"))
     annotate(oncall, name, max_qps="90")
     developer.patch("TritonModel", name, {"spec": {"replicas": 2}})
     oncall.request(
@@ -484,6 +503,7 @@ def test_the_audit_log_has_every_change_old_new_and_who(world: World) -> None:
     expected = [
         ("patch", "developer", 403, "max_qps: none → 1000", "developer"),
         ("patch", "oncall", 200, "max_qps: none → 80", "oncall"),
+        ("patch", "oncall", 422, "max_qps: 80 → fast", "oncall"),
         ("patch", "oncall", 200, "max_qps: 80 → 90", "oncall"),
         ("patch", "oncall", 200, "dry run: max_qps: 90 → 95", "oncall"),
         ("patch", "oncall", 200, "max_qps: 90 → none", "oncall"),

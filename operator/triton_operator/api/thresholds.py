@@ -143,7 +143,7 @@ def _read(key: str, text: str, token_counter: str) -> tuple[Slot, Asked] | Wrong
     value = Decimal(text)
     if not kind.least < value <= kind.most:
         hint = "; to have none, remove the annotation" if value == 0 else ""
-        return Wrong(key, f"{key}={text}: must be above {kind.least:g} and at most {kind.most:g}{hint}", slot)
+        return Wrong(key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", slot)
     if kind is MAX_TPS and not token_counter:
         return Wrong(
             key,

@@ -35,11 +35,16 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
     }
 
 
+_QUANTILES = "--metrics-config=summary_latencies=true"
+
+
 def arguments(model: TritonModel) -> list[str]:
     """The flags of tritonserver; the user's come last, so that theirs win where both set one."""
     server, rollout = model.spec.server, model.spec.rollout
     # Channels older than this are closed gracefully: within the drain every one has moved to another pod.
     channel_age = max(1, rollout.drain_seconds * 2 // 3) * 1000
+    # Quantiles of the latency, for the dashboards. Triton takes the first value of this option, not the last.
+    quantiles = [] if any("summary_latencies" in a for a in server.args) else [_QUANTILES]
     return [
         f"--model-repository={REPOSITORY}",
         f"--model-control-mode={server.model_control}",
@@ -50,6 +55,7 @@ def arguments(model: TritonModel) -> list[str]:
         f"--exit-timeout-secs={rollout.exit_seconds}",
         f"--grpc-max-connection-age={channel_age}",
         *([f"--log-verbose={server.log_verbosity}"] if server.log_verbosity else []),
+        *quantiles,
         *server.args,
     ]
 

@@ -130,3 +130,51 @@ def test_what_is_kept_is_small() -> None:
     assert [f["manager"] for f in deployment["metadata"]["managedFields"]] == ["triton-operator"]
     (pod,) = store.of_kind(KEY, "Pod")
     assert set(pod["spec"]["containers"][0]) == {"name", "resources", "startupProbe"}
+
+
+def autoscaler(version: int = 10, **status: Any) -> dict[str, Any]:
+    obj = next(
+        o for o in render(gen.model(autoscaling={"max": 3}), Choices("t", "Copy"))
+        if o["kind"] == "HorizontalPodAutoscaler"
+    )  # fmt: skip
+    return gen.live(obj, gen.put("status", {"conditions": [{"type": "ScalingActive", "status": "True"}], **status}),
+                    version=version)  # fmt: skip
+
+
+def test_what_changes_only_where_nobody_looks_is_no_news_and_known_all_the_same() -> None:
+    store = Store()
+    first = autoscaler(10, currentMetrics=[{"value": "1"}], currentReplicas=1)
+    assert store.put(first) == KEY
+    assert store.put(autoscaler(11, currentMetrics=[{"value": "2"}], currentReplicas=2)) is None
+    (known,) = store.children(KEY, gen.UID)
+    assert known["metadata"]["resourceVersion"] == "11"
+    assert known["status"] == {"conditions": [{"type": "ScalingActive", "status": "True"}]}
+    # Older news stays old, although nothing kept differs.
+    assert store.put(autoscaler(9, conditions=[])) is None
+    assert store.put(autoscaler(12, conditions=[])) == KEY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [gen.put("metadata.labels.team", "a"), gen.put("metadata.annotations.a", "b"), gen.put("spec.maxReplicas", 9),
+     gen.put("metadata.managedFields.0.fieldsV1", {}), gen.deleting],
+)  # fmt: skip
+def test_what_is_looked_at_is_news(change: gen.Modifier) -> None:
+    store = Store()
+    store.put(autoscaler(10))
+    assert store.put(gen.modified(autoscaler(11), change)) == KEY
+
+
+def test_an_autoscaler_that_nobody_has_looked_at_yet() -> None:
+    store = Store()
+    bare = autoscaler()
+    del bare["status"]
+    assert store.put(bare) == KEY
+    assert store.children(KEY, gen.UID)[0]["status"] == {}
+
+
+def test_a_models_annotation_is_news() -> None:
+    store = Store()
+    store.put(gen.raw())
+    changed = gen.raw(gen.put("metadata.resourceVersion", "2"), gen.put("metadata.annotations", {"max_qps": "8"}))
+    assert store.put(changed) == KEY
