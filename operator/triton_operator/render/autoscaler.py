@@ -41,7 +41,7 @@ def autoscaler(model: TritonModel) -> dict[str, Any] | None:
     wanted = model.scaling
     if wanted is None:
         return None
-    target = f"{round(wanted.utilization * 1000)}m"
+    target = f"{max(1, round(wanted.utilization * 1000))}m"
     return obj(
         model,
         kinds.AUTOSCALER,

@@ -1,0 +1,198 @@
+"""Annotations as thresholds: what is read, what is refused and how, and what is in force."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api import thresholds
+from triton_operator.api.thresholds import Slot, effective, effective_of, in_force, is_threshold, parse, text
+
+P = thresholds.PREFIX
+QPS, PER_REPLICA, TPS = Slot("max-qps"), Slot("max-qps-per-replica"), Slot("max-tps")
+
+
+def asked(annotations: dict[str, str], token_counter: str = "tokens_total") -> dict[str, str]:
+    found = parse(annotations, token_counter)
+    assert found.wrong == ()
+    return {str(slot): str(a.value) for slot, a in found.asked.items()}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, {}),
+        ({f"{P}max-qps": "80"}, {"max-qps": "80"}),
+        ({"max_qps": "80"}, {"max-qps": "80"}),
+        ({f"{P}max-qps": "12.5"}, {"max-qps": "12.5"}),
+        ({f"{P}max-qps": "0.000001"}, {"max-qps": "0.000001"}),
+        ({f"{P}max-qps": "999999999"}, {"max-qps": "999999999"}),
+        ({f"{P}max-qps.2": "40"}, {"max-qps.v2": "40"}),
+        ({f"{P}max-qps.v2": "40", "max_qps.3": "1"}, {"max-qps.v2": "40", "max-qps.v3": "1"}),
+        ({f"{P}max-qps-per-replica": "20", f"{P}max-tps": "500"}, {"max-qps-per-replica": "20", "max-tps": "500"}),
+        ({f"{P}ensemble-coefficient": "3", f"{P}spike-factor": "1.5"},
+         {"ensemble-coefficient": "3", "spike-factor": "1.5"}),
+        # The same value under two names is no contradiction, however it is written.
+        ({f"{P}max-qps": "80", "max_qps": "80.0"}, {"max-qps": "80.0"}),
+        # What isn't ours is nobody's business here.
+        ({"kubectl.kubernetes.io/x": "y", "max-qps": "80", "other.io/max-qps": "80", f"{P}max-qpsx": "1"}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_read(annotations: dict[str, str], expected: dict[str, str]) -> None:
+    assert asked(annotations) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", " ", "80 ", " 80", "80\n", "-1", "+1", "1e3", "0x10", "08", ".5", "5.", "1_000", "1,000", "80qps", "NaN",
+     "inf", "Infinity", "none", "80/s", "１２", "1000000000", "0.0000001", "x" * 300_000],
+)  # fmt: skip
+def test_what_is_no_number(value: str) -> None:
+    found = parse({f"{P}max-qps": value})
+    (wrong,) = found.wrong
+    assert found.asked == {}
+    assert (wrong.source, wrong.slot) == (f"{P}max-qps", QPS)
+    assert "is not a number such as 80 or 12.5" in wrong.message
+    assert len(wrong.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        ("max-qps", "0", "must be above 0 and at most 1000000000; to have none, remove the annotation"),
+        ("max-qps", "0.0", "must be above 0"),
+        ("spike-factor", "1", "must be above 1 and at most 1000"),
+        ("spike-factor", "1000.1", "must be above 1 and at most 1000"),
+        ("ensemble-coefficient", "1001", "must be above 0 and at most 1000"),
+        ("max-qps.", "1", "'' is not a model version such as 2 or v2"),
+        ("max-qps.0", "1", "'0' is not a model version"),
+        ("max-qps.v02", "1", "'v02' is not a model version"),
+        ("max-qps.canary", "1", "'canary' is not a model version"),
+        ("max-qps.2.3", "1", "'2.3' is not a model version"),
+        ("max-qps-per-replica.2", "1", "is for the whole model and takes no version; remove the .2"),
+        ("max-tps.v1", "1", "is for the whole model and takes no version; remove the .v1"),
+        ("max-tps", "5", "spec.monitoring.tokenCounter, or use max-qps"),
+    ],
+)
+def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> None:
+    found = parse({P + annotation: value})
+    (wrong,) = found.wrong
+    assert found.asked == {}
+    assert wrong.message.startswith(P + annotation)
+    assert words in wrong.message
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {f"{P}max-qps": "80", "max_qps": "90"},
+        {f"{P}max-qps.2": "80", f"{P}max-qps.v2": "90"},
+        {f"{P}max-qps.2": "80", f"{P}max-qps.v2": "90", "max_qps.2": "80"},
+        {f"{P}max-qps": "80", "max_qps": "many"},
+        {f"{P}max-qps": "many", "max_qps": "80"},
+    ],
+)
+def test_of_two_that_differ_none_is_taken(annotations: dict[str, str]) -> None:
+    found = parse(annotations)
+    assert found.asked == {}
+    assert {w.slot for w in found.wrong} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
+
+
+V2 = Slot("max-qps", "2")
+
+
+def test_one_that_is_wrong_does_not_keep_back_the_others() -> None:
+    found = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
+    assert set(found.asked) == {QPS}
+    assert {str(w.slot) for w in found.wrong} == {"max-qps.v2", "spike-factor"}
+
+
+def test_which_keys_are_thresholds() -> None:
+    assert all(map(is_threshold, (f"{P}max-qps", "max_qps", "max_qps.v1", f"{P}max-qps.nonsense", f"{P}spike-factor")))
+    assert not any(map(is_threshold, ("max-qps", f"{P}max_qps", f"{P}template-hash", f"{P}max-tps-per-replica")))
+
+
+# What is in force
+
+
+def force(most: int = 1, **values: str) -> dict[str, float]:
+    slots = {Slot(*k.replace("_", "-").partition(".")[::2]): Decimal(v) for k, v in values.items()}
+    return {str(s): v for s, v in effective(slots, most).items()}
+
+
+def test_defaults_are_no_limits() -> None:
+    assert force() == {
+        "max-qps": math.inf, "max-qps-per-replica": math.inf, "max-tps": math.inf, "max-tps-per-replica": math.inf,
+        "ensemble-coefficient": 1, "spike-factor": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("most", "values", "per_replica", "tokens"),
+    [
+        (4, {"max_qps": "80"}, 20, math.inf),
+        (4, {"max_qps": "80", "max_qps_per_replica": "50"}, 50, math.inf),
+        (1, {"max_qps": "80"}, 80, math.inf),
+        (0, {"max_qps": "80"}, 80, math.inf),  # scaled to zero: nothing is divided by it
+        (4, {"max_tps": "1000"}, math.inf, 250),
+        (3, {"max_qps_per_replica": "10"}, 10, math.inf),
+    ],
+)
+def test_what_one_server_is_for(most: int, values: dict[str, str], per_replica: float, tokens: float) -> None:
+    found = force(most, **values)
+    assert (found["max-qps-per-replica"], found["max-tps-per-replica"]) == (per_replica, tokens)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, 80),
+        ({"replicas": 2}, 40),
+        ({"autoscaling": {"max": 4}}, 20),
+        ({"autoscaling": {"max": 4, "engine": "None"}, "replicas": 2}, 40),
+        ({"autoscaling": {"max": 4, "engine": "None"}}, 80),
+    ],
+)
+def test_the_most_servers_are_those_of_the_spec(spec: dict[str, Any], expected: float) -> None:
+    model = gen.raw(gen.put("metadata.annotations", {f"{P}max-qps": "80"}), **spec)
+    assert effective_of(model)[PER_REPLICA] == expected
+
+
+def test_the_last_good_value_stays_while_the_annotation_is_nonsense() -> None:
+    before = {QPS: Decimal(80), TPS: Decimal(5)}
+    assert in_force(parse({f"{P}max-qps": "x"}), before) == {QPS: Decimal(80)}
+    assert in_force(parse({f"{P}max-qps": "90"}), before) == {QPS: Decimal(90)}
+    # A removal is meant.
+    assert in_force(parse({}), before) == {}
+    assert in_force(parse({f"{P}max-qps": "x"}), {}) == {}
+    assert in_force(parse({f"{P}max-qps": "80", "max_qps": "90"}), {QPS: Decimal(70)}) == {QPS: Decimal(70)}
+    # One for a version that can't be told leaves the model's alone.
+    assert in_force(parse({f"{P}max-qps": "90", f"{P}max-qps.x": "1"}), before) == {QPS: Decimal(90)}
+
+
+def test_what_others_wrote_into_the_status_is_passed_over() -> None:
+    model = gen.raw(
+        gen.put("metadata.annotations", {f"{P}max-qps": "x", f"{P}spike-factor": "y"}),
+        gen.put("status.thresholds", [{"kind": "max-qps", "value": "many"}, {"kind": "spike-factor", "value": "5"}]),
+    )
+    assert effective_of(model)[QPS] == math.inf
+    assert effective_of(model)[Slot("spike-factor")] == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(80, "80"), (80.0, "80"), (12.5, "12.5"), (Decimal("0.000001"), "0.000001"), (math.inf, "none"), (1000, "1000"),
+     (999999999, "999999999"), (Decimal("80.0"), "80"), (1 / 3, "0.333333"), (100, "100")],
+)  # fmt: skip
+def test_text(value: float, shown: str) -> None:
+    assert text(value) == shown
+
+
+def test_a_value_that_status_shows_is_one_that_can_be_read_again() -> None:
+    for value in ("80", "12.5", "0.000001", "999999999.999999", "100", "80.0"):
+        (again,) = thresholds.last_good({"thresholds": [{"kind": "max-qps", "value": text(Decimal(value))}]}).values()
+        assert again == Decimal(value)

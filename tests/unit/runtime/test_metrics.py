@@ -1,0 +1,100 @@
+"""The operator's own metrics, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from support import gen
+from triton_operator.api import thresholds
+from triton_operator.runtime.metrics import Metrics
+
+P = thresholds.PREFIX
+
+
+def exposition(*models: dict[str, Any], wanted: int = 0) -> list[str]:
+    metrics = Metrics(CollectorRegistry())
+    metrics.count_models(lambda: models, lambda _: wanted)
+    return generate_latest(metrics.registry).decode().splitlines()
+
+
+def model(annotations: dict[str, str] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
+    return gen.raw(gen.put("metadata.annotations", annotations or {}), *modifiers, **spec)
+
+
+def of(lines: list[str], name: str) -> list[str]:
+    return [line for line in lines if line.startswith(name + "{")]
+
+
+def gauge(lines: list[str], kind: str, version: str = "", name: str = gen.NAME) -> str:
+    labels = f'kind="{kind}",namespace="vision",tritonmodel="{name}",version="{version}"'
+    (found,) = [
+        line
+        for line in of(lines, "triton_operator_threshold")
+        if sorted(line.partition("{")[2].partition("}")[0].split(",")) == labels.split(",")
+    ]
+    return found.rpartition(" ")[2]
+
+
+def test_every_kind_is_there_also_where_nothing_is_set() -> None:
+    lines = exposition(model())
+    kinds = {k.name for k in thresholds.KINDS} | {thresholds.MAX_TPS_PER_REPLICA.name}
+    assert {k: gauge(lines, k) for k in kinds} == {
+        "max-qps": "+Inf", "max-qps-per-replica": "+Inf", "max-tps": "+Inf", "max-tps-per-replica": "+Inf",
+        "ensemble-coefficient": "1.0", "spike-factor": "3.0",
+    }  # fmt: skip
+    assert len(of(lines, "triton_operator_threshold")) == len(kinds)
+    assert "# TYPE triton_operator_threshold gauge" in lines
+
+
+def test_values_and_versions() -> None:
+    lines = exposition(model({f"{P}max-qps": "80", f"{P}max-qps.v2": "12.5"}, autoscaling={"max": 4}))
+    assert gauge(lines, "max-qps") == "80.0"
+    assert gauge(lines, "max-qps", "2") == "12.5"
+    assert gauge(lines, "max-qps-per-replica") == "20.0"
+    assert of(lines, "triton_operator_thresholds_invalid")[0].endswith(" 0.0")
+
+
+def test_the_last_good_value_stays_after_a_wrong_annotation() -> None:
+    good = gen.put("status.thresholds", [{"kind": "max-qps", "value": "80", "version": "2"}])
+    lines = exposition(model({f"{P}max-qps.2": "many", f"{P}spike-factor": "0"}, good))
+    assert gauge(lines, "max-qps", "2") == "80.0"
+    assert gauge(lines, "max-qps") == "+Inf"
+    assert gauge(lines, "spike-factor") == "3.0"
+    assert of(lines, "triton_operator_thresholds_invalid") == [
+        'triton_operator_thresholds_invalid{namespace="vision",tritonmodel="detection"} 2.0'
+    ]
+
+
+def test_each_model_has_its_own_and_what_others_wrote_into_a_status_hurts_none() -> None:
+    broken = model({f"{P}max-qps": "x"}, gen.put("metadata.name", "other"),
+                   gen.put("status.thresholds", [{"kind": "max-qps", "value": "%"}]))  # fmt: skip
+    lines = exposition(broken, model({"max_qps": "7"}))
+    assert gauge(lines, "max-qps") == "7.0"
+    assert gauge(lines, "max-qps", name="other") == "+Inf"
+
+
+def test_servers_and_readiness() -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "r", "message": "m"}
+    status = {"conditions": [ready], "replicas": 1, "readyReplicas": 1}
+    lines = exposition(model({}, gen.put("status", status)), wanted=3)
+    assert of(lines, "triton_operator_replicas") == [
+        f'triton_operator_replicas{{namespace="vision",state="{state}",tritonmodel="detection"}} {count}'
+        for state, count in (("wanted", 3.0), ("ready", 1.0))
+    ]
+    assert 'triton_operator_models{ready="True"} 1.0' in lines
+
+
+def test_without_models_there_are_no_series_of_any() -> None:
+    lines = exposition()
+    assert of(lines, "triton_operator_threshold") == of(lines, "triton_operator_models") == []
+
+
+def test_changes_are_counted() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.on_threshold("max-qps", "accepted")
+    metrics.on_threshold("unknown", "refused")
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    assert 'triton_operator_threshold_changes_total{kind="max-qps",result="accepted"} 1.0' in lines
+    assert 'triton_operator_threshold_changes_total{kind="unknown",result="refused"} 1.0' in lines

@@ -1,0 +1,335 @@
+"""What follows from the load: each state of the three conditions, in stable words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api import thresholds
+from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
+from triton_operator.api.status import Condition, TritonModelStatus
+from triton_operator.api.thresholds import Slot
+from triton_operator.status.assess import assess
+from triton_operator.status.conditions import transitions
+from triton_operator.status.observation import Observation, Problem
+
+SET, NOW, LATER = "2026-01-01T00:00:00.250Z", "2026-01-01T00:00:06.750Z", "2026-01-01T09:00:00.000Z"
+MAX_QPS, PER_REPLICA = f"{thresholds.PREFIX}max-qps", f"{thresholds.PREFIX}max-qps-per-replica"
+QPS = Slot("max-qps")
+RELEASE = {"matchLabels": {"release": "prometheus"}}
+
+
+def prometheus(name: str = "k8s", rules: Any = None, namespaces: Any = None, pods: Any = None) -> Prometheus:
+    rules = {} if rules is None else rules
+    pods = rules if pods is None else pods
+    everywhere = {} if namespaces is None else namespaces
+    return Prometheus("monitoring", name, "http://p", Selection(rules, everywhere), Selection(pods, everywhere))
+
+
+def judge(
+    annotations: dict[str, str] | None = None,
+    before: TritonModelStatus | None = None,
+    now: str = NOW,
+    spec: dict[str, Any] | None = None,
+    **seen: Any,
+) -> TritonModelStatus:
+    """As the reconciler does it, with a Prometheus that picks the rules up and nothing else to say."""
+    raw = gen.raw(gen.put("metadata.annotations", annotations or {}), **(spec or {}))
+    before = before or TritonModelStatus()
+    raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
+    seen = {"installed": Installed((prometheus(),)), "has_rules": True, **seen}
+    observation = Observation(
+        gen.TEMPLATE, "Copy", asked=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **seen
+    )
+    return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observation, "http://x", before, now)
+
+
+def told(status: TritonModelStatus, kind: str) -> tuple[str, str]:
+    return next(((c.status, c.reason) for c in status.conditions if c.type == kind), ("", ""))
+
+
+def words(status: TritonModelStatus, kind: str) -> str:
+    return next(c.message for c in status.conditions if c.type == kind)
+
+
+def says(tokens: bool = False, **values: float) -> Answer:
+    found = {Slot(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
+    return Answer({QPS: math.inf, **found}, tokens)
+
+
+# MonitoringAvailable
+
+
+def available(**more: Any) -> TritonModelStatus:
+    return judge(**more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "part"),
+    [
+        ({"installed": None}, ("False", "CRDsMissing"), "install prometheus-operator"),
+        ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "may not list"),
+        ({"installed": Installed(())}, ("False", "NotSelected"), "there is no Prometheus resource in the cluster"),
+        ({}, ("True", "Selected"), "picked up by Prometheus monitoring/k8s"),
+        ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
+         "monitoring/a, monitoring/b"),
+        ({"installed": Installed((prometheus(rules=RELEASE),))}, ("False", "NotSelected"),
+         "monitoring/k8s wants rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
+         "with everything"),
+        ({"installed": Installed((prometheus(pods=RELEASE),))}, ("False", "NotSelected"),
+         "wants rules with everything and pod monitors with release=prometheus"),
+        ({"installed": Installed((prometheus(namespaces={"matchLabels": {"a": "b"}}),))}, ("False", "NotSelected"),
+         "in namespaces with a=b"),
+        ({"refused": {"PrometheusRule": Problem("ApplyRefused", "it says no")}}, ("False", "ApplyRefused"), "says no"),
+        ({"refused": {"PodMonitor": Problem("NameTaken", "is another's")}}, ("False", "NameTaken"), "another's"),
+    ],
+)  # fmt: skip
+def test_monitoring_available(seen: dict[str, Any], expected: tuple[str, str], part: str) -> None:
+    status = judge(**seen)
+    assert told(status, "MonitoringAvailable") == expected
+    assert part in words(status, "MonitoringAvailable")
+
+
+def test_a_namespace_that_only_its_own_prometheus_takes() -> None:
+    own = Prometheus("monitoring", "k8s", "http://p", Selection({}, None), Selection({}, None))
+    status = judge(installed=Installed((own,)))
+    assert told(status, "MonitoringAvailable") == ("False", "NotSelected")
+    assert "in namespaces with no other name than its own" in words(status, "MonitoringAvailable")
+
+
+@pytest.mark.parametrize("selector", [RELEASE, {"matchLabels": {"app.kubernetes.io/managed-by": "triton-operator"}}])
+def test_a_prometheus_may_select_by_the_specs_labels_and_by_the_operators_own(selector: Any) -> None:
+    spec = {"monitoring": {"labels": {"release": "prometheus"}}}
+    status = judge(spec=spec, installed=Installed((prometheus(rules=selector),)))
+    assert told(status, "MonitoringAvailable") == ("True", "Selected")
+
+
+def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
+    status = judge({MAX_QPS: "80"}, spec={"monitoring": {"enabled": False}}, installed=None)
+    assert {c.type for c in status.conditions} == {"Ready", "Progressing", "ModelsLoaded"}
+    assert status.max_qps == "80"
+
+
+# ThresholdLive
+
+
+@pytest.mark.parametrize(
+    ("annotations", "seen", "expected", "part"),
+    [
+        ({}, {"installed": None}, ("Unknown", "NotMonitored"), "see MonitoringAvailable"),
+        ({}, {"has_rules": False}, ("Unknown", "Starting"), "once a server's repository has been read"),
+        ({}, {"answer": None}, ("Unknown", "NoPrometheus"), "see MonitoringAvailable"),
+        ({}, {"answer": Answer(error="Prometheus doesn't answer: no")}, ("Unknown", "PrometheusUnreachable"),
+         "doesn't answer"),
+        ({}, {"answer": Answer()}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
+        ({}, {"answer": says()}, ("True", "Live"), "Prometheus compares with no ceiling"),
+        ({}, {"answer": says(max_qps=60)}, ("False", "Propagating"),
+         "max-qps is none; Prometheus still compares with 60"),
+        ({MAX_QPS: "80"}, {"answer": says()}, ("False", "Propagating"),
+         "max-qps is 80; Prometheus still compares with none"),
+        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}, ("True", "Live"), "Prometheus compares with max-qps 80"),
+        ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
+        ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
+         "max-qps.v2 is 9; Prometheus doesn't have it yet"),
+        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, Slot("max-qps", "2"): 9})}, ("True", "Live"),
+         "Prometheus compares with max-qps.v2 9"),
+        ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
+        ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a number"),
+        ({MAX_QPS: "80", "max_qps": "90"}, {"answer": says()}, ("False", "ThresholdInvalid"), "differ: remove one"),
+        ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": says()}, ("False", "ThresholdInvalid"), "tokenCounter"),
+    ],
+)  # fmt: skip
+def test_threshold_live(
+    annotations: dict[str, str], seen: dict[str, Any], expected: tuple[str, str], part: str
+) -> None:
+    status = judge(annotations, **seen)
+    assert told(status, "ThresholdLive") == expected
+    assert part in words(status, "ThresholdLive")
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(True, ("True", "Live")), (False, ("False", "TokenCounterMissing"))])
+def test_tokens_need_a_counter_that_is_there(tokens: bool, expected: tuple[str, str]) -> None:
+    status = judge(
+        {f"{thresholds.PREFIX}max-tps": "5"},
+        spec={"monitoring": {"tokenCounter": "llm_tokens_total"}},
+        answer=says(tokens=tokens, max_tps=5),
+    )
+    assert told(status, "ThresholdLive") == expected
+    assert tokens or "llm_tokens_total" in words(status, "ThresholdLive")
+
+
+def test_that_a_last_good_value_stays_is_said_only_where_there_is_one() -> None:
+    assert "stays so" not in words(judge({MAX_QPS: "x"}), "ThresholdLive")
+    good = judge({MAX_QPS: "80"}, answer=says(max_qps=80))
+    status = judge({MAX_QPS: "x"}, before=good, answer=says(max_qps=80))
+    assert words(status, "ThresholdLive").endswith("; what was in force before stays so")
+    assert (status.max_qps, status.thresholds) == ("80", good.thresholds)
+
+
+def test_every_annotation_that_is_wrong_is_named() -> None:
+    message = words(judge({MAX_QPS: "x", PER_REPLICA: "y"}), "ThresholdLive")
+    assert f"{MAX_QPS}='x'" in message
+    assert f"{PER_REPLICA}='y'" in message
+
+
+def test_several_models_and_no_entrypoint() -> None:
+    pods = (gen.pod(gen.checked(gen.report("a", "b"))),)
+    status = judge(pods=pods, has_rules=False)
+    assert told(status, "ThresholdLive") == ("False", "NoEntrypoint")
+    assert "set spec.entrypoint" in words(status, "ThresholdLive")
+    known = judge(pods=pods, has_rules=False, spec={"entrypoint": "a"})
+    assert told(known, "ThresholdLive") == ("Unknown", "Starting")
+
+
+# How long it took
+
+
+def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
+    """The status just after a threshold was set: Prometheus doesn't know."""
+    return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=says(max_qps=1))
+
+
+def test_the_seconds_from_the_annotation_to_prometheus() -> None:
+    first = change("80")
+    assert told(first, "ThresholdLive") == ("False", "Propagating")
+    live = judge({MAX_QPS: "80"}, before=first, answer=says(max_qps=80))
+    assert words(live, "ThresholdLive") == "Prometheus compares with max-qps 80; 6.5 s after it was set"
+    # They stay: what is measured is measured once.
+    again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=says(max_qps=80))
+    assert again == live
+
+
+def test_only_what_took_its_way_is_measured() -> None:
+    # Prometheus had it before this operator looked.
+    assert words(judge({MAX_QPS: "80"}, answer=says(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
+    # Prometheus was away for hours.
+    late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=says(max_qps=80))
+    assert words(late, "ThresholdLive") == "Prometheus compares with max-qps 80"
+    # The rules were made long after the annotation.
+    starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
+    behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer())
+    live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=says(max_qps=80))
+    assert words(live, "ThresholdLive") == "Prometheus compares with max-qps 80"
+
+
+def test_a_removal_is_not_measured_by_the_others_age() -> None:
+    factor = {f"{thresholds.PREFIX}spike-factor": "5"}
+    both = judge({MAX_QPS: "80", **factor}, now=SET, answer=says(max_qps=80, spike_factor=5))
+    removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=says(max_qps=80, spike_factor=5))
+    assert told(removed, "ThresholdLive") == ("False", "Propagating")
+    live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=says(spike_factor=5))
+    assert words(live, "ThresholdLive") == "Prometheus compares with spike-factor 5"
+
+
+# AutoscalerActive
+
+
+def autoscaler(*conditions: tuple[str, str, str]) -> dict[str, Any]:
+    told = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    return {"kind": "HorizontalPodAutoscaler", "status": {"conditions": told}}
+
+
+ABLE = ("AbleToScale", "True", "ReadyForNewScale")
+ACTIVE = ("ScalingActive", "True", "ValidMetricFound")
+SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "part"),
+    [
+        (None, ("Unknown", "Starting"), "hasn't looked yet"),
+        ({"kind": "HorizontalPodAutoscaler"}, ("Unknown", "Starting"), "hasn't looked yet"),
+        (autoscaler(ABLE), ("Unknown", "Starting"), "hasn't looked yet"),
+        (autoscaler(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale"),
+         "words of FailedGetScale"),
+        (autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric")), ("False", "FailedGetObjectMetric"),
+         "is prometheus-adapter installed"),
+        (autoscaler(ABLE, ("ScalingActive", "False", "ScalingDisabled")), ("False", "ScalingDisabled"),
+         "words of ScalingDisabled"),
+        (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas")), ("True", "AtMaximum"),
+         "spec.autoscaling.max (4)"),
+        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooFewReplicas")), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange")), ("True", "Scaling"), "the load"),
+    ],
+)  # fmt: skip
+def test_autoscaler_active(found: Any, expected: tuple[str, str], part: str) -> None:
+    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found)
+    assert told(status, "AutoscalerActive") == expected
+    assert part in words(status, "AutoscalerActive")
+
+
+def test_only_a_metric_that_is_missing_makes_one_think_of_the_adapter() -> None:
+    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=autoscaler(("AbleToScale", "False", "FailedGetScale")))
+    assert "prometheus-adapter" not in words(status, "AutoscalerActive")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "known"),
+    [({}, False), ({f"{MAX_QPS}.2": "5"}, False), ({MAX_QPS: "x"}, False), ({MAX_QPS: "5"}, True),
+     ({PER_REPLICA: "5"}, True)],
+)  # fmt: skip
+def test_an_autoscaler_without_a_threshold(annotations: dict[str, str], known: bool) -> None:
+    status = judge(annotations, spec=SCALING, autoscaler=autoscaler(ABLE, ACTIVE))
+    assert told(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
+    assert known or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
+
+
+def test_a_refused_autoscaler() -> None:
+    status = judge(spec=SCALING, refused={"HorizontalPodAutoscaler": Problem("ApplyRefused", "quota")})
+    assert told(status, "AutoscalerActive") == ("False", "ApplyRefused")
+
+
+@pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}])
+def test_where_nothing_scales_nothing_is_said_of_it(spec: dict[str, Any]) -> None:
+    assert told(judge(spec=spec), "AutoscalerActive") == ("", "")
+
+
+# Over time
+
+
+@pytest.mark.parametrize(
+    ("annotations", "seen"),
+    [
+        ({}, {"installed": None}),
+        ({}, {"installed": Installed((prometheus(rules=RELEASE),))}),
+        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}),
+        ({MAX_QPS: "80"}, {"answer": says(max_qps=60)}),
+        ({MAX_QPS: "x"}, {"answer": says()}),
+        ({MAX_QPS: "80"}, {"answer": Answer(error="no")}),
+        ({MAX_QPS: "80"}, {"answer": says(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING}),
+    ],
+)
+def test_the_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], seen: Any) -> None:
+    first = judge(annotations, now=SET, **seen)
+    assert judge(annotations, before=first, now=LATER, **seen) == first
+
+
+def cond(kind: str, status: str, reason: str) -> Condition:
+    return Condition.model_validate({"type": kind, "status": status, "reason": reason, "message": "words"})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ([], cond("MonitoringAvailable", "False", "CRDsMissing"), []),
+        ([], cond("MonitoringAvailable", "False", "NotSelected"), ["Warning"]),
+        ([], cond("MonitoringAvailable", "Unknown", "NotPermitted"), []),
+        ([], cond("MonitoringAvailable", "True", "Selected"), ["Normal"]),
+        ([cond("MonitoringAvailable", "True", "Selected")], cond("MonitoringAvailable", "False", "CRDsMissing"),
+         ["Warning"]),
+        ([], cond("ThresholdLive", "False", "ThresholdInvalid"), ["Warning"]),
+        ([cond("ThresholdLive", "True", "Live")], cond("ThresholdLive", "False", "Propagating"), []),
+        ([cond("ThresholdLive", "False", "Propagating")], cond("ThresholdLive", "True", "Live"), []),
+        ([cond("ThresholdLive", "True", "Live")], cond("ThresholdLive", "Unknown", "PrometheusUnreachable"), []),
+        ([cond("AutoscalerActive", "Unknown", "Starting")], cond("AutoscalerActive", "False", "FailedGetObjectMetric"),
+         ["Warning"]),
+        ([cond("AutoscalerActive", "True", "Scaling")], cond("AutoscalerActive", "True", "AtMaximum"), ["Normal"]),
+        ([cond("AutoscalerActive", "True", "AtMaximum")], cond("AutoscalerActive", "True", "Scaling"), []),
+    ],
+)  # fmt: skip
+def test_what_people_hear_of(before: list[Condition], now: Condition, expected: list[str]) -> None:
+    assert [t.kind for t in transitions(before, [now])] == expected
