@@ -94,8 +94,8 @@ def test_every_flag_that_the_operator_sets_is_reserved() -> None:
 
     model = gen.model(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a"], "logVerbosity": 1})
     flags = {a.removeprefix("--").split("=")[0] for a in arguments(model)}
-    # Theirs wins there, and may.
-    assert flags - set(RESERVED_FLAGS.split("|")) == {"grpc-max-connection-age"}
+    # There theirs wins, or is added.
+    assert flags - set(RESERVED_FLAGS.split("|")) == {"grpc-max-connection-age", "metrics-config"}
 
 
 def test_the_scale_subresource_points_at_fields_that_exist() -> None:
