@@ -11,10 +11,10 @@ ALERTS: deque[dict[str, object]] = deque(maxlen=2000)
 
 
 class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802 - the name is the library's
+    def do_GET(self) -> None:
         self._answer(json.dumps(list(ALERTS)).encode())
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         for alert in message["alerts"]:
             ALERTS.append({"received": time.time(), **alert})
@@ -33,4 +33,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("", 8080), Handler).serve_forever()  # noqa: S104 - in its pod
+    ThreadingHTTPServer(("", 8080), Handler).serve_forever()
