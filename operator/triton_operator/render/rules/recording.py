@@ -155,7 +155,8 @@ def _autoscaler_load(subject: Subject) -> str:
     scope, scrape = subject.scope, subject.scrape_seconds
     now = scope.pick("triton:load_predicted:replicas" if subject.predict else "triton:load:replicas")
     up, span = scope.pick("up"), max(60, 4 * scrape)
-    missing = f"({up} == 0 or sum_over_time({up}[{duration(span)}]) < {span // scrape - 1})"
+    scrapes = span // scrape
+    missing = f"({up} == 0 or sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)})"
     held = f"max_over_time({scope.pick('triton:autoscaler_load:replicas')}[{HOLD}]) and on ({PER_MODEL}) {missing}"
     return _most([now, tag(held, "of", "held")])
 
