@@ -1,0 +1,66 @@
+"""What the rules take for granted of Triton's counters: the table in docs/metrics.md."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from model_images.support import Server
+from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
+
+pytestmark = pytest.mark.server
+
+Series = tuple[str, str, str]
+"""Name, model, reason."""
+
+
+def scrape(server: Server) -> dict[Series, float]:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    out = {}
+    for name, labels, value in re.findall(r"^(nv_inference_\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
+        found = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        out[name, found["model"], found.get("reason", "")] = float(value)
+    return out
+
+
+def growth(server: Server, image: bytes, times: int, dims: tuple[int, int] = (1, 1)) -> dict[Series, float]:
+    """By how much requests and failures grow with `times` requests that are refused."""
+    given = tritonclient.http.InferInput("IMAGE", list(dims), "BYTES")
+    given.set_data_from_numpy(np.full(dims, image, np.object_))
+    before = scrape(server)
+    with tritonclient.http.InferenceServerClient(server.http) as client:
+        for _ in range(times):
+            with pytest.raises(InferenceServerException):
+                client.infer("detection", [given])
+    # Counters are raised after the answer.
+    time.sleep(0.5)
+    after = scrape(server)
+    return {s: after[s] - before[s] for s in after if after[s] != before[s] and "_request_" in s[0]}
+
+
+def test_the_series_that_the_rules_use_are_there_for_every_model_and_reason(server: Server) -> None:
+    found = scrape(server)
+    for model in ("detection", "preprocess", "yolov5s", "postprocess"):
+        for name in ("request_success", "queue_duration_us", "pending_request_count"):
+            assert (f"nv_inference_{name}", model, "") in found
+        reasons = {r for name, m, r in found if (name, m) == ("nv_inference_request_failure", model)}
+        assert reasons == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
+
+
+def test_an_ensemble_counts_a_failure_twice_and_its_step_counts_a_success(server: Server) -> None:
+    grown = {(n, m): v for (n, m, _), v in growth(server, b"no image", 5).items() if not n.endswith("_duration_us")}
+    assert grown == {
+        ("nv_inference_request_failure", "detection"): FAILURES_PER_REQUEST * 5,
+        ("nv_inference_request_success", "preprocess"): 5,
+    }
+
+
+def test_a_request_of_a_wrong_shape_is_counted_nowhere(server: Server) -> None:
+    assert growth(server, b"no image", 5, (1, 2)) == {}
