@@ -16,9 +16,6 @@ from .rules.recording import recording
 from .rules.slo import slo_recording
 from .rules.subject import subject
 
-_SLO_SECONDS = 30
-"""The error budget's windows are evaluated no more often than this: three days of samples are read each time."""
-
 
 def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """The PrometheusRule of `model`. Its thresholds are `choices.thresholds`, for when the operator can't be asked."""
@@ -28,7 +25,7 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
         _group(model.name, every, recording(about) + (alerts(about) if monitoring.alerts else [])),
         _group(
             f"{model.name}-slo",
-            max(every, _SLO_SECONDS),
+            about.slo_seconds,
             slo_recording(about) + (slo_alerts(about) if monitoring.alerts else []),
         ),
     ]

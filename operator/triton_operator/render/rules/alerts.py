@@ -26,6 +26,8 @@ _BURNS = (
     (Decimal("1"), "3d", "6h", "warning"),
 )
 """Burn rate, long and short window (The Site Reliability Workbook, chapter 5)."""
+_FEW = 10
+"""Failed requests in the long window, below which no error budget is looked at."""
 _OWN_LABELS = {"alertname", "namespace", "tritonmodel", "model", "version", "kind", "reason", "window", "severity"}
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -211,13 +213,19 @@ def _error_budget_burn(subject: Subject) -> list[Rule]:
             "TritonModelErrorBudgetBurn", severity, "",
             f"({scope.pick(f'triton:error_ratio:{long}')} > {error_ratio(budget(objective), burn)})\n"
             f"and on ({PER_MODEL}) ({scope.pick(f'triton:error_ratio:{short}')} "
-            f"> {error_ratio(budget(objective), burn)})",
+            f"> {error_ratio(budget(objective), burn)})\nand on ({PER_MODEL}) {_enough(subject, long)}",
             f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} failed in {long}",
             f"{objective} % shall succeed (spec.monitoring.objective). {what[severity]}",
             window=long,
         )
         for burn, long, short, severity in _BURNS
     ]  # fmt: skip
+
+
+def _enough(subject: Subject, span: str) -> str:
+    """Enough failures to be worth anyone's time: of five requests in an hour one that fails is a fifth, and nothing."""
+    failed = f"sum_over_time({subject.scope.pick('triton:failures:rate5m')}[{span}])"
+    return f"(sum by ({PER_MODEL}) ({failed}) * {subject.slo_seconds} >= {_FEW})"
 
 
 def _above(scope: Scope, name: str, value: str, limit: str, on: str) -> str:

@@ -43,6 +43,11 @@ class Subject:
     def scrape_seconds(self) -> int:
         return self.monitoring.scrape_seconds
 
+    @property
+    def slo_seconds(self) -> int:
+        """How often the error budget's windows are evaluated: no oftener, because each reads three days of samples."""
+        return max(self.monitoring.evaluation_seconds, 30)
+
     def once(self, failures: str) -> str:
         """The rate of failed requests, from the rate of the entry model's failure counter."""
         return f"{failures} / {FAILURES_PER_REQUEST}" if self.ensemble else failures
