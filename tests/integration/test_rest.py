@@ -54,21 +54,6 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         assert "Traceback" not in process.log
 
 
-def server_writes(plane: ControlPlane) -> dict[str, float]:
-    """Writes that the API server was asked for since it started, of every kind that the operator writes."""
-    mine = "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|events|pods"
-    counted = {}
-    for line in plane.api.request("GET", "/metrics").splitlines():
-        if (
-            line.startswith("apiserver_request_total")
-            and re.search(rf'[,{{]resource="({mine})"', line)
-            and re.search(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"', line)
-        ):
-            labels, _, value = line.rpartition(" ")
-            counted[labels] = float(value)
-    return counted
-
-
 def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
     for name, spec in SPECS.items():
         obj = gen.raw(name=name, **spec)
@@ -84,14 +69,14 @@ def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPla
     # What is refused is tried again, and that is a request. It is not a state at rest, so it leaves.
     api.delete("TritonModel", "refused")
     time.sleep(1)
-    before, own, passes = server_writes(control_plane), operator.writes(), reconciles(operator)
+    before, own, passes = control_plane.writes(), operator.writes(), reconciles(operator)
     assert sum(before.values()) > 20  # it does count
     deadline = time.monotonic() + 60
     while reconciles(operator) < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert reconciles(operator) >= passes + 2 * (len(SPECS) - 1)
     time.sleep(0.5)
-    assert server_writes(control_plane) == before
+    assert control_plane.writes() == before
     assert operator.writes() == own
 
 

@@ -13,6 +13,7 @@ import pytest
 from support import gen, operator_process
 from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ControlPlane
+from support.kubelet import add_pod
 from support.operator_process import Operator
 from triton_operator.api import names
 
@@ -308,20 +309,6 @@ def test_any_character_reaches_the_pods(api: Api, operator: Operator) -> None:
 
 
 # Pods
-
-
-def add_pod(api: Api, *modifiers: gen.Modifier, name: str = "detection-abc-1") -> Object:
-    """A pod of the Deployment as it is now, with the status that a kubelet would write."""
-    template = api.get("Deployment", gen.NAME)["spec"]["template"]
-    status = gen.pod(*modifiers, name=name)["status"]
-    existing = api.find("Pod", name)
-    if existing is None:
-        metadata = {**template["metadata"], "name": name, "namespace": api.namespace}
-        spec = {**template["spec"], "nodeName": "node-1"}
-        api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    # All at once, as a kubelet does it: what lies between two states is none.
-    now = {**api.get("Pod", name), "status": status}
-    return api.request("PUT", api.path("Pod", name) + "/status", now)
 
 
 def events(api: Api) -> list[str]:

@@ -24,6 +24,7 @@ _GROUPS = {
     "autoscaling/v2": ["HorizontalPodAutoscaler"],
     "coordination.k8s.io/v1": ["Lease"],
     "discovery.k8s.io/v1": ["EndpointSlice"],
+    "monitoring.coreos.com/v1": ["PodMonitor", "PrometheusRule", "Prometheus"],
     f"{GROUP}/v1alpha1": ["TritonModel"],
 }
 _CLUSTER_WIDE = {
@@ -32,6 +33,7 @@ _CLUSTER_WIDE = {
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding"],
 }
 _VERSIONS = {kind: version for table in (_GROUPS, _CLUSTER_WIDE) for version, kinds in table.items() for kind in kinds}
+_PLURALS = {"Endpoints": "endpoints", "Prometheus": "prometheuses"}
 _UNSCOPED = {kind for kinds in _CLUSTER_WIDE.values() for kind in kinds}
 
 
@@ -129,7 +131,7 @@ class Api:
         version = _VERSIONS[kind]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         scope = "" if kind in _UNSCOPED else f"/namespaces/{namespace or self.namespace}"
-        plural = kind.lower() if kind == "Endpoints" else kind.lower() + "s"
+        plural = _PLURALS.get(kind) or kind.lower() + "s"
         return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
 
     def _path_of(self, obj: Object, named: bool = True) -> str:

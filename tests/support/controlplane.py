@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,18 @@ from typing import Any
 import yaml
 from urllib3.exceptions import HTTPError
 
-from .api import Api, RefusedError, eventually
+from .api import Api, Object, RefusedError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
 _TOKEN = "admin"
 _MANAGER = "system:kube-controller-manager"
+_MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
+_MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
+_WRITTEN = (
+    "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|horizontalpodautoscalers|podmonitors"
+    "|prometheusrules|events|pods"
+)
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
     "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller,"
@@ -66,15 +73,44 @@ class ControlPlane:
     def install_crds(self) -> None:
         """Applies crds/ and waits until the API server serves them."""
         for file in sorted((ROOT / "crds").glob("*.yaml")):
-            for crd in yaml.safe_load_all(file.read_text()):
-                if crd["kind"] != "CustomResourceDefinition":
-                    continue
-                self.api.apply(crd)
-                group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
-                version = crd["spec"]["versions"][0]["name"]
-                eventually(
-                    lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path), 30, f"{plural} served"
-                )
+            self._install(crd for crd in yaml.safe_load_all(file.read_text()))
+
+    def install_monitoring(self) -> None:
+        """The kinds of prometheus-operator that the operator deals with."""
+        self._install(crd for crd in yaml.safe_load_all(_MONITORING.read_text()) if _name(crd) in _MONITORING_CRDS)
+
+    def remove_monitoring(self) -> None:
+        """Takes them away, with every object of them."""
+        for name in _MONITORING_CRDS:
+            self.api.delete("CustomResourceDefinition", name)
+        for name in _MONITORING_CRDS:
+            eventually(lambda n=name: self.api.find("CustomResourceDefinition", n) is None, 30, f"{name} gone")
+
+    def writes(self) -> dict[str, float]:
+        """Requests to write a kind that the operator writes, by labels, since the server's start."""
+        counted = {}
+        for line in self.api.request("GET", "/metrics").splitlines():
+            if (
+                line.startswith("apiserver_request_total")
+                and re.search(rf'[,{{]resource="({_WRITTEN})"', line)
+                and re.search(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"', line)
+            ):
+                labels, _, value = line.rpartition(" ")
+                counted[labels] = float(value)
+        return counted
+
+    def _install(self, objects: Iterable[Object]) -> None:
+        for crd in objects:
+            if crd["kind"] != "CustomResourceDefinition":
+                continue
+            self.api.apply(crd)
+            group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+            version = crd["spec"]["versions"][0]["name"]
+            eventually(lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path), 30, f"{plural} served")
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def binaries() -> Path:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import pytest
 
+from support.fake_prometheus import FakePrometheus, sample
 from triton_operator.api.monitoring import Answer, Installed, Selection
 from triton_operator.api.thresholds import Slot
 from triton_operator.cluster import monitoring
@@ -23,49 +19,11 @@ from triton_operator.cluster.monitoring import Monitoring
 QPS = Slot("max-qps")
 
 
-class Fake:
-    """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it."""
-
-    def __init__(self) -> None:
-        self.series: dict[str, list[dict[str, Any]]] = {}
-        self.status, self.body, self.hang = 200, "", 0.0
-        self.queries: list[str] = []
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                query = parse_qs(urlparse(self.path).query)["query"][0]
-                fake.queries.append(query)
-                time.sleep(fake.hang)
-                body = fake.body or json.dumps(
-                    {"status": "success", "data": {"resultType": "vector", "result": fake.series.get(query, [])}}
-                )
-                with contextlib.suppress(OSError):
-                    self.send_response(fake.status)
-                    self.end_headers()
-                    self.wfile.write(body.encode())
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
-def prometheus() -> Iterator[Fake]:
-    fake = Fake()
+def prometheus() -> Iterator[FakePrometheus]:
+    fake = FakePrometheus()
     yield fake
     fake.close()
-
-
-def sample(value: str, **labels: str) -> dict[str, Any]:
-    return {"metric": {"__name__": "triton:threshold", **labels}, "value": [1767225600.0, value]}
 
 
 def monitor(api: Any = None, clock: Any = time.monotonic) -> Monitoring:
@@ -76,7 +34,7 @@ THRESHOLDS = 'triton:threshold{namespace="vision",tritonmodel="detection"}'
 TOKENS = 'count(tokens_total{namespace="vision",tritonmodel="detection"})'
 
 
-def test_an_answer(prometheus: Fake) -> None:
+def test_an_answer(prometheus: FakePrometheus) -> None:
     prometheus.series[THRESHOLDS] = [
         sample("80", kind="max-qps"), sample("+Inf", kind="max-tps"), sample("12.5", kind="max-qps", version="2"),
     ]  # fmt: skip
@@ -86,12 +44,12 @@ def test_an_answer(prometheus: Fake) -> None:
 
 
 @pytest.mark.parametrize("found", [True, False])
-def test_whether_there_are_tokens(prometheus: Fake, found: bool) -> None:
+def test_whether_there_are_tokens(prometheus: FakePrometheus, found: bool) -> None:
     prometheus.series[TOKENS] = [{"metric": {}, "value": [1.0, "3"]}] if found else []
     assert monitor().ask(prometheus.url, "vision", "detection", "tokens_total").tokens is found
 
 
-def test_no_series_is_an_answer_too(prometheus: Fake) -> None:
+def test_no_series_is_an_answer_too(prometheus: FakePrometheus) -> None:
     assert monitor().ask(prometheus.url, "vision", "detection") == Answer()
 
 
@@ -113,7 +71,9 @@ def test_no_series_is_an_answer_too(prometheus: Fake) -> None:
         (200, '{"data": {"result": [{"metric": {"kind": "max-qps"}, "value": [1, "many"]}]}}', "many"),
     ],
 )
-def test_what_is_no_answer_is_told_in_words_that_stay(prometheus: Fake, status: int, body: str, words: str) -> None:
+def test_what_is_no_answer_is_told_in_words_that_stay(
+    prometheus: FakePrometheus, status: int, body: str, words: str
+) -> None:
     prometheus.status, prometheus.body = status, body
     answer = monitor().ask(prometheus.url, "vision", "detection")
     assert answer.values == {}
@@ -124,7 +84,7 @@ def test_what_is_no_answer_is_told_in_words_that_stay(prometheus: Fake, status: 
 
 
 def test_one_that_hangs_is_waited_for_only_so_long_and_not_at_once_again(
-    prometheus: Fake, monkeypatch: pytest.MonkeyPatch
+    prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "TIMEOUT_SECONDS", 0.3)
     prometheus.hang = 1.0

@@ -1,0 +1,58 @@
+"""An HTTP server in the place of a Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+
+def sample(value: str, **labels: str) -> dict[str, Any]:
+    """One series of an answer."""
+    return {"metric": {"__name__": "triton:threshold", **labels}, "value": [1767225600.0, value]}
+
+
+class FakePrometheus:
+    """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, list[dict[str, Any]]] = {}
+        self.status, self.body, self.hang = 200, "", 0.0
+        self.queries: list[str] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                query = parse_qs(urlparse(self.path).query)["query"][0]
+                fake.queries.append(query)
+                time.sleep(fake.hang)
+                body = fake.body or json.dumps(
+                    {"status": "success", "data": {"resultType": "vector", "result": fake.series.get(query, [])}}
+                )
+                with contextlib.suppress(OSError):
+                    self.send_response(fake.status)
+                    self.end_headers()
+                    self.wfile.write(body.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def tell(self, namespace: str, name: str, **values: object) -> None:
+        """Lets it compare with these thresholds of a TritonModel; names in snake case."""
+        known = {"max_qps": "+Inf", **values}
+        own = f'namespace="{namespace}",tritonmodel="{name}"'
+        self.series[f"triton:threshold{{{own}}}"] = [
+            sample(str(value), kind=kind.replace("_", "-")) for kind, value in known.items()
+        ]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
