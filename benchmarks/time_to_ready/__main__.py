@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 import yaml
@@ -25,6 +23,7 @@ import yaml
 from support import cluster as clusters
 from support.api import Api, Object, condition, eventually
 from support.cluster import ROOT, Cluster, Namespace
+from support.machine import machine
 
 TIMEOUT_SECONDS = 180
 STEPS = {
@@ -103,14 +102,6 @@ def rendered(cluster: Cluster, model: Object, delivery: str) -> list[Object]:
 
 def named(model: Object, name: str) -> Object:
     return {**model, "metadata": {**model["metadata"], "name": name}}
-
-
-def machine() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} x {cpu}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
 
 
 def spread(values: list[float]) -> str:
