@@ -9,7 +9,7 @@ import click
 import yaml
 from pydantic import ValidationError
 
-from triton_operator.api import names
+from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
@@ -40,17 +40,34 @@ def main() -> None:
 @click.option(
     "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels that name none."
 )
-def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str) -> None:
+@click.option(
+    "--entrypoint-type",
+    type=click.Choice(["Ensemble", "Model"]),
+    help="What spec.entrypoint is, which the operator knows from a server's repository. Without it no PrometheusRule "
+    "is printed.",
+)
+def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str, entrypoint_type: str | None) -> None:
     """Print the objects that the operator would make from FILE (- for standard input), by the operator's own code.
 
     Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
+    Thresholds are those of the annotations in FILE.
     """
     found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
     if not found:
         raise click.ClickException(f"{file.name}: no {names.KIND} in it")
-    fresh = Choices(tools_image, delivery)
-    models = [_parse(document, namespace) for document in found]
-    objects = [obj for model in models for obj in render(model, choose(model, None, fresh))]
+    objects = []
+    for document in found:
+        model = _parse(document, namespace)
+        fresh = Choices(
+            tools_image,
+            delivery,
+            entrypoint=(model.spec.entrypoint or "") if entrypoint_type else "",
+            ensemble=entrypoint_type == "Ensemble",
+            thresholds=thresholds.effective_of(document),
+        )
+        objects += render(model, choose(model, None, fresh))
+        for note in _notes(model, document, bool(fresh.entrypoint)):
+            click.echo(f"{model.key}: {note}", err=True)
     click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
@@ -71,6 +88,14 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
         raise click.ClickException(str(error)) from None
     click.echo(show.status(model, pods))
     sys.exit(0 if show.is_ready(model) else 1)
+
+
+def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:
+    """What a reader of the objects would miss."""
+    notes = [wrong.message for wrong in thresholds.of(document).wrong]
+    if model.spec.monitoring.enabled and not has_rules:
+        notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
+    return notes
 
 
 def _documents(file: TextIO) -> list[Any]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.status import PROGRESSING, READY, Condition, TritonModelStatus
+from triton_operator.api.status import PROGRESSING, READY, Condition, ThresholdStatus, TritonModelStatus
+from triton_operator.api.thresholds import Slot
 from triton_operator.status import pods as judge
 
 Object = dict[str, Any]
@@ -20,7 +21,7 @@ def is_ready(model: Object) -> bool:
 
 
 def status(model: Object, pods: Sequence[Object]) -> str:
-    """The whole picture: image, conditions, models, pods."""
+    """The whole picture: image, conditions, thresholds, models, pods."""
     seen = _status(model)
     metadata = model["metadata"]
     lines = [f"{names.KIND} {metadata['namespace']}/{metadata['name']}"]
@@ -29,8 +30,11 @@ def status(model: Object, pods: Sequence[Object]) -> str:
     if seen.image:
         lines.append(f"  image     {seen.image.reference} ({seen.image.delivery}) {seen.image.digest}".rstrip())
     lines += [f"  entry     {seen.entrypoint or '-'}", f"  endpoint  {seen.endpoint or '-'}", ""]
+    width = max((len(c.type) for c in seen.conditions), default=0)
     for condition in seen.conditions:
-        lines += _wrap(f"  {_mark(condition)} {condition.type:<13}{condition.reason}: ", condition.message)
+        lines += _wrap(f"  {_mark(condition)} {condition.type:<{width}} {condition.reason}: ", condition.message)
+    if seen.thresholds:
+        lines += ["", *_table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in seen.thresholds])]
     if seen.models:
         lines += ["", *_table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
         for failed in (m for m in seen.models if m.reason):
@@ -52,6 +56,10 @@ def _mark(condition: Condition) -> str:
 
 def _row(model: Any) -> list[str]:
     return [model.name, model.version or "-", model.state, model.pods]
+
+
+def _threshold(state: ThresholdStatus) -> list[str]:
+    return [str(Slot(state.kind, state.version)), state.value, f"{state.since[:19]}Z", state.source]
 
 
 def _pod(pod: Object) -> list[str]:

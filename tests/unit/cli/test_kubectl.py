@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from support import gen
+from triton_operator.api.thresholds import Slot, effective
 from triton_operator.cli import show
 from triton_operator.cli.kubectl import main
 from triton_operator.render import Choices, render
@@ -27,6 +29,40 @@ def test_render_prints_what_the_controller_makes() -> None:
     assert result.exit_code == 0, result.output
     model = gen.model(gen.put("metadata.uid", ""), modelImage={"reference": "r:1"})
     assert list(yaml.safe_load_all(result.stdout)) == render(model, Choices("t:1", "ImageVolume"))
+
+
+MONITORED = {
+    **SMALL,
+    "metadata": {"name": "detection", "annotations": {"tritonoperator.io/max-qps": "80", "max_qps.v2": "9"}},
+    "spec": {**SMALL["spec"], "entrypoint": "yolo", "autoscaling": {"max": 4}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Ensemble", "Model"])
+def test_render_prints_what_is_made_for_prometheus_and_the_autoscaler(kind: str) -> None:
+    result = run(json.dumps(MONITORED), "--entrypoint-type", kind)
+    assert result.exit_code == 0, result.output
+    objects = {o["kind"]: o for o in yaml.safe_load_all(result.stdout)}
+    assert {"PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"} <= set(objects)
+    values = {Slot("max-qps"): Decimal(80), Slot("max-qps", "2"): Decimal(9)}
+    choices = Choices("t", "Copy", entrypoint="yolo", ensemble=kind == "Ensemble", thresholds=effective(values, 4))
+    model = gen.model(gen.put("metadata", {"name": "detection", "namespace": "default"}), **MONITORED["spec"])
+    assert objects["PrometheusRule"] == next(o for o in render(model, choices) if o["kind"] == "PrometheusRule")
+    assert result.stderr == ""
+
+
+def test_render_says_what_it_leaves_out() -> None:
+    wrong = {**MONITORED, "metadata": {"name": "detection", "annotations": {"max_qps": "many"}}}
+    for document, arguments in ((wrong, []), ({**SMALL, "metadata": wrong["metadata"]}, ["--entrypoint-type=Model"])):
+        result = run(json.dumps(document), *arguments)
+        assert result.exit_code == 0, result.output
+        kinds = {o["kind"] for o in yaml.safe_load_all(result.stdout)}
+        assert "PodMonitor" in kinds
+        assert "PrometheusRule" not in kinds
+        assert "default/detection: max_qps='many' is not a number" in result.stderr
+        assert "no PrometheusRule: it needs spec.entrypoint and --entrypoint-type" in result.stderr
+    quiet = {**SMALL, "spec": {**SMALL["spec"], "monitoring": {"enabled": False}}}
+    assert run(json.dumps(quiet)).stderr == ""
 
 
 def test_render_takes_every_model_of_a_file_and_nothing_else() -> None:
@@ -71,6 +107,12 @@ STATUS = {
         {"type": "Ready", "status": "False", "reason": "ModelLoadFailed", "message": "b: no such file " + "x" * 200},
         {"type": "Progressing", "status": "True", "reason": "RollingOut", "message": "m"},
         {"type": "ModelsLoaded", "status": "Unknown", "reason": "NoServerAnswers", "message": "m"},
+        {"type": "MonitoringAvailable", "status": "False", "reason": "CRDsMissing", "message": "m"},
+    ],
+    "thresholds": [
+        {"kind": "max-qps", "value": "80", "source": "max_qps", "since": "2026-01-01T00:00:00.250Z"},
+        {"kind": "max-qps", "version": "2", "value": "12.5", "source": "max_qps.v2",
+         "since": "2026-01-02T00:00:00.000Z"},
     ],
     "models": [{"name": "a", "version": "1", "state": "READY", "pods": "1/1"},
                {"name": "b", "state": "UNAVAILABLE", "reason": "no such file", "pods": "0/1"}],
@@ -88,6 +130,9 @@ def test_show() -> None:
     assert "the operator hasn't seen the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
     assert "b - UNAVAILABLE 0/1" in lines
+    assert "THRESHOLD VALUE SINCE SOURCE" in lines
+    assert "max-qps 80 2026-01-01T00:00:00Z max_qps" in lines
+    assert "max-qps.v2 12.5 2026-01-02T00:00:00Z max_qps.v2" in lines
     assert "b: no such file" in lines
     assert any(line.startswith("✗ Ready ModelLoadFailed: b: no such file") for line in lines)
     assert any(line.startswith("? ModelsLoaded NoServerAnswers") for line in lines)
@@ -95,6 +140,9 @@ def test_show() -> None:
     assert "old no 0 going away" in lines
     assert "bad no 1 ServerCrashed" in lines
     assert "evicted no 0 Evicted" in lines
+    told = [line for line in text.splitlines() if line[2:3] in ("✓", "✗", "?", "…")]
+    assert {line[23] for line in told} == {" "}  # as wide as the longest name
+    assert all(line[24] != " " for line in told)
     # Long messages are wrapped; only a word that no terminal could break is longer.
     assert all(len(line) <= 110 for line in text.splitlines() if "sha256" not in line)
 
