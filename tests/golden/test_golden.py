@@ -11,7 +11,7 @@ import yaml
 
 from support import controlplane
 from support.api import Api, RefusedError
-from triton_operator.api import kinds
+from triton_operator.api import kinds, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
@@ -19,7 +19,7 @@ from triton_operator.render import Choices, choose, render
 ROOT = Path(__file__).resolve().parents[2]
 CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"))
 MODELS = [*CASES, *sorted((ROOT / "manifests" / "samples").glob("**/*.yaml"))]
-FRESH = Choices("registry.example.com/triton-operator:1", "Copy")
+TOOLS_IMAGE = "registry.example.com/triton-operator:1"
 UID = "00000000-0000-4000-8000-000000000000"
 
 
@@ -34,8 +34,19 @@ def rendered(path: Path) -> list[dict[str, Any]]:
         if document["kind"] == "TritonModel":
             metadata = {"namespace": "default", **document["metadata"], "uid": UID}
             model = TritonModel.model_validate({**document, "metadata": metadata})
-            out += render(model, choose(model, None, FRESH))
+            out += render(model, choose(model, None, fresh(model, document)))
     return out
+
+
+def fresh(model: TritonModel, document: dict[str, Any]) -> Choices:
+    """As the operator has them once a server's repository has been read: the sample's entry model is an ensemble."""
+    return Choices(
+        TOOLS_IMAGE,
+        "Copy",
+        entrypoint=model.spec.entrypoint or "detection",
+        ensemble=(model.spec.entrypoint or "detection") == "detection",
+        thresholds=thresholds.effective_of(document),
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
@@ -51,6 +62,7 @@ def test_golden(case: Path, update_golden: bool) -> None:
 def server() -> Iterator[Api]:
     with controlplane.running() as plane:
         plane.install_crds()
+        plane.install_monitoring()
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
         yield plane.api
 
@@ -82,7 +94,7 @@ def test_a_real_api_server_takes_the_model_and_every_object_of_it(path: Path, se
 
 @pytest.mark.integration
 def test_the_dry_run_would_refuse_a_field_that_does_not_exist(server: Api) -> None:
-    obj = rendered(CASES[0])[-1]
+    obj = next(o for o in rendered(CASES[0]) if o["kind"] == "Deployment")
     obj["spec"]["template"]["spec"]["fieldOfNobody"] = 1
     with pytest.raises(RefusedError, match="fieldOfNobody"):
         dry_run(server, obj, "deployments", "vision")
