@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -47,7 +48,7 @@ class App:
         self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
-        self._relisted, self._anew = asyncio.Event(), asyncio.Event()
+        self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._served: frozenset[Kind] = frozenset()
         self._monitoring = Monitoring(self._api, settings.prometheus_url)
         self._reconciler: Reconciler | None = None
@@ -88,7 +89,7 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(self._resync(), name="resync"), group.create_task(self._look_out())]
+            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out())]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -107,6 +108,7 @@ class App:
         failures = 0
         while True:
             leads = self._elector.leading.is_set()
+            self._due.clear()
             try:
                 await asyncio.to_thread(self._list)
                 if leads and self._reconciler is None:
@@ -114,7 +116,7 @@ class App:
             except ApiError as error:
                 failures += 1
                 _log.warning("the listing failed: %s", error.message)
-                await self._pause(min(60.0, 2.0**failures), leads=leads)
+                await self._pause(min(60.0, 2.0**failures))
                 continue
             failures = 0
             self._known.set()
@@ -126,21 +128,30 @@ class App:
 
     async def _until_due(self, seconds: float, *, leads: bool) -> None:
         """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
-        await self._pause(seconds, self._relisted, leads=leads)
+        if not self._relisted.is_set():
+            await self._pause(seconds)
         if self._relisted.is_set():
-            await self._pause(_RELIST_SECONDS, leads=leads)
+            if leads == self._elector.leading.is_set():
+                await self._pause(_RELIST_SECONDS)
             self._relisted.clear()
 
-    async def _pause(self, seconds: float, *until: asyncio.Event, leads: bool) -> None:
-        """Waits so many seconds, or for one of the events, or, where this replica doesn't lead yet, until it does."""
-        never = asyncio.Event()
-        events = [never, *until] if leads else [*until, self._elector.leading]
-        waits = [asyncio.create_task(event.wait()) for event in events]
-        try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+    async def _pause(self, seconds: float) -> None:
+        """Waits so many seconds, or less where a listing is due. It makes no task: kopf waits 5 s for those that were
+        made while it ran, and cancels them, when it ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._due.wait()
+        self._due.clear()
+
+    def _relist(self) -> None:
+        if not self._relisted.is_set():
+            self._relisted.set()
+            self._due.set()
+
+    async def _begin(self) -> None:
+        """A new leader waits for no listing."""
+        await self._elector.leading.wait()
+        self._due.set()
 
     def _list(self) -> None:
         for namespace in self._settings.namespaces or (None,):
@@ -167,7 +178,7 @@ class App:
         if served != self._served and self._known.is_set():
             _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in served)) or "no monitoring")
             self._monitoring.forget()
-            self._relisted.set()
+            self._relist()
         self._served = served
         return (MODELS, *(k for k in kinds.CHILDREN if self._serves(k)), kinds.POD)
 
@@ -250,7 +261,7 @@ class App:
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
             # A watch had to begin anew: what vanished meanwhile is told by no event.
-            self._relisted.set()
+            self._relist()
         key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
         if key is None:
             return

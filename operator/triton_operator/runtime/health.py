@@ -19,12 +19,12 @@ async def serve(port: int, healthy: Check, ready: Check, registry: CollectorRegi
     def check(judge: Check) -> Callable[[web.Request], object]:
         async def handle(_: web.Request) -> web.Response:
             wrong = judge()
-            return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+            return _last(web.Response(text=wrong or "ok", status=503 if wrong else 200))
 
         return handle
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return _last(web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}))
 
     app = web.Application()
     app.router.add_get("/healthz", check(healthy))  # type: ignore[arg-type]
@@ -34,3 +34,9 @@ async def serve(port: int, healthy: Check, ready: Check, registry: CollectorRegi
     await runner.setup()
     await web.TCPSite(runner, port=port).start()
     return runner
+
+
+def _last(response: web.Response) -> web.Response:
+    """`response` as its connection's last: one that is kept open is a task, for which kopf would wait at its end."""
+    response.force_close()
+    return response

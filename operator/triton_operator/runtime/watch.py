@@ -77,7 +77,9 @@ async def _run(
 ) -> None:
     """One life of kopf. Raises DeafError where it runs and doesn't watch."""
     up, over, insights = asyncio.Event(), asyncio.Event(), Insights()
-    guard = asyncio.create_task(_guard(insights, kinds, up, stop, anew, ready, over))
+    # Made before kopf starts: at its end it waits for tasks that were made while it ran.
+    ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
+    guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     try:
         await kopf.operator(
             registry=_registry(seen, kinds),
@@ -93,7 +95,8 @@ async def _run(
         )
     finally:
         ready.clear()
-        guard.cancel()
+        for task in (guard, *ends):
+            task.cancel()
     if anew.is_set() and not stop.is_set():
         return
     if over.is_set() and not stop.is_set():
@@ -109,12 +112,12 @@ async def _guard(
     insights: Insights,
     kinds: Collection[Kind],
     up: asyncio.Event,
+    ends: Collection[asyncio.Task[Any]],
     stop: asyncio.Event,
-    anew: asyncio.Event,
     ready: asyncio.Event,
     over: asyncio.Event,
 ) -> None:
-    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or at `stop` or `anew`."""
+    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or when one of `ends` does."""
     await up.wait()
     # kopf has set handlers of its own, after which it waits 5 s for its waiter on the stop flag.
     stop_on_signals(stop)
@@ -123,12 +126,7 @@ async def _guard(
             await insights.ready_resources.wait()
     if {(kind.group, kind.plural) for kind in kinds} <= _watched(insights):
         ready.set()
-        ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     over.set()
 
 
