@@ -15,7 +15,7 @@ import uuid
 from statistics import median
 
 from support import cluster as clusters
-from support.live import CYCLE_SECONDS, SPEC, Change, Subject, percentile, restarts
+from support.live import CYCLE_SECONDS, SPEC, Change, Subject, pause, percentile, restarts
 from support.machine import machine
 from support.prometheus import Monitoring
 
@@ -26,7 +26,9 @@ def measure(subject: Subject, runs: int) -> list[Change]:
     """All changes, one after the other."""
     changes = []
     for number in range(1, runs + 1):
-        changes.append(subject.change(rule=number % RULE_EVERY == 0))
+        rule = number % RULE_EVERY == 0
+        pause(rule)
+        changes.append(subject.change(rule))
         print(f"run {number}/{runs}: {told(changes[-1])}", file=sys.stderr, flush=True)
     return changes
 

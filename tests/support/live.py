@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .api import eventually
@@ -43,22 +43,22 @@ class Subject:
         self._monitoring, self._namespace, self.name = monitoring, namespace, name
         self._up = itertools.cycle((True, False))
 
-    def known(self, seconds: float = 240, poll: Callable[[], None] = lambda: None) -> None:
-        """Waits until Prometheus has the gauge, the rules, and the server's metrics."""
+    def known(self, hurry: bool = False, seconds: float = 240) -> None:
+        """Waits until Prometheus has the gauge, the rules, and the server's metrics. `hurry`: see Monitoring.hurry."""
         own = f'namespace="{self._namespace.name}",tritonmodel="{self.name}"'
 
         def look() -> bool:
-            poll()
-            literal, live = self._value("triton:threshold:literal"), self._value("triton:threshold")
+            if hurry:
+                self._monitoring.hurry()
+            literal, live = self.value("triton:threshold:literal"), self.value()
             return live is not None and live == literal and bool(self._monitoring.query(f"up{{{own}}} == 1"))
 
-        eventually(look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.told(self.name)}", 0.5)
+        eventually(look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.told(self.name)}", 3)
 
     def change(self, rule: bool = False) -> Change:
         """Changes the value, up and down by turns: a higher one is there when the first of the operator's replicas has
         been scraped, a lower one when all have. `rule`: waits until the rule has it, too."""
-        pause(rule)
-        old = self._value("triton:threshold")
+        old = self.value()
         assert old is not None, f"Prometheus has no limit of {self.name}"
         new = old
         while new == old:
@@ -81,14 +81,15 @@ class Subject:
             for p in self._namespace.pods(self.name)
         }
 
-    def _value(self, series: str) -> float | None:
+    def value(self, series: str = "triton:threshold") -> float | None:
+        """The model's max-qps by this series."""
         return self._monitoring.value(threshold(self._namespace.api, self.name, series))
 
     def _until(self, series: str, value: float, start: float, seconds: float) -> float:
         eventually(
-            lambda: self._value(series) == value,
+            lambda: self.value(series) == value,
             seconds,
-            lambda: f"{series} {value:g}, it is {self._value(series)}",
+            lambda: f"{series} {value:g}, it is {self.value(series)}",
             _EVERY,
         )
         return time.monotonic() - start
