@@ -226,7 +226,7 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             assert operator.process.poll() is None
             assert operator.stop() == 0
-        assert ready.longest < 12, ready.longest
+        assert ready.longest < 4, ready.longest
         assert operator.log.count("Traceback") <= 3, operator.log  # kopf's, where a kind vanishes
 
 
