@@ -90,6 +90,11 @@ class _Thresholds(Collector):
         wrong = GaugeMetricFamily(
             "triton_operator_thresholds_invalid", "Annotations of thresholds that can't be read.", labels=own
         )
+        seen = GaugeMetricFamily(
+            "triton_operator_resource_version",
+            "Which state of the TritonModel this replica has seen: of several replicas the newest is right.",
+            labels=own,
+        )
         servers = GaugeMetricFamily(
             "triton_operator_replicas", "Servers that are wanted, and that are ready.", labels=[*own, "state"]
         )
@@ -98,10 +103,11 @@ class _Thresholds(Collector):
             for slot, value in thresholds.effective_of(model).items():
                 limits.add_metric([*key, slot.kind, slot.version], value)
             wrong.add_metric(key, len(thresholds.of(model).wrong))
+            seen.add_metric(key, int(model["metadata"]["resourceVersion"]))
             status = model.get("status", {})
             servers.add_metric([*key, "wanted"], self._wanted(model))
             servers.add_metric([*key, "ready"], status.get("readyReplicas", 0))
-        yield from (limits, wrong, servers)
+        yield from (limits, seen, wrong, servers)
 
 
 def _ready(model: dict[str, Any]) -> str:

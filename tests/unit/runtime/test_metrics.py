@@ -48,6 +48,11 @@ def test_every_kind_is_there_also_where_nothing_is_set() -> None:
     assert "# TYPE triton_operator_threshold gauge" in lines
 
 
+def test_what_this_replica_has_seen_is_told() -> None:
+    lines = exposition(model(None, gen.put("metadata.resourceVersion", "4711")))
+    assert of(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
+
+
 def test_values_and_versions() -> None:
     lines = exposition(model({f"{P}max-qps": "80", f"{P}max-qps.v2": "12.5"}, autoscaling={"max": 4}))
     assert gauge(lines, "max-qps") == "80.0"

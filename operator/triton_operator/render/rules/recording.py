@@ -16,6 +16,7 @@ from .subject import Subject
 
 HOLD = "5m"
 """How long the last threshold of an operator that is gone, and the last load of servers that are, still count."""
+_SEEN = "triton_operator_resource_version"
 _AHEAD_SECONDS = 120
 """How far ahead load is predicted: about what a new server takes from the first sample to its first request."""
 
@@ -43,6 +44,9 @@ def _thresholds(subject: Subject) -> list[Rule]:
     """The threshold in force is the operator's, as scraped; for 5 minutes after the operator has gone its last; then
     the one that was written into this rule.
 
+    Of the operator's replicas the one counts that has seen the newest state of the TritonModel: a change is there
+    when the first of them has been scraped, and a replica whose watch hangs never wins.
+
     One series, that of max-qps, is there for every TritonModel while any operator lives. While it is there nothing
     falls back, so that a removed limit goes at once. The last values come from the previous evaluation and not from
     `last_over_time`, which would bring back what had been removed before the operator went.
@@ -51,11 +55,12 @@ def _thresholds(subject: Subject) -> list[Rule]:
     model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
     live = scope.pick("triton:threshold:live")
     heartbeat = scope.pick("triton:threshold:live", *model_wide)
-    last = scope.pick("triton:threshold:last")
+    last, gauge = scope.pick("triton:threshold:last"), scope.pick("triton_operator_threshold")
     return [
         record(
             "triton:threshold:live",
-            f"max by ({PER_MODEL}, kind, version) ({scope.pick('triton_operator_threshold')})",
+            f"max by ({PER_MODEL}, kind, version) (\n  {gauge} and on ({PER_MODEL}, instance) ({_newest(scope)})\n"
+            f"  or {gauge} unless on ({PER_MODEL}) {scope.pick(_SEEN)}\n)",
         ),
         record(
             "triton:threshold:last",
@@ -69,6 +74,12 @@ def _thresholds(subject: Subject) -> list[Rule]:
             f"  unless on ({PER_MODEL}) {scope.pick('triton:threshold:last', *model_wide)}\n)",
         ),
     ]
+
+
+def _newest(scope: Scope) -> str:
+    """The replicas of the operator that have seen the newest state."""
+    seen = scope.pick(_SEEN)
+    return f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
 
 
 def _literals(scope: Scope, values: Mapping[Slot, float]) -> list[Rule]:
