@@ -25,7 +25,7 @@ e2e: venv tools ## The installation, in a kind cluster
 lint: venv ## ruff, mypy, the layers, stale generated files
 	@hack/lint.sh
 golden: venv ## Write the golden files anew; look at the diff before you commit it
-	@UPDATE_GOLDEN=1 .venv/bin/pytest -q tests/golden
+	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashboards
 	@.venv/bin/python hack/generate.py
 bench: venv tools ## A benchmark: make bench NAME=time_to_ready
