@@ -1,0 +1,128 @@
+"""The number of servers follows the load, through a real Prometheus, prometheus-adapter and HorizontalPodAutoscaler;
+and where nothing scales, it follows `kubectl scale`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.api import Api, eventually
+from support.cluster import Cluster, Namespace
+from support.live import SPEC, Subject
+from support.load import load
+from support.prometheus import Monitoring
+
+pytestmark = pytest.mark.e2e
+
+PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
+LIGHT, HEAVY = 4, 16
+AUTOSCALING = {
+    "min": 1,
+    "max": 3,
+    "utilization": 0.75,
+    "behavior": {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 0}},
+}
+
+
+@pytest.fixture(scope="module")
+def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace) -> Subject:
+    """A TritonModel that is scaled, each server of it for 15 requests a second; known to Prometheus."""
+    model = shared_namespace.model("echo", cluster.image(), autoscaling=AUTOSCALING, **SPEC)
+    annotations = {PER_REPLICA: "15", "tritonoperator.io/max-qps": "1000"}
+    shared_namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
+    shared_namespace.settled("echo")
+    subject = Subject(monitoring, shared_namespace, "echo")
+    subject.known(hurry=True)
+    return subject
+
+
+class Replicas:
+    """Every number of servers that somebody wrote into the Deployment, as a watch tells them."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self._api, self._name = api, name
+        self.seen: list[int] = []
+        threading.Thread(target=self._watch, daemon=True).start()
+        eventually(lambda: self.seen, 20, "the watch")
+
+    def _watch(self) -> None:
+        for _, _, deployment in self._api.watch("Deployment", seconds=900):
+            wanted = int(deployment["spec"]["replicas"])
+            if deployment["metadata"]["name"] == self._name and [wanted] != self.seen[-1:]:
+                self.seen.append(wanted)
+
+
+@pytest.fixture
+def replicas(scaled: Subject, shared_namespace: Namespace) -> Iterator[Replicas]:
+    return Replicas(shared_namespace.api, "echo")
+
+
+def test_servers_come_and_go_with_the_load_and_no_request_fails(
+    scaled: Subject, replicas: Replicas, shared_namespace: Namespace
+) -> None:
+    first = scaled.lives()
+    template = _template(shared_namespace)
+    with load(shared_namespace, "echo", LIGHT, "light") as light:
+        with load(shared_namespace, "echo", HEAVY, "heavy") as heavy:
+            # 20 of 15 requests a second, of which a server shall carry three quarters.
+            _wait(shared_namespace, 2)
+            shared_namespace.says("echo", "AutoscalerActive", "True", "Scaling")
+            # Less is wanted of each: one more, and nothing about the servers themselves changes.
+            scaled.annotate(f"{PER_REPLICA}=8")
+            _wait(shared_namespace, 3)
+            assert shared_namespace.says("echo", "AutoscalerActive", "True", "AtMaximum")
+            assert _template(shared_namespace) == template
+        _wait(shared_namespace, 1)
+        # What clients get from a server that goes: until it has drained and is gone, no failure.
+        eventually(lambda: len(_all_pods(shared_namespace)) == 1, 90, lambda: _all_pods(shared_namespace))
+    assert heavy.failures() == light.failures() == []
+    assert replicas.seen in ([1, 2, 3, 2, 1], [1, 2, 3, 1]), "somebody else wrote the number, too"
+    assert _writers(shared_namespace) == {"kube-controller-manager"}
+    assert _template(shared_namespace) == template
+    assert sum(first.values()) == sum(scaled.lives().values())
+
+
+def test_kubectl_scales_what_nothing_else_scales(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.api.apply(namespace.model("still", cluster.image(), replicas=0))
+    eventually(lambda: namespace.api.find("Deployment", "still"), 30, lambda: namespace.told("still"))
+    namespace.kubectl("scale", "tm/still", "--replicas=2")
+    found = namespace.settled("still")
+    assert (found["spec"]["replicas"], found["status"]["readyReplicas"]) == (2, 2)
+    assert len(namespace.pods("still")) == 2
+    namespace.kubectl("scale", "tm/still", "--replicas=1")
+    eventually(lambda: len(namespace.pods("still")) == 1, 30)
+
+
+def _wait(namespace: Namespace, servers: int) -> None:
+    """Until the autoscaler wants so many servers, and so many are ready."""
+
+    def look() -> bool:
+        wanted = namespace.api.get("HorizontalPodAutoscaler", "echo")["status"].get("desiredReplicas")
+        ready = namespace.api.get("TritonModel", "echo")["status"].get("readyReplicas", 0)
+        return wanted == ready == servers
+
+    eventually(look, 240, lambda: f"{servers} servers; {_told(namespace)}", every=0.5)
+
+
+def _told(namespace: Namespace) -> str:
+    status = namespace.api.get("HorizontalPodAutoscaler", "echo").get("status", {})
+    return f"{status}\n{namespace.told('echo')}"
+
+
+def _template(namespace: Namespace) -> dict[str, Any]:
+    template: dict[str, Any] = namespace.api.get("Deployment", "echo")["spec"]["template"]
+    return template
+
+
+def _all_pods(namespace: Namespace) -> list[str]:
+    """The servers' pods, those on their way out, too."""
+    return [p["metadata"]["name"] for p in namespace.api.list("Pod", "app.kubernetes.io/instance=echo")]
+
+
+def _writers(namespace: Namespace) -> set[str]:
+    """Who owns the Deployment's number of replicas."""
+    fields = namespace.api.get("Deployment", "echo")["metadata"]["managedFields"]
+    return {f["manager"] for f in fields if "f:replicas" in f["fieldsV1"].get("f:spec", {})}

@@ -1,0 +1,73 @@
+"""Real requests to an echo server, from a pod in the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .api import Object, eventually
+from .cluster import ROOT, Namespace
+
+_SCRIPT = ROOT / "tests" / "e2e" / "client" / "load.py"
+
+
+@dataclass
+class Load:
+    """Requests that are under way. `result` is there once they have ended."""
+
+    result: dict[str, Object]
+
+    def failures(self) -> list[str]:
+        return [f for protocol in self.result.values() for f in protocol["failures"]]
+
+
+@contextlib.contextmanager
+def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load") -> Iterator[Load]:
+    """A pod that asks `service` so many times a second while the context lasts. `name` tells two of them apart."""
+    pod, api = f"{name}-{service}", namespace.api
+    script = {"load.py": _SCRIPT.read_text()}
+    api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
+    api.apply(_pod(pod, namespace.cluster.operator_image, service, rate))
+    try:
+        eventually(lambda: "started" in namespace.kubectl("logs", pod, check=False), 60, "the load to start", every=0.3)
+        load = Load({})
+        yield load
+        namespace.kubectl("exec", pod, "--", "busybox", "touch", "/tmp/stop")
+        phase = eventually(lambda: _ended(namespace, pod), 60, "the load to end")
+        out = namespace.kubectl("logs", pod)
+        assert phase == "Succeeded", out
+        load.result |= json.loads(out.splitlines()[-1])
+        assert all(sum(told["versions"].values()) for told in load.result.values()), out
+    finally:
+        api.delete("Pod", pod, gracePeriodSeconds=0)
+
+
+def _ended(namespace: Namespace, pod: str) -> str:
+    phase = str(namespace.api.get("Pod", pod)["status"]["phase"])
+    return phase if phase in ("Succeeded", "Failed") else ""
+
+
+def _pod(name: str, image: str, service: str, rate: float) -> Object:
+    """The operator's image has Python and tritonclient; there is no need of another one."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "load",
+                    "image": image,
+                    "command": ["python", "/client/load.py", service, str(rate)],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [{"name": "client", "mountPath": "/client"}, {"name": "tmp", "mountPath": "/tmp"}],
+                }
+            ],
+            "volumes": [{"name": "client", "configMap": {"name": name}}, {"name": "tmp", "emptyDir": {}}],
+        },
+    }
