@@ -161,13 +161,16 @@ def _predicted(scope: Scope) -> str:
 
 
 def _autoscaler_load(subject: Subject) -> str:
-    """What the autoscaler reads. A server that isn't scraped, or not often enough for a rate, takes its load out of
-    the sum: meanwhile the load stays what it was at most in the last minutes."""
+    """What the autoscaler reads. A server that isn't scraped often enough for a rate takes its load out of the sum:
+    meanwhile the load stays what it was at most in the last minutes.
+
+    Not for a scrape or two that fail, nor for a target that is gone: so ends every server that is no longer wanted,
+    and what it once carried would bring it back."""
     scope, scrape = subject.scope, subject.scrape_seconds
     now = scope.pick("triton:load_predicted:replicas" if subject.predict else "triton:load:replicas")
     up, span = scope.pick("up"), max(60, 4 * scrape)
     scrapes = span // scrape
-    missing = f"({up} == 0 or sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)})"
+    missing = f"(sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)} and {up})"
     held = f"max_over_time({scope.pick('triton:autoscaler_load:replicas')}[{HOLD}]) and on ({PER_MODEL}) {missing}"
     return _most([now, tag(held, "of", "held")])
 
