@@ -1,53 +1,73 @@
 """Triton's Python backend around images.py and letterbox.py."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import cv2
 import numpy as np
 import triton_python_backend_utils as pb_utils
-from images import ImageError, decode
+from cores import cores
+from images import ImageError, decode, read_header
 from letterbox import SIZE, letterbox
+
+# Larger ones are decoded one at a time: the memory that they take must not grow with the cores.
+LARGE_PIXELS = 8_000_000
 
 
 class TritonPythonModel:
     """IMAGE [n, 1] of encoded bytes → PROCESSED_IMAGE [n, 3, 640, 640], ORIGINAL_SHAPE [n, 2] (height, width)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the limit and set the batch's memory aside."""
-        cv2.setNumThreads(1)  # an instance is the unit of parallelism, not a thread
+        """Read the limit, and set the batch's memory and a thread for each core aside."""
+        cv2.setNumThreads(1)  # images are decoded side by side instead
         config = json.loads(args["model_config"])
         self.max_pixels = int(config["parameters"]["max_pixels"]["string_value"])
+        kinds = {output["name"]: output["data_type"] for output in config["output"]}
+        kind = pb_utils.triton_string_to_numpy(kinds["PROCESSED_IMAGE"])
+        most = max(1, config["max_batch_size"])
         # Written anew by each execute: Triton has copied the responses before the next one starts.
-        self.batch = np.empty((max(1, config["max_batch_size"]), 3, SIZE, SIZE), np.float32)
+        self.batch = np.empty((most, 3, SIZE, SIZE), kind)
+        self.threads = ThreadPoolExecutor(min(cores(), most))
+        self.large = threading.Lock()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Decode each image into its place in the batch; an image that can't be served fails its request alone."""
+        given = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
+        images = [image for part in given for image in part]
+        # A lone image is not worth the way to another thread.
+        several = self.threads.map if len(images) > 1 else map
+        done = list(several(self._process, images, self.batch))
         responses, at = [], 0
-        for request in requests:
-            images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
-            processed = self.batch[at : at + len(images)]
-            try:
-                shapes = self._process(images, processed)
-            except ImageError as error:
-                failure = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
-                responses.append(pb_utils.InferenceResponse(error=failure))
-                continue
-            at += len(images)
-            tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
-            responses.append(pb_utils.InferenceResponse(tensors))
+        for part in given:
+            responses.append(self._respond(done[at : at + len(part)], self.batch[at : at + len(part)]))
+            at += len(part)
         return responses
 
-    def _process(self, images: Any, out: Any) -> Any:
-        """Fill `out` [n, 3, 640, 640]; returns the upright sizes, INT32 [n, 2]. Raises ImageError."""
-        shapes = np.empty((len(images), 2), np.int32)
-        for k, data in enumerate(images):
-            try:
+    def finalize(self) -> None:
+        """Let the threads go."""
+        self.threads.shutdown()
+
+    def _process(self, data: bytes, out: Any) -> tuple[int, int] | ImageError:
+        """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none."""
+        try:
+            header = read_header(data)
+            with self.large if header.height * header.width > LARGE_PIXELS else nullcontext():
                 image = decode(data, self.max_pixels)
-            except ImageError as error:
-                if len(images) == 1:
-                    raise
-                raise ImageError(f"image {k + 1} of {len(images)}: {error}") from error
-            shapes[k] = image.shape[:2]
-            letterbox(image, out[k])
-        return shapes
+        except ImageError as error:
+            return error
+        letterbox(image, out)
+        return image.shape[0], image.shape[1]
+
+    def _respond(self, done: list[Any], processed: Any) -> Any:
+        """A request's share of the batch: what `_process` said of each image, and [n, 3, 640, 640]."""
+        for k, result in enumerate(done):
+            if isinstance(result, ImageError):
+                where = f"image {k + 1} of {len(done)}: " if len(done) > 1 else ""
+                failure = pb_utils.TritonError(f"{where}{result}", pb_utils.TritonError.INVALID_ARG)
+                return pb_utils.InferenceResponse(error=failure)
+        shapes = np.array(done, np.int32)
+        tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
+        return pb_utils.InferenceResponse(tensors)
