@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 SIZE = 640
 PAD = 114
+UNIT = np.float32(1 / 255)
 
 
 def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | npt.NDArray[np.uint8]) -> None:
@@ -22,7 +23,8 @@ def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | npt.N
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
     bottom, right = top + new_height, left + new_width
 
-    pad = PAD if out.dtype == np.uint8 else np.float32(PAD / 255)
+    # Multiplied as the image is, so that no last bit tells the two kinds of tensor apart.
+    pad = PAD if out.dtype == np.uint8 else np.float32(PAD) * UNIT
     out[:, :top] = pad
     out[:, bottom:] = pad
     out[:, top:bottom, :left] = pad
@@ -33,4 +35,4 @@ def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | npt.N
         if out.dtype == np.uint8:
             inside[:] = plane
         else:
-            np.multiply(plane, np.float32(1 / 255), out=inside)
+            np.multiply(plane, UNIT, out=inside)
