@@ -55,18 +55,20 @@ def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[s
             *(*restrictions, *limits, *ports, *mounts, SERVER_IMAGE, *command),
         )
         addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
-        _wait(addresses[0], container)
+        # The metrics are the last to listen.
+        for url in (f"{addresses[0]}/v2/health/ready", f"{addresses[2]}/metrics"):
+            _wait(f"http://{url}", container)
         yield Server(*addresses, container)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
 
 
-def _wait(address: str, container: str, seconds: float = 180) -> None:
-    """Until every model is ready; fails with the server's log when it exits or takes too long."""
+def _wait(url: str, container: str, seconds: float = 180) -> None:
+    """Until it answers with success; fails with the server's log when it exits or takes too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"http://{address}/v2/health/ready", timeout=5):
+            with urllib.request.urlopen(url, timeout=5):
                 return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             running = docker("inspect", "--format={{.State.Running}}", container) == "true"

@@ -96,8 +96,8 @@ def test_cmyk_comes_out_in_its_colour() -> None:
     ("data", "words"),
     [
         (b"", "the image is empty: 0 bytes"),
-        (b"hello, world", r"not a JPEG or PNG image: it starts with b'hello, w'"),
-        (b"GIF89a\x10\x00\x10\x00", "not a JPEG or PNG image"),
+        (b"hello, world", r"not a JPEG, PNG or WebP image: it starts with b'hello, w'"),
+        (b"GIF89a\x10\x00\x10\x00", "not a JPEG, PNG or WebP image"),
         (b"\xff\xd8\xff", "the JPEG is truncated: its header ends after 3 bytes"),
         (b"\x89PNG\r\n\x1a\n", "the PNG is truncated: its header ends after 8 bytes"),
         (b"\xff\xd8\xff\xda\x00\x08" + b"\x00" * 20, "the JPEG is damaged: no size before its pixels"),

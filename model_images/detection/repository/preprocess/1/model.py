@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from cores import cores
-from images import ImageError, decode, read_header
-from letterbox import SIZE, letterbox
+from images import ImageError, read, read_header, upright
+from letterbox import SIZE, fit, letterbox
 
 # Larger ones are decoded one at a time: the memory that they take must not grow with the cores.
 LARGE_PIXELS = 8_000_000
@@ -50,24 +50,34 @@ class TritonPythonModel:
         """Let the threads go."""
         self.threads.shutdown()
 
-    def _process(self, data: bytes, out: Any) -> tuple[int, int] | ImageError:
+    def _process(self, data: bytes, out: Any) -> tuple[int, int] | Exception:
         """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none."""
         try:
             header = read_header(data)
             with self.large if header.height * header.width > LARGE_PIXELS else nullcontext():
-                image = decode(data, self.max_pixels)
-        except ImageError as error:
+                stored = read(data, self.max_pixels)
+                # Made small before it is turned: turning a whole photograph takes as long as decoding it.
+                small = fit(stored.pixels)
+            letterbox(upright(small, stored.orientation), out)
+        except Exception as error:  # whatever it is, the others of the batch have nothing to do with it
             return error
-        letterbox(image, out)
-        return image.shape[0], image.shape[1]
+        return stored.shape
 
     def _respond(self, done: list[Any], processed: Any) -> Any:
         """A request's share of the batch: what `_process` said of each image, and [n, 3, 640, 640]."""
         for k, result in enumerate(done):
-            if isinstance(result, ImageError):
+            if isinstance(result, Exception):
                 where = f"image {k + 1} of {len(done)}: " if len(done) > 1 else ""
-                failure = pb_utils.TritonError(f"{where}{result}", pb_utils.TritonError.INVALID_ARG)
-                return pb_utils.InferenceResponse(error=failure)
+                return pb_utils.InferenceResponse(error=_failure(result, where))
         shapes = np.array(done, np.int32)
         tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
         return pb_utils.InferenceResponse(tensors)
+
+
+def _failure(error: Exception, where: str) -> Any:
+    """400 for what the client can cure, 503 where another server may have the memory, 500 for a fault of ours."""
+    if isinstance(error, ImageError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
+    if isinstance(error, MemoryError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.UNAVAILABLE)
+    return pb_utils.TritonError(f"{where}{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
