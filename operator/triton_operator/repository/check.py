@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from triton_operator.repository import versions
 from triton_operator.repository.checks import Expected, judge
 from triton_operator.repository.findings import Severity
 from triton_operator.repository.load import load
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load_models=tuple(options.load_models),
         shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
         gpus=options.gpus,
+        cpus=options.cpus,
+        response_cache=options.response_cache,
+        server=options.server_version,
     )
     repository, found = load(options.path)
     findings = judge(repository, found, wanted)
@@ -51,7 +55,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--shared-memory", type=int, metavar="BYTES", help=f"what the server has; default: size of {SHARED_MEMORY}"
     )
-    parser.add_argument("--gpus", type=int, default=1, help="devices that the server sees")
+    parser.add_argument("--gpus", type=int, help="devices that the server sees; default: not known")
+    parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: not known")
+    parser.add_argument(
+        "--response-cache",
+        action=argparse.BooleanOptionalAction,
+        help="whether the server has a response cache; default: not known",
+    )
+    parser.add_argument(
+        "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: not known"
+    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the report goes")
     parser.add_argument(
         "--containers",
@@ -60,6 +73,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="containers of the pod, of all kinds; they share the room for termination messages",
     )
     return parser.parse_args(arguments)
+
+
+def _version(text: str) -> versions.Version:
+    """As `versions.parse`, with its own words for the message."""
+    try:
+        return versions.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _mounted() -> int | None:

@@ -64,10 +64,11 @@ def tensor_bytes(tensor: Any) -> int:
     kind = DataType.Name(tensor.data_type).removeprefix("TYPE_")
     if kind == "UINT8" and list(tensor.dims) == [-1]:
         return ASSUMED_BYTES
-    return int(fixed * ASSUMED_DIM ** min(variable, 2) * _element_bytes(kind))
+    return int(fixed * ASSUMED_DIM ** min(variable, 2) * element_bytes(kind))
 
 
-def _element_bytes(kind: str) -> int:
+def element_bytes(kind: str) -> int:
+    """Bytes of one element of a type, e.g. `FP32`; of a string what is assumed."""
     if kind == "STRING":
         return ASSUMED_BYTES
     if kind in _ONE_BYTE:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import MODEL_FILES, PLATFORMS, Model, Repository
-from triton_operator.repository.rules.base import error, warning
+from triton_operator.repository.places import Node
+from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.versions import unknown
 
 KNOWN_BACKENDS = (
     "armnn_tflite",
@@ -80,30 +83,33 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
-def batching(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR107, TR108: dynamic batching that batches nothing, or more than it may."""
-    config = model.config
-    if config is None or not config.HasField("dynamic_batching"):
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR109: a field that came with a later version than the server's, which refuses the whole file for it."""
+    if model.config is None or expected.server is None:
         return
-    # Without declared inputs a backend may complete max_batch_size; a zero that was written stays.
-    completed = not config.input and "max_batch_size" not in model.where.fields
-    if config.max_batch_size == 0 and not completed:
-        yield warning(
-            model.config_path,
-            "TR107",
-            "dynamic_batching has no effect: max_batch_size is 0",
-            "set max_batch_size above 0, and take the batch dimension out of dims",
-            model.where.find("dynamic_batching"),
-        )
-    for index, size in enumerate(config.dynamic_batching.preferred_batch_size):
-        if size > config.max_batch_size and not completed:
+    for field, node in _written(model.config, model.where):
+        if since := unknown(field, expected.server):
             yield error(
                 model.config_path,
-                "TR108",
-                f"preferred_batch_size {size} is above max_batch_size {config.max_batch_size}",
-                "raise max_batch_size, or leave preferred_batch_size out",
-                model.where.find("dynamic_batching", 0, "preferred_batch_size", index),
+                "TR109",
+                f"field {field.rpartition('.')[2]} came with server {since[0]}.{since[1]}, "
+                f"and the server is {expected.server[0]}.{expected.server[1]}",
+                "take it out, or use a newer server",
+                node,
             )
+
+
+def _written(message: Any, node: Node) -> Iterator[tuple[str, Node]]:
+    """Each field that the text sets, by its full name without the package, with its place."""
+    for field in message.DESCRIPTOR.fields:
+        places = node.fields.get(field.name, [])
+        for index, place in enumerate(places):
+            yield field.full_name.partition(".")[2], place
+            if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+                value = getattr(message, field.name)
+                repeated = field.is_repeated
+                if not repeated or index < len(value):
+                    yield from _written(value[index] if repeated else value, place)
 
 
 def _shipped(model: Model) -> bool:

@@ -21,6 +21,9 @@ DEFAULT_FILES = {
 }
 """What a version directory must hold, one of these; backends that are not listed have rules of their own."""
 
+_NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
+"""What people write instead of config.pbtxt, in lower case."""
+
 _KEEP = "git and object stores drop empty directories: put a file such as .keep into it"
 
 
@@ -71,6 +74,20 @@ def missing_config(_: Repository, model: Model) -> Iterator[Finding]:
             f"missing, and no version holds a file that Triton could complete it from ({', '.join(MODEL_FILES)})",
             "add a config.pbtxt",
         )
+
+
+def misnamed(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR207: a configuration under a name that Triton doesn't look for."""
+    if model.has_config:
+        return
+    for name in sorted(model.files):
+        if name.lower() in _NEARLY or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
+            yield warning(
+                f"{model.directory}/{name}",
+                "TR207",
+                "Triton reads config.pbtxt, and not this",
+                "rename it to config.pbtxt",
+            )
 
 
 def versions(_: Repository, model: Model) -> Iterator[Finding]:
