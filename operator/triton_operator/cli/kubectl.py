@@ -7,19 +7,19 @@ from typing import Any, TextIO
 
 import click
 import yaml
-from pydantic import ValidationError
 
-from triton_operator.api import names
 from triton_operator.api.plain_yaml import PlainDumper
-from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
-from . import show
+from . import parsing, show, validate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Work with TritonModels: render them without a cluster, and see at a glance how they are."""
+    """Work with TritonModels: check their models, render them without a cluster, and see at a glance how they are."""
+
+
+main.add_command(validate.command)
 
 
 @main.command("render")
@@ -45,11 +45,8 @@ def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str) -> No
 
     Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
     """
-    found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
-    if not found:
-        raise click.ClickException(f"{file.name}: no {names.KIND} in it")
     fresh = Choices(tools_image, delivery)
-    models = [_parse(document, namespace) for document in found]
+    models = parsing.models(file, namespace)
     objects = [obj for model in models for obj in render(model, choose(model, None, fresh))]
     click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
 
@@ -71,20 +68,3 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
         raise click.ClickException(str(error)) from None
     click.echo(show.status(model, pods))
     sys.exit(0 if show.is_ready(model) else 1)
-
-
-def _documents(file: TextIO) -> list[Any]:
-    try:
-        return list(yaml.safe_load_all(file.read()))
-    except yaml.YAMLError as error:
-        raise click.ClickException(f"{file.name}: {error}") from None
-
-
-def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
-    given = document.get("metadata") or {}
-    metadata = {"namespace": namespace, **given} if isinstance(given, dict) else {}
-    try:
-        return TritonModel.model_validate({**document, "metadata": metadata})
-    except ValidationError as error:
-        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors()]
-        raise click.ClickException("\n".join([f"{metadata.get('name', '?')}:", *lines])) from None

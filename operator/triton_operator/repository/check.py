@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triton_operator.repository import versions
 from triton_operator.repository.checks import Expected, judge
-from triton_operator.repository.findings import Severity
+from triton_operator.repository.formats import text
 from triton_operator.repository.load import load
 from triton_operator.repository.report import USUAL_CONTAINERS, limit, render, report
 
@@ -31,10 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     repository, found = load(options.path)
     findings = judge(repository, found, wanted)
-    for finding in findings:
-        print(finding)
-    counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
-    print(f"{options.path}: {len(repository.models)} models, {counts}")
+    print(text(options.path, repository, findings), end="")
     whole = report(repository, findings, wanted)
     if options.termination_log is not None:
         _write(options.termination_log, render(whole, limit(options.containers)))

@@ -104,6 +104,8 @@ CODES = {
     "TR702": "warm-up or first state: file of another size than its tensor",
     "TR703": "warm-up: batch above max_batch_size",
     "TR704": "warm-up: inputs that aren't those of the model",
+    "TR901": "tritonserver refuses the model (--with-server)",
+    "TR902": "tritonserver does not get ready (--with-server)",
 }
 """Every code and what it stands for. A code never changes its meaning."""
 

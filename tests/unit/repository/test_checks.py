@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import onnx_file
+from triton_operator.cli import tritonserver
 from triton_operator.repository import rules
 from triton_operator.repository.checks import CODES
 from unit.repository.gen import (
@@ -435,7 +436,7 @@ def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
 
 def test_every_code_is_listed_and_tested():
     folder_ = Path(inspect.getfile(rules)).parent
-    sources = [*folder_.glob("*.py"), folder_.parent / "load.py"]
+    sources = [*folder_.glob("*.py"), folder_.parent / "load.py", Path(inspect.getfile(tritonserver))]
     used = {
         node.value
         for source in sources
@@ -443,7 +444,9 @@ def test_every_code_is_listed_and_tested():
         if isinstance(node, ast.Constant) and re.fullmatch(r"TR\d{3}", str(node.value))
     }
     assert used == set(CODES)
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    here = Path(__file__).parent
+    tested = [*here.glob("test_*.py"), here.parent / "cli/test_tritonserver.py", here.parents[1] / "corpus/faults.py"]
+    tests = "".join(path.read_text() for path in tested)
     assert {code for code in CODES if code not in tests} == set()
 
 
