@@ -34,15 +34,20 @@ def docker(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def need_server_image() -> None:
+    """Build the server's image where there is none."""
+    assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
+    if not docker("images", "--quiet", SERVER_IMAGE):
+        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+
+
 @contextmanager
 def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = ()) -> Iterator[Server]:
     """Triton with these model repositories, under the restrictions that a restricted pod puts on it.
 
     `options` go to tritonserver, `limits` to docker run. It is there when every model is ready.
     """
-    assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
-    if not docker("images", "--quiet", SERVER_IMAGE):
-        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+    need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
     restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
