@@ -61,8 +61,8 @@ def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) ->
             strays.append(box)
         else:
             left.pop(match)
-    # The textbook has other arithmetic: of random boxes, some lie on a threshold, and some have two best classes.
-    allowed = 0.05 * len(expected["detections"]) if model == "textbook" else 0
+    # The textbook suppresses with other arithmetic: of random boxes, some lie on the threshold.
+    allowed = 0.02 * len(expected["detections"]) if model == "textbook" else 0
     assert max(len(strays), len(left)) <= allowed, (strays, left)
 
 
@@ -88,7 +88,7 @@ def test_the_contract_finds_what_the_code_finds_outside(
     for jpeg, answer in zip(scenes, expected, strict=True):
         found = detector.detect(jpeg)
         # Decoders of two OpenCVs differ by a level here and there; a score at the threshold may fall on either side.
-        assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.05 * len(found.boxes)
+        assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.02 * len(found.boxes)
     assert all(answer["detections"] for answer in expected)
 
 

@@ -29,14 +29,14 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 class Window:
-    """Counts what is answered between two moments: who starts and who stops is not in the figures."""
+    """Who starts and who stops is not in the figures: what counts is answered between two moments."""
 
     def __init__(self, warm_up: float, seconds: float) -> None:
         self.start = time.monotonic() + warm_up
         self.end = self.start + seconds
-        self.latencies: list[float] = []
         self.total = 0
         self.errors: list[Exception] = []
+        self._answers: list[tuple[float, float]] = []
 
     def work(self, task: Callable[[bytes], bytes], images: list[bytes], first: int) -> None:
         """Until the end of the window; workers start at different images."""
@@ -47,11 +47,23 @@ class Window:
             except Exception as error:
                 self.errors.append(error)
                 return
-            self.total += 1
             ended = time.monotonic()
-            if self.start <= ended < self.end:
-                self.latencies.append(ended - began)
+            self._answers.append((ended, ended - began))
             at += 1
+
+    def close(self) -> tuple[list[float], float]:
+        """Latencies, and the seconds in which they were answered: from the window's first answer to the next one after
+        its end, so that slow images are not counted in part. Raises what a worker met.
+        """
+        if self.errors:
+            raise self.errors[0]
+        self.total = len(self._answers)
+        counted = sorted(answer for answer in self._answers if answer[0] >= self.start)
+        within = sum(ended < self.end for ended, _ in counted)
+        counted = counted[: within + 1]
+        if len(counted) < 2:
+            raise RuntimeError("less than two images were answered: measure for longer")
+        return [latency for _, latency in counted[1:]], counted[-1][0] - counted[0][0]
 
 
 def tasks(arguments: argparse.Namespace, connections: list[Connection]) -> list[Callable[[bytes], bytes]]:
@@ -97,14 +109,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         marks.append(cpu_seconds())
     for thread in threads:
         thread.join()
-    if window.errors:
-        raise window.errors[0]
+    latencies, seconds = window.close()
     (server, client), (server_end, client_end) = marks
     return {
-        "latencies_ms": [round(latency * 1e3, 2) for latency in window.latencies],
-        "seconds": arguments.seconds,
-        "server_cpu": server_end - server,
-        "client_cpu": client_end - client,
+        "latencies_ms": [round(latency * 1e3, 2) for latency in latencies],
+        "seconds": seconds,
+        "server_cores": (server_end - server) / arguments.seconds,
+        "client_cores": (client_end - client) / arguments.seconds,
         # Bytes of all the images, those before the window and after it too, so that none is counted in part.
         "total": window.total,
         "sent": sum(connection.sent for connection in connections),

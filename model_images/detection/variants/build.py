@@ -96,7 +96,7 @@ def build(out: Path, model: onnx.ModelProto, instances: int, keep: int) -> None:
     write(out, "postprocess", "_filter", fewer)
     write(out, "detection", "_filter", steps(preprocess="_bytes", yolov5s="_filter", postprocess="_filter"))
 
-    given = 'name: "images" data_type: TYPE_FP32'
+    given = "TYPE_FP32 dims: [ 3, 640, 640 ]"
     from_bytes = {given: given.replace("FP32", "UINT8")}
     in_bytes = bytes_first(model)
     networks = {

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 Floats = npt.NDArray[np.float32]
 # Of the rows of each scale, how many have an objectness of more than 1/4.
-SHARE_OF_BOXES = 0.002
+SHARE_OF_BOXES = 0.0007
 # Logits of the boxes' sides and of the class scores: mean and deviation.
 BOX, CLASS = (0.0, 0.5), (-2.0, 1.5)
 
@@ -31,6 +31,7 @@ class Yolov5s(Graph):
         self.channels = {"images": 3}
         self.parameters = self.flops = 0
         self.size = {"images": SIZE}
+        self.outermost = [self.constant(np.float32(bound)) for bound in (-3, 3)]
 
     def conv(self, x: str, channels: int, kernel: int = 1, stride: int = 1, *, pad: int | None = None) -> str:
         """Convolution and SiLU."""
@@ -46,7 +47,9 @@ class Yolov5s(Graph):
         """1×1 convolution to raw predictions [n, 255, h, w]; its weights are set by `scale_heads`."""
         inputs = self.channels[x]
         norm = [self.constant(np.ones(inputs)), self.constant(np.zeros(inputs))]
-        x = self._known(self.node("InstanceNormalization", [x, *norm]), inputs, self.size[x])
+        y = self.node("InstanceNormalization", [x, *norm])
+        # Without outliers, which would make a hundred classes as certain as each other.
+        x = self._known(self.node("Clip", [y, *self.outermost]), inputs, self.size[x])
         weights = self.rng.normal(0, np.sqrt(1 / inputs), (3 * COLUMNS, inputs, 1, 1))
         return self._convolved(x, weights, np.zeros(3 * COLUMNS), 1, 0)
 
