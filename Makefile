@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration e2e lint golden generate bench lock cluster monitoring clean venv tools
+.PHONY: help demo test unit rules server integration e2e lint golden generate bench corpus lock cluster monitoring clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -30,6 +30,9 @@ generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashb
 	@.venv/bin/python hack/generate.py
 bench: venv tools ## A benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"
+corpus: venv ## The real server against every repository of tests/corpus, into docs/validate.md
+	@.venv/bin/python hack/run_corpus.py $(ONLY)
+	@.venv/bin/python hack/generate.py
 lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
 cluster: venv tools ## The cluster with the operator in it

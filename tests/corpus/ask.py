@@ -9,9 +9,18 @@ from typing import Any
 
 
 def complaint(address: str, model: str) -> str:
-    """What `model` answers other than a good response with all outputs, or an empty string."""
+    """What `model` answers other than a good response with all outputs, or an empty string.
+
+    It is asked for one, and where it takes batches, for two at once.
+    """
     config = _get(f"http://{address}/v2/models/{model}/config")
-    inputs = [_zeros(t, config.get("max_batch_size", 0)) for t in config.get("input", []) if not t.get("optional")]
+    most = config.get("max_batch_size", 0)
+    sizes = [None] if not most else [1] if most == 1 or "sequence_batching" in config else [1, 2]
+    return next((said for size in sizes if (said := _asked(address, model, config, size))), "")
+
+
+def _asked(address: str, model: str, config: dict[str, Any], batch: int | None) -> str:
+    inputs = [_zeros(t, batch) for t in config.get("input", []) if not t.get("optional")]
     if config.get("model_transaction_policy", {}).get("decoupled"):
         return _stream(address, model, inputs)
     body: dict[str, Any] = {"inputs": inputs}
@@ -25,8 +34,8 @@ def complaint(address: str, model: str) -> str:
     return f"answers without {', '.join(missing)}" if missing else ""
 
 
-def _zeros(tensor: dict[str, Any], batch: int) -> dict[str, Any]:
-    shape = [1] * (batch > 0) + [max(int(d), 1) for d in tensor["dims"]]
+def _zeros(tensor: dict[str, Any], batch: int | None) -> dict[str, Any]:
+    shape = ([] if batch is None else [batch]) + [max(int(d), 1) for d in tensor["dims"]]
     count = 1
     for size in shape:
         count *= size

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from corpus.good import BY_NAME, MIB, string
+from corpus.good import BY_NAME, ECHO, MIB, string
 from support import onnx_file
 from triton_operator.repository.checks import Expected
 
@@ -128,7 +128,10 @@ def _two_inputs(root: Path) -> None:
 def _weights_elsewhere(root: Path) -> None:
     given = [onnx_file.value("images", FP32, IN8)]
     made = [onnx_file.value("boxes", FP32, OUT8)]
-    nodes = [onnx_file.node("Reshape", ["images", "shape"], ["boxes"])]
+    nodes = [
+        onnx_file.node("Add", ["images", "w"], ["sum"]),
+        onnx_file.node("Reshape", ["sum", "shape"], ["boxes"]),
+    ]
     weights = [onnx_file.shape_constant("shape", [-1, 32, 6]), onnx_file.external_weight("w", "model.onnx.data")]
     (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
 
@@ -142,6 +145,11 @@ def _ensembles_in_a_ring(root: Path) -> None:
     edit("inside/config.pbtxt", '"flat"', '"outside"')(root)
     edit("inside/config.pbtxt", 'key: "IN"', 'key: "X"')(root)
     edit("inside/config.pbtxt", 'key: "OUT"', 'key: "Y"')(root)
+
+
+def _megabytes(root: Path) -> None:
+    config = root / "slow/config.pbtxt"
+    config.write_text(config.read_text().replace("dims: [ 4 ]", "dims: [ 1000000 ]"))
 
 
 FAULTS = (
@@ -412,7 +420,7 @@ FAULTS = (
         "detection",
         put("net/2.old/model.onnx", b""),
         "TR203",
-        "warning",
+        "error",
         "net/2.old",
     ),
     Fault("empty version", "detection", empty("net/1"), "TR204", "error", "net/1"),
@@ -499,8 +507,16 @@ FAULTS = (
         "decoupled",
         edit("repeat/1/model.py", "return None", "return [None for _ in requests]"),
         "TR309",
-        "error",
+        "warning",
         "repeat/1/model.py:13",
+    ),
+    Fault(
+        "responses returned where they are sent",
+        "decoupled",
+        put("repeat/1/model.py", ECHO.encode()),
+        "TR309",
+        "error",
+        "repeat/1/model.py:11",
     ),
     Fault(
         "pb_utils not imported",
@@ -635,12 +651,12 @@ FAULTS = (
     ),
     Fault(
         "too little shared memory",
-        "detection",
-        edit(PRE, "max_batch_size: 8", "max_batch_size: 256"),
+        "cache",
+        _megabytes,
         "TR504",
         "warning",
         ".",
-        {"shared_memory": 64 * MIB},
+        {"shared_memory": 16 * MIB},
     ),
     Fault(
         "more threads than cores",

@@ -53,9 +53,9 @@ def shape_constant(name: str, sizes: Sequence[int]) -> bytes:
 
 
 def external_weight(name: str, location: str) -> bytes:
-    """A weight of two FP32 in a file of its own."""
+    """A weight of eight FP32 in a file of its own."""
     entry = block(1, "location") + block(2, location)
-    return number(1, 2) + number(2, FP32) + block(8, name) + block(13, entry) + number(14, 1)
+    return number(1, 8) + number(2, FP32) + block(8, name) + block(13, entry) + number(14, 1)
 
 
 def model(

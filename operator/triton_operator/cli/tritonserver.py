@@ -122,8 +122,11 @@ def _wait(name: str, address: str, seconds: float) -> Start:
         if not running:
             break
         time.sleep(0 if ready else 0.25)
+    ended = not _running(name)
+    if ended:
+        docker("wait", name)  # the log of one that has just ended may still be on its way
     text = logs(name)
-    return Start(ready, not _running(name), refusals(text), text, address)
+    return Start(ready, ended, refusals(text), text, address)
 
 
 def _answers(url: str) -> bool:
