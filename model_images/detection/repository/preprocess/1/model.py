@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -12,9 +14,14 @@ import triton_python_backend_utils as pb_utils
 from cores import cores
 from images import ImageError, read, read_header, upright
 from letterbox import SIZE, fit, letterbox
+from measures import Measures
 
 # Larger ones are decoded one at a time: the memory that they take must not grow with the cores.
 LARGE_PIXELS = 8_000_000
+
+
+class CancelledError(Exception):
+    """Nobody waits for the answer any more."""
 
 
 class TritonPythonModel:
@@ -32,14 +39,20 @@ class TritonPythonModel:
         self.batch = np.empty((most, 3, SIZE, SIZE), kind)
         self.threads = ThreadPoolExecutor(min(cores(), most))
         self.large = threading.Lock()
+        self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Decode each image into its place in the batch; an image that can't be served fails its request alone."""
+        started = time.perf_counter_ns()
         given = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
         images = [image for part in given for image in part]
+        # Triton has just looked whether the first is still wanted; those behind it wait here.
+        whose = [request for request, part in zip(requests, given, strict=True) for _ in part]
+        whose[:1] = [None] * len(whose[:1])
         # A lone image is not worth the way to another thread.
         several = self.threads.map if len(images) > 1 else map
-        done = list(several(self._process, images, self.batch))
+        done = list(several(self._process, images, whose, self.batch))
+        self.measures.batch(time.perf_counter_ns() - started, Counter(_result(result) for result in done))
         responses, at = [], 0
         for part in given:
             responses.append(self._respond(done[at : at + len(part)], self.batch[at : at + len(part)]))
@@ -50,9 +63,14 @@ class TritonPythonModel:
         """Let the threads go."""
         self.threads.shutdown()
 
-    def _process(self, data: bytes, out: Any) -> tuple[int, int] | Exception:
-        """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none."""
+    def _process(self, data: bytes, request: Any, out: Any) -> tuple[int, int] | Exception:
+        """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none.
+
+        `request` is asked before the work whether it is still wanted, unless it is None.
+        """
         try:
+            if request is not None and request.is_cancelled():
+                raise CancelledError("the request was cancelled")
             header = read_header(data)
             with self.large if header.height * header.width > LARGE_PIXELS else nullcontext():
                 stored = read(data, self.max_pixels)
@@ -78,6 +96,17 @@ def _failure(error: Exception, where: str) -> Any:
     """400 for what the client can cure, 503 where another server may have the memory, 500 for a fault of ours."""
     if isinstance(error, ImageError):
         return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
+    if isinstance(error, CancelledError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.CANCELLED)
     if isinstance(error, MemoryError):
         return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.UNAVAILABLE)
     return pb_utils.TritonError(f"{where}{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
+
+
+def _result(done: Any) -> str:
+    """Which of the counters an image belongs to."""
+    if isinstance(done, ImageError):
+        return "refused"
+    if isinstance(done, CancelledError):
+        return "cancelled"
+    return "failed" if isinstance(done, Exception) else "decoded"
