@@ -42,6 +42,14 @@ WAYS = {
     "detection_bls": "our contract's models by BLS",
 }
 OURS = "detection_filter"
+# Which stage these models are in the table of processes.
+STAGES = {
+    "textbook_preprocess": "preprocess",
+    "textbook_network": "yolov5s",
+    "textbook_postprocess": "postprocess",
+    "detection_fused": "yolov5s",
+    "detection_bls": "tritonserver",
+}
 LINK_MBIT, LINK_PORT, LINK_CONCURRENCY = 100, 9000, 4
 
 
@@ -60,14 +68,13 @@ class Plan(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """One way at one concurrency, measured once."""
+    """One way at one concurrency, measured once. `usage`: CPU seconds and page faults a second, by process."""
 
     way: str
     concurrency: int
     latencies_ms: list[float]
     seconds: float
-    server_cores: float
-    client_cores: float
+    usage: dict[str, tuple[float, float]]
     total: int
     sent: int
     received: int
@@ -79,7 +86,10 @@ class Measured(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """One way at one concurrency, over all its measurements; `ratio` is of its throughput to the limit's."""
+    """One way at one concurrency, over all its measurements; `ratio` is of its throughput to the limit's.
+
+    CPU, bytes and page faults are those of an image; the last two dictionaries name each process.
+    """
 
     throughput: float
     ratio: float
@@ -90,6 +100,8 @@ class Figures(NamedTuple):
     bytes_up: float
     bytes_down: float
     images: int
+    cpu_ms: dict[str, float]
+    page_faults: dict[str, float]
 
 
 class Bench:
@@ -208,17 +220,30 @@ def figures(found: list[Measured]) -> dict[tuple[str, int], Figures]:
         limits = by_key["limit", concurrency]
         latencies = np.concatenate([run.latencies_ms for run in runs])
         images, seconds, total = len(latencies), sum(r.seconds for r in runs), sum(r.total for r in runs)
+        cpu = {name: 1e3 * seconds for name, seconds in per_image(runs, images, 0).items()}
+        faults = per_image(runs, images, 1)
         out[way, concurrency] = Figures(
             throughput=images / seconds,
             ratio=median(run.throughput / limit.throughput for run, limit in zip(runs, limits, strict=True)),
             p50_ms=float(np.percentile(latencies, 50)),
             p99_ms=float(np.percentile(latencies, 99)),
-            server_cpu_ms=1e3 * sum(r.server_cores * r.seconds for r in runs) / images,
-            client_cpu_ms=1e3 * sum(r.client_cores * r.seconds for r in runs) / images,
+            server_cpu_ms=sum(ms for name, ms in cpu.items() if name != "client"),
+            client_cpu_ms=cpu["client"],
             bytes_up=sum(run.sent for run in runs) / total,
             bytes_down=sum(run.received for run in runs) / total,
             images=images,
+            cpu_ms={name: round(ms, 2) for name, ms in cpu.items() if ms > 0.05},
+            page_faults={name: round(count) for name, count in faults.items() if count > 1},
         )
+    return out
+
+
+def per_image(runs: list[Measured], images: int, column: int) -> dict[str, float]:
+    """A column of `usage`, by process: what an image took."""
+    out: dict[str, float] = {}
+    for run in runs:
+        for name, rates in run.usage.items():
+            out[name] = out.get(name, 0) + rates[column] * run.seconds / images
     return out
 
 
@@ -236,6 +261,22 @@ def table(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
         cells += [f"{top.server_cpu_ms:.1f} + {top.client_cpu_ms:.1f}"]
         cells += [f"{top.bytes_up / 1e3:.0f} + {top.bytes_down / 1e3:.1f}" if top.bytes_up else "none"]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def processes(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
+    """Where the time goes, in Markdown: CPU milliseconds and page faults an image, by process."""
+    stages = ("tritonserver", "preprocess", "yolov5s", "postprocess", "client")
+    lines = ["| Way | " + " | ".join(stages) + " |", "|" + "---|" * (1 + len(stages))]
+    for way in WAYS:
+        mine = found[way, plan.top]
+        cells = []
+        for stage in stages:
+            # A variant's stage is called after the stage that it is one of; what is all in one counts as its network.
+            names = [name for name in mine.cpu_ms if name.startswith(stage) or STAGES.get(name) == stage]
+            cpu, faults = (sum(of.get(name, 0) for name in names) for of in (mine.cpu_ms, mine.page_faults))
+            cells.append(f"{cpu:.1f} ({faults:.0f})" if names else "")
+        lines.append(f"| `{way}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -277,6 +318,7 @@ def run(network: str, images: Path, plan: Plan) -> dict[str, Any]:
         found = figures(measure_all(bench, plan))
         link = measure_link(bench, plan)
     print(f"\nThe {network} network\n\n{table(found, plan)}\n")
+    print(f"CPU ms (and page faults) an image, by process, {plan.top} at once\n\n{processes(found, plan)}\n")
     print(f"At {LINK_MBIT} Mbit/s each way, {LINK_CONCURRENCY} at once, images/s: ", end="")
     print(", ".join(f"{way} {throughput:.2f}" for way, throughput in link.items()), flush=True)
     return {"figures": found, "link": link}
@@ -287,7 +329,7 @@ def main() -> int:
     cores = min(2, os.cpu_count() or 1)
     parser.add_argument("--cores", type=int, default=int(os.environ.get("CORES", cores)))
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")))
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_EACH", "5")))
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_EACH", "4")))
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16], help="ascending")
     arguments = parser.parse_args()
     plan = Plan(arguments.cores, arguments.rounds, arguments.seconds, arguments.concurrency)

@@ -124,6 +124,22 @@ def test_a_bad_image_is_refused_by_each_in_the_same_words(variants: Server, scen
     assert caught.value.status() == "400"
 
 
+@pytest.mark.parametrize("model", OURS[1:])
+def test_a_request_has_its_thresholds_everywhere(variants: Server, scenes: list[bytes], model: str) -> None:
+    def ask(name: str, **parameters: float) -> dict[str, Any]:
+        given = tritonclient.http.InferInput("IMAGE", [1, 1], "BYTES")
+        given.set_data_from_numpy(np.array([[scenes[1]]], np.object_))
+        with tritonclient.http.InferenceServerClient(variants.http) as client:
+            answer = client.infer(name, [given], parameters=parameters).as_numpy("DETECTIONS")
+        return json.loads(answer[0, 0])  # type: ignore[no-any-return]
+
+    few = ask(model, confidence=0.5, top_k=2)
+    assert 0 < len(few["detections"]) <= 2
+    assert_agree(few, ask("detection", confidence=0.5, top_k=2), model)
+    with pytest.raises(InferenceServerException, match="confidence must be a number from 0 to 1"):
+        ask(model, confidence=7)
+
+
 def test_what_crosses_the_boundaries(models: Path) -> None:
     """Bytes an image: the first boundary, and the second."""
 

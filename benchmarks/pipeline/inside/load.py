@@ -16,16 +16,27 @@ from wire import Connection
 IMAGES = Path("/images")
 
 
-def cpu_seconds() -> tuple[float, float]:
-    """What Triton's processes have used, and what this one has."""
-    triton = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
+Usage = dict[str, tuple[float, int]]
+"""By process: CPU seconds, and how often the kernel had to find it a page."""
+
+
+def usage() -> Usage:
+    """What Triton's processes have used, by the model that a stub serves, and what this one has."""
+    out: Usage = {}
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
-            if name.startswith("triton"):
-                triton += sum(int(ticks) for ticks in rest.split()[11:13])
+            name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
+            if not name.startswith("triton"):
+                continue
+            _, path, *_ = (process / "cmdline").read_text().split("\0")
+            model = Path(path).parts[2] if path.startswith("/models/") else "tritonserver"
+            fields = rest.split()
+            seconds, faults = out.get(model, (0.0, 0))
+            ticks = sum(int(field) for field in fields[11:13])
+            out[model] = seconds + ticks / os.sysconf("SC_CLK_TCK"), faults + int(fields[7])
     own = resource.getrusage(resource.RUSAGE_SELF)
-    return triton / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+    out["client"] = own.ru_utime + own.ru_stime, own.ru_minflt
+    return out
 
 
 class Window:
@@ -106,16 +117,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     marks = []
     for moment in (window.start, window.end):
         time.sleep(max(0.0, moment - time.monotonic()))
-        marks.append(cpu_seconds())
+        marks.append(usage())
     for thread in threads:
         thread.join()
     latencies, seconds = window.close()
-    (server, client), (server_end, client_end) = marks
+    before, after = marks
+    # A second's, not the window's: the answers that are counted took slightly longer than it.
+    rates = {
+        name: [(now - then) / arguments.seconds for now, then in zip(after[name], before[name], strict=True)]
+        for name in after
+    }
     return {
         "latencies_ms": [round(latency * 1e3, 2) for latency in latencies],
         "seconds": seconds,
-        "server_cores": (server_end - server) / arguments.seconds,
-        "client_cores": (client_end - client) / arguments.seconds,
+        "usage": {name: rate for name, rate in rates.items() if any(rate)},
         # Bytes of all the images, those before the window and after it too, so that none is counted in part.
         "total": window.total,
         "sent": sum(connection.sent for connection in connections),

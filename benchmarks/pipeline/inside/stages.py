@@ -11,13 +11,20 @@ for stage in ("preprocess", "postprocess"):
 import cv2  # noqa: E402
 import numpy as np  # noqa: E402
 from detections import Thresholds, detect  # noqa: E402
-from images import decode  # noqa: E402
-from letterbox import SIZE, letterbox  # noqa: E402
+from images import read, upright  # noqa: E402
+from letterbox import SIZE, fit, letterbox  # noqa: E402
 from wire import Connection, tensor_header  # noqa: E402
 
 THRESHOLDS = Thresholds()
 LABELS = (MODELS / "postprocess" / "1" / "labels.txt").read_text(encoding="utf-8").splitlines()
 cv2.setNumThreads(1)
+
+
+def load(jpeg: bytes, out: Any) -> tuple[int, int]:
+    """The detector's preprocessing: fills `out` [3, 640, 640]; returns the image's height and width."""
+    stored = read(jpeg, 64_000_000)
+    letterbox(upright(fit(stored.pixels), stored.orientation), out)
+    return stored.shape
 
 
 class Limit:
@@ -28,10 +35,9 @@ class Limit:
         self._tensor = np.empty((1, 3, SIZE, SIZE), np.float32)
 
     def __call__(self, jpeg: bytes) -> bytes:
-        image = decode(jpeg, 64_000_000)
-        letterbox(image, self._tensor[0])
+        height, width = load(jpeg, self._tensor[0])
         (rows,) = self._session.run(["output0"], {"images": self._tensor})
-        return detect(rows[0], *image.shape[:2], LABELS, THRESHOLDS)
+        return detect(rows[0], height, width, LABELS, THRESHOLDS)
 
 
 class ClientSide:
@@ -43,11 +49,10 @@ class ClientSide:
         self._header = tensor_header("images", self._tensor.shape, "FP32", self._tensor.nbytes)
 
     def __call__(self, jpeg: bytes) -> bytes:
-        image = decode(jpeg, 64_000_000)
-        letterbox(image, self._tensor[0])
+        height, width = load(jpeg, self._tensor[0])
         _, content = self._connection.infer("yolov5s", self._header, [self._tensor.data.cast("B")])
         rows = np.frombuffer(content, np.float32).reshape(25200, 85)
-        return detect(rows, *image.shape[:2], LABELS, THRESHOLDS)
+        return detect(rows, height, width, LABELS, THRESHOLDS)
 
 
 class ServerSide:

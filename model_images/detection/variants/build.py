@@ -75,7 +75,7 @@ def steps(**suffixes: str) -> Changes:
 def fuse(out: Path, instances: int) -> Path:
     """`out`/detection_fused: its own model.py, with the code of the stages that it runs."""
     target = out / "detection_fused"
-    ignored = shutil.ignore_patterns("__pycache__", "model.py", "config.pbtxt")
+    ignored = shutil.ignore_patterns("__pycache__", "model.py", "measures.py")
     for stage in ("preprocess", "postprocess"):
         shutil.copytree(REPOSITORY / stage / "1", target / "1", ignore=ignored, dirs_exist_ok=True)
     shutil.copy(FUSED / "1" / "model.py", target / "1")

@@ -10,8 +10,10 @@ import onnxruntime
 import triton_python_backend_utils as pb_utils
 from cores import cores
 from detections import Thresholds, detect
-from images import ImageError, decode
-from letterbox import SIZE, letterbox
+from images import ImageError, read, upright
+from labels import read_labels
+from letterbox import SIZE, fit, letterbox
+from parameters import ParameterError, asked
 
 
 class TritonPythonModel:
@@ -29,7 +31,7 @@ class TritonPythonModel:
             most=int(parameters["max_detections"]),
         )
         here = Path(__file__).parent
-        self.labels = (here / "labels.txt").read_text(encoding="utf-8").splitlines()
+        self.labels = read_labels(here / parameters["labels"])
         options = onnxruntime.SessionOptions()
         instances = sum(group["count"] for group in config["instance_group"])
         options.intra_op_num_threads = max(1, cores() // instances)
@@ -44,19 +46,21 @@ class TritonPythonModel:
 
     def _respond(self, request: Any) -> Any:
         images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
-        answers = []
-        for k, data in enumerate(images):
-            try:
-                answers.append(self._detect(data))
-            except ImageError as error:
-                where = f"image {k + 1} of {len(images)}: " if len(images) > 1 else ""
-                failure = pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
-                return pb_utils.InferenceResponse(error=failure)
+        answers: list[bytes] = []
+        try:
+            thresholds = asked(request.parameters(), self.thresholds)
+            for data in images:
+                answers.append(self._detect(data, thresholds))
+        except (ImageError, ParameterError) as error:
+            several = isinstance(error, ImageError) and len(images) > 1
+            where = f"image {len(answers) + 1} of {len(images)}: " if several else ""
+            failure = pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
+            return pb_utils.InferenceResponse(error=failure)
         return pb_utils.InferenceResponse([pb_utils.Tensor("DETECTIONS", np.array(answers, np.object_).reshape(-1, 1))])
 
-    def _detect(self, data: bytes) -> bytes:
+    def _detect(self, data: bytes, thresholds: Thresholds) -> bytes:
         """An image's bytes → its JSON. Raises ImageError."""
-        image = decode(data, self.max_pixels)
-        letterbox(image, self.tensor[0])
+        stored = read(data, self.max_pixels)
+        letterbox(upright(fit(stored.pixels), stored.orientation), self.tensor[0])
         (rows,) = self.network.run(["output0"], {"images": self.tensor})
-        return detect(rows[0], *image.shape[:2], self.labels, self.thresholds)
+        return detect(rows[0], *stored.shape, self.labels, thresholds)
