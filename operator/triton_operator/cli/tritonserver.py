@@ -73,14 +73,12 @@ def limits(wanted: Expected) -> list[str]:
 
 
 @contextlib.contextmanager
-def started(
-    repository: Path, wanted: Expected, image: str = IMAGE, seconds: float = SECONDS, more: Sequence[str] = ()
-) -> Iterator[Start]:
+def started(repository: Path, wanted: Expected, image: str = IMAGE, seconds: float = SECONDS) -> Iterator[Start]:
     """Start tritonserver on `repository` (mounted read-only), wait until its models are ready, it ends, or `seconds`
     are over; it is stopped when the context is left. Raises DockerError."""
     name = f"triton-validate-{uuid.uuid4().hex[:12]}"
     command = [
-        *("run", "--detach", f"--name={name}", "--publish=127.0.0.1:0:8000", *limits(wanted), *more),
+        *("run", "--detach", f"--name={name}", "--publish=127.0.0.1:0:8000", *limits(wanted)),
         *(f"--volume={repository.resolve()}:/models:ro", image, "tritonserver", "--model-repository=/models"),
         *flags(wanted),
     ]

@@ -108,7 +108,10 @@ def command(
 
 
 def _one(spec: TextIO) -> TritonModel:
-    models = parsing.models(spec, "default")
+    try:
+        models = parsing.models(spec, "default")
+    except click.ClickException as error:
+        raise Unchecked(error.message) from None
     if len(models) > 1:
         raise Unchecked(f"{spec.name}: {len(models)} TritonModels in it, and one is needed")
     return models[0]

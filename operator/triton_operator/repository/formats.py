@@ -63,6 +63,6 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": str(finding.severity),
-        "message": {"text": f"{finding.message}. What to do: {finding.remedy}."},
+        "message": {"text": f"{finding.message} — {finding.remedy}" if finding.remedy else finding.message},
         "locations": [{"physicalLocation": place}],
     }

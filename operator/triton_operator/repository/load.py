@@ -16,7 +16,7 @@ from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import MODEL_FILES, Data, Model, Repository
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
-from triton_operator.repository.places import Node, places
+from triton_operator.repository.places import Node, places, written
 from triton_operator.repository.schema import ModelConfig
 
 MAX_TEXT = 4 * 2**20
@@ -188,7 +188,25 @@ def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
     except text_format.ParseError as error:
         reader.findings.append(_syntax(reader.name(path), text, error))
         return None, nowhere
-    return config, places(text)
+    except ValueError as error:  # a number beyond its field's type, of which the parser keeps no place
+        reader.findings.append(_out_of_range(reader.name(path), text, str(error)))
+        return None, nowhere
+    where = places(text)
+    for field, value, node in written(config, where):
+        if field.enum_type is not None and value not in field.enum_type.values_by_number:
+            reader.findings.append(
+                Finding(
+                    "TR101",
+                    Severity.ERROR,
+                    reader.name(path),
+                    node.line,
+                    node.column,
+                    f"{field.enum_type.name} has no value {value}",
+                    f"use one of {', '.join(v.name for v in field.enum_type.values)}",
+                )
+            )
+            return None, nowhere
+    return config, where
 
 
 def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
@@ -213,6 +231,12 @@ def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
         if text.startswith("\ufeff")
         else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
     )
+
+
+def _out_of_range(file: str, text: str, message: str) -> Finding:
+    number = message.rpartition(" ")[2]
+    line = next((n for n, content in enumerate(text.split("\n"), 1) if number in content), None)
+    return Finding("TR101", Severity.ERROR, file, line, None, message, "correct the number")
 
 
 def _below(reader: _Reader, directory: Path, depth: int) -> Iterator[str]:

@@ -49,6 +49,17 @@ FAULTS = [
         [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FLOAT')],
         ["error TR101 net/config.pbtxt:3:35"],
     ),
+    (
+        "number of an enum",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: 99')],
+        ["error TR101 net/config.pbtxt:3:35"],
+    ),
+    (
+        "number beyond an enum",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: 9999999999')],
+        ["error TR101 net/config.pbtxt:3"],
+    ),
+    ("number", [edit("net/config.pbtxt", "size: 8", "size: 9999999999")], ["error TR101 net/config.pbtxt:2:17"]),
     ("field", [edit("net/config.pbtxt", "max_batch_size", "max_batchsize")], ["error TR102 net/config.pbtxt:2:1"]),
     ("field inside", [edit("pre/config.pbtxt", "count", "cuont")], ["error TR102 pre/config.pbtxt:11:20"]),
     ("latin-1", [write("net/config.pbtxt", b"# \xe9\n")], ["error TR002 net/config.pbtxt"]),

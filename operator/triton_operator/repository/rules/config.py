@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import MODEL_FILES, PLATFORMS, Model, Repository
-from triton_operator.repository.places import Node
+from triton_operator.repository.places import written
 from triton_operator.repository.rules.base import Expected, error, warning
 from triton_operator.repository.versions import unknown
 
@@ -87,29 +86,16 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR109: a field that came with a later version than the server's, which refuses the whole file for it."""
     if model.config is None or expected.server is None:
         return
-    for field, node in _written(model.config, model.where):
-        if since := unknown(field, expected.server):
+    for field, _value, node in written(model.config, model.where):
+        if since := unknown(field.full_name.partition(".")[2], expected.server):
             yield error(
                 model.config_path,
                 "TR109",
-                f"field {field.rpartition('.')[2]} came with server {since[0]}.{since[1]}, "
+                f"field {field.name} came with server {since[0]}.{since[1]}, "
                 f"and the server is {expected.server[0]}.{expected.server[1]}",
                 "take it out, or use a newer server",
                 node,
             )
-
-
-def _written(message: Any, node: Node) -> Iterator[tuple[str, Node]]:
-    """Each field that the text sets, by its full name without the package, with its place."""
-    for field in message.DESCRIPTOR.fields:
-        places = node.fields.get(field.name, [])
-        for index, place in enumerate(places):
-            yield field.full_name.partition(".")[2], place
-            if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-                value = getattr(message, field.name)
-                repeated = field.is_repeated
-                if not repeated or index < len(value):
-                    yield from _written(value[index] if repeated else value, place)
 
 
 def _shipped(model: Model) -> bool:

@@ -14,7 +14,7 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error
 from triton_operator.repository.rules.source import completes_itself
-from triton_operator.repository.schema import DataType
+from triton_operator.repository.schema import DataType, type_name
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
@@ -213,8 +213,8 @@ def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iter
         yield error(
             model.config_path,
             "TR414",
-            f"tensor {tensor!r} is {DataType.Name(before.data_type)} for {before.whose}, "
-            f"and {DataType.Name(now.data_type)} for {now.whose}",
+            f"tensor {tensor!r} is {type_name(before.data_type)} for {before.whose}, "
+            f"and {type_name(now.data_type)} for {now.whose}",
             "make the types equal",
             at,
         )

@@ -10,7 +10,7 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
 from triton_operator.repository.rules.base import error, nearest
-from triton_operator.repository.schema import DataType
+from triton_operator.repository.schema import type_name
 
 _FILE = "export the model anew, or correct config.pbtxt"
 
@@ -76,7 +76,7 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
                 at.find("name"),
             )
             continue
-        kind = DataType.Name(tensor.data_type)
+        kind = type_name(tensor.data_type)
         if actual.data_type and kind not in (actual.data_type, "TYPE_INVALID"):
             yield error(
                 model.config_path,

@@ -7,6 +7,7 @@ an error here.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 
 from triton_operator.repository.findings import Finding
@@ -28,7 +29,7 @@ def python(_: Repository, model: Model) -> Iterator[Finding]:
     """TR301-TR303: syntax, the class, and its execute, without which a model loads and fails every request."""
     for file, text in model.sources.items():
         try:
-            tree = ast.parse(text)
+            tree = _parse(text)
         except SyntaxError as problem:
             yield _syntax(file, problem)
             continue
@@ -71,25 +72,31 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
         return
     for file, _tree in trees(model):
         try:
-            ast.parse(model.sources[file], feature_version=there)
+            _parse(model.sources[file], there)
         except SyntaxError as problem:
-            base = warning(
+            yield warning(
                 file,
                 "TR311",
                 f"not the syntax of Python {there[0]}.{there[1]}, which the server's image has: {problem.msg}",
                 "write it for the older Python, unless your image brings its own",
                 Node(problem.lineno or 1, problem.offset or 1),
             )
-            yield base
 
 
 def trees(model: Model) -> Iterator[tuple[str, ast.Module]]:
     """The python files that can be parsed, by their paths."""
     for file, text in model.sources.items():
         try:
-            yield file, ast.parse(text)
+            yield file, _parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
+
+
+def _parse(text: str, version: tuple[int, int] | None = None) -> ast.Module:
+    """The syntax tree, without the warnings that the parser would print. Raises SyntaxError and others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, feature_version=version)
 
 
 def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:

@@ -11,7 +11,7 @@ from triton_operator.repository.model import Data, Model, Repository
 from triton_operator.repository.needs import element_bytes
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import error, nearest, warning
-from triton_operator.repository.schema import DataType
+from triton_operator.repository.schema import DataType, type_name
 
 
 def warmup(_: Repository, model: Model) -> Iterator[Finding]:
@@ -76,8 +76,8 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR704",
-                f"warm-up gives {name!r} as {DataType.Name(tensor.data_type)}, "
-                f"and the model takes {DataType.Name(said.data_type)}",
+                f"warm-up gives {name!r} as {type_name(tensor.data_type)}, "
+                f"and the model takes {type_name(said.data_type)}",
                 "make the types equal",
                 place.find("value").find("data_type"),
             )
@@ -129,7 +129,7 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
                 "write each string after its length: four bytes, little-endian",
             )
         return
-    kind = DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    kind = type_name(tensor.data_type).removeprefix("TYPE_")
     need = elements * element_bytes(kind)
     # Triton takes the first bytes of a longer file.
     if data.size < need:
