@@ -192,6 +192,33 @@ def test_who_waits_longer_than_it_says_is_refused_instead_of_served_late(
     assert sum(value for name, value in before.items() if 'model="detection"' in name) > 0
 
 
+def test_under_three_times_its_load_a_server_answers_in_time_or_not_at_all(operated: Server, jpeg: bytes) -> None:
+    """Forty clients that never pause: answers stay quick, and the rest is told 503 as quickly."""
+    patience, until = 0.2, time.monotonic() + 4
+
+    def client(_: int) -> list[tuple[str, float]]:
+        seen = []
+        while time.monotonic() < until:
+            started = time.monotonic()
+            status, _words = timed(operated, jpeg, patience)
+            seen.append((status, time.monotonic() - started))
+            if status != "200":
+                time.sleep(0.1)
+        return seen
+
+    with ThreadPoolExecutor(40) as threads:
+        seen = [one for many in threads.map(client, range(40)) for one in many]
+    by_status = {status: [s for other, s in seen if other == status] for status, _ in seen}
+    assert set(by_status) == {"200", "503"}
+    served, refused = by_status["200"], by_status["503"]
+    assert len(served) >= 10
+    # In each of two queues at most the patience, and the time of a batch or two, on a machine that others use too.
+    assert np.quantile(served, 0.95) < 2
+    assert np.quantile(refused, 0.95) < 1.5
+    assert np.median(refused) < np.median(served)
+    assert len(ask(operated, jpeg)) >= 3
+
+
 def timed(server: Server, image: bytes, seconds: float | None) -> tuple[str, str]:
     """The status and the words of a request that may wait that long in each queue."""
     with tritonclient.http.InferenceServerClient(server.http) as client:
