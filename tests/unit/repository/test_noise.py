@@ -13,10 +13,9 @@ from triton_operator.repository.checks import judge
 from triton_operator.repository.load import load
 from triton_operator.repository.report import parse, render, report
 
-PIECES = (
-    "-1 0 99 [ ] { } TYPE_INT8 name dims KIND_GPU 1e9 9223372036854775807 -9223372036854775808 reshape input inputs "
-    "step ensemble_scheduling sequence_batching state true self def return"
-).split()
+PIECES = ["-1", "0", "99", "[", "]", "{", "}", "TYPE_INT8", "name", "dims", "KIND_GPU", "1e9", "9223372036854775807",
+          "-9223372036854775808", "reshape", "input", "inputs", "step", "ensemble_scheduling", "sequence_batching",
+          "state", "true", "self", "def", "return"]  # fmt: skip
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
