@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration e2e lint golden generate bench lock cluster monitoring clean venv tools
+.PHONY: help demo test unit rules server integration e2e lint golden generate serve bench corpus lock cluster monitoring clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -28,8 +28,13 @@ golden: venv ## Write the golden files anew; look at the diff before you commit 
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashboards
 	@.venv/bin/python hack/generate.py
+serve: venv ## A model repository in Docker, loaded anew as it changes: make serve MODELS=my-model/repository
+	@.venv/bin/python hack/serve.py $(if $(PORT),--port=$(PORT)) $(if $(GPUS),--gpus=$(GPUS)) "$(or $(MODELS),model_images/detection/repository)"
 bench: venv tools ## A benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"
+corpus: venv ## The real server against every repository of tests/corpus, into docs/validate.md
+	@.venv/bin/python hack/run_corpus.py $(ONLY)
+	@.venv/bin/python hack/generate.py
 lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
 cluster: venv tools ## The cluster with the operator in it

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dashboards
+import validate_page
 import yaml
 from dashboards import grafana, page
 
@@ -28,6 +29,7 @@ def generated() -> dict[Path, str]:
         **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
         DASHBOARDS / "kustomization.yaml": _yaml(grafana.kustomization(dashboards.ALL)),
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
+        Path("docs/validate.md"): validate_page.text(),
     }
 
 

@@ -1,12 +1,6 @@
 """The detection repository's code on the path, images to feed it, and a real Triton that serves it."""
 
-import shutil
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 
 import cv2
@@ -14,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model_images.support import DETECTION, MODEL_IMAGES, SERVER_IMAGE, Server, docker
+from model_images.support import DETECTION, Server, serving
 
 for folder in ("repository/preprocess/1", "repository/postprocess/1", "training", "client"):
     sys.path.append(str(DETECTION / folder))
@@ -22,41 +16,9 @@ for folder in ("repository/preprocess/1", "repository/postprocess/1", "training"
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Triton with the detection repository, under the restrictions that a restricted pod puts on it."""
-    assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
-    if not docker("images", "--quiet", SERVER_IMAGE):
-        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
-    container = f"triton-test-{uuid.uuid4().hex[:12]}"
-    restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-    ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
-    mount = f"--volume={DETECTION / 'repository'}:/models:ro"
-    command = ["tritonserver", "--model-repository=/models"]
-    try:
-        docker(
-            *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
-            *(*restrictions, *ports, mount, SERVER_IMAGE, *command),
-        )
-        addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
-        _wait(addresses[0], container)
-        yield Server(*addresses, container)
-    finally:
-        subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
-
-
-def _wait(address: str, container: str, seconds: float = 180) -> None:
-    """Until every model is ready; fails with the server's log when it exits or takes too long."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://{address}/v2/models/detection/ready", timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            running = docker("inspect", "--format={{.State.Running}}", container) == "true"
-            if not running:
-                break
-            time.sleep(0.5)
-    log = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
-    pytest.fail(f"Triton did not get ready:\n{log.stdout}{log.stderr}")
+    """Triton with the detection repository."""
+    with serving(DETECTION / "repository") as running:
+        yield running
 
 
 @pytest.fixture

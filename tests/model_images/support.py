@@ -1,8 +1,17 @@
-"""Where things are, and Docker."""
+"""Where things are, Docker, and a Triton in it."""
 
+import shutil
 import subprocess
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 MODEL_IMAGES = Path(__file__).parents[2] / "model_images"
 DETECTION = MODEL_IMAGES / "detection"
@@ -23,3 +32,61 @@ def docker(*arguments: str) -> str:
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"docker {' '.join(arguments[:2])}: {done.stderr}"
     return done.stdout.strip()
+
+
+def need_server_image() -> None:
+    """Build the server's image where there is none."""
+    assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
+    if not docker("images", "--quiet", SERVER_IMAGE):
+        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+
+
+@contextmanager
+def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = ()) -> Iterator[Server]:
+    """Triton with these model repositories, under the restrictions that a restricted pod puts on it.
+
+    `options` go to tritonserver, `limits` to docker run. It is there when every model is ready.
+    """
+    need_server_image()
+    container = f"triton-test-{uuid.uuid4().hex[:12]}"
+    restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
+    places = {path: f"/models/{k}" for k, path in enumerate(repositories)}
+    mounts = [f"--volume={path}:{place}:ro" for path, place in places.items()]
+    command = ["tritonserver", *(f"--model-repository={place}" for place in places.values()), *options]
+    try:
+        docker(
+            *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
+            *(*restrictions, *limits, *ports, *mounts, SERVER_IMAGE, *command),
+        )
+        addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
+        # The metrics are the last to listen.
+        for url in (f"{addresses[0]}/v2/health/ready", f"{addresses[2]}/metrics"):
+            _wait(f"http://{url}", container)
+        yield Server(*addresses, container)
+    finally:
+        subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
+
+
+def _wait(url: str, container: str, seconds: float = 180) -> None:
+    """Until it answers with success; fails with the server's log when it exits or takes too long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            running = docker("inspect", "--format={{.State.Running}}", container) == "true"
+            if not running:
+                break
+            time.sleep(0.5)
+    log = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
+    pytest.fail(f"Triton did not get ready:\n{log.stdout}{log.stderr}")
+
+
+def series(server: Server, prefix: str = "") -> dict[str, float]:
+    """What the metrics page shows now, by series as it is written there; those whose name starts with `prefix`."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = (line.rsplit(" ", 1) for line in lines if line.startswith(prefix) and not line.startswith("#"))
+    return {name: float(value) for name, value in found}

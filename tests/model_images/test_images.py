@@ -7,7 +7,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from images import ImageError, decode, read_header
+from headers import still_png
+from images import ImageError, decode, read, read_header
+from images import upright as turn
+from letterbox import SIZE, fit, letterbox
+from shapes import scene
+
+from model_images.fuzz import chunk
+from model_images.pictures import forms, turned, viewed
 
 LIMIT = 64_000_000
 Encoded = Callable[..., bytes]
@@ -44,21 +51,84 @@ def test_header_tells_the_size_before_decoding(
     assert (header.height, header.width) == (height, width)
 
 
+@pytest.fixture(scope="module")
+def upright() -> np.ndarray:
+    """RGB of a scene, not symmetric in anything."""
+    return np.ascontiguousarray(scene(np.random.default_rng(4), 90, 140).image[..., ::-1])
+
+
+def difference(data: bytes, shown: np.ndarray) -> float:
+    """The mean difference of what is decoded from what should be shown, in grey levels."""
+    image = decode(data, LIMIT)[..., ::-1]
+    assert image.shape == shown.shape
+    return float(np.abs(image.astype(int) - shown).mean())
+
+
+@pytest.mark.parametrize("name", sorted(forms(np.zeros((8, 8, 3), np.uint8))))
+def test_every_form_shows_what_a_viewer_shows(upright: np.ndarray, name: str) -> None:
+    data, shown = forms(upright)[name]
+    assert difference(data, shown) < (6 if "JPEG" in name or name == "WebP" else 0.6)
+    if "alpha" not in name and "16" not in name:
+        assert difference(data, viewed(data)) < (3 if "CMYK" in name else 1)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_image_is_turned_upright_before_and_after_it_is_made_small(
+    upright: np.ndarray, kind: str, orientation: int
+) -> None:
+    data = turned(upright, kind, orientation, quality=95)
+    assert difference(data, upright) < 6
+    stored = read(data, LIMIT)
+    assert stored.shape == upright.shape[:2]
+    whole, small = (np.empty((3, SIZE, SIZE), np.float32) for _ in range(2))
+    letterbox(decode(data, LIMIT), whole)
+    letterbox(turn(fit(stored.pixels), stored.orientation), small)
+    np.testing.assert_allclose(small, whole, atol=1.01 / 255)
+
+
 @pytest.mark.parametrize(
-    ("orientation", "shape", "corners"),
+    "exif",
     [
-        (1, (48, 64), ["r", "b", "g", "r"]),
-        (3, (48, 64), ["g", "r", "r", "b"]),
-        (6, (64, 48), ["r", "r", "b", "g"]),
-        (8, (64, 48), ["b", "g", "r", "r"]),
+        b"",
+        b"MM\x00\x2a",
+        b"XX\x00\x2a" + bytes(20),
+        b"MM\x00\x2a\xff\xff\xff\xff" + bytes(20),
+        b"II\x2a\x00\x08\x00\x00\x00\xff\xff" + bytes(40),
+        b"MM\x00\x2a\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x09\x00\x00",
     ],
 )
-def test_image_is_turned_upright(
-    encoded: Encoded, orientation: int, shape: tuple[int, int], corners: list[str]
+def test_exif_that_makes_no_sense_turns_nothing(encoded: Encoded, exif: bytes) -> None:
+    body = b"Exif\x00\x00" + exif
+    jpeg = encoded()
+    data = jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + jpeg[2:]
+    np.testing.assert_array_equal(decode(data, LIMIT), decode(jpeg, LIMIT))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "x", "y"),
+    [(64, 48, 0, 0), (20_000, 20_000, 0, 0), (64, 48, 2**31 - 1, 2**31 - 1), (0, 0, 0, 0)],
+)
+def test_frames_of_an_animation_may_say_what_they_like(
+    encoded: Encoded, width: int, height: int, x: int, y: int
 ) -> None:
-    image = decode(with_orientation(encoded(), orientation), LIMIT)
-    assert image.shape[:2] == shape
-    assert corner_colours(image) == corners
+    """OpenCV 4.11 writes past its memory at frames larger than the picture."""
+    png = encoded(".png")
+    frame = chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, width, height, x, y, 1, 10, 0, 0))
+    animated = png[:33] + chunk(b"acTL", struct.pack(">II", 2, 0)) + frame + png[33:]
+    np.testing.assert_array_equal(decode(animated, LIMIT), decode(png, LIMIT))
+    assert b"fcTL" not in still_png(animated)
+
+
+def test_what_costs_much_for_few_bytes_is_refused(encoded: Encoded) -> None:
+    jpeg, png = encoded(".jpg", 48, 64, cv2.IMWRITE_JPEG_PROGRESSIVE, 1), encoded(".png")
+    scan = jpeg[jpeg.rindex(b"\xff\xda") : -2]
+    with pytest.raises(ImageError, match=r"the JPEG goes over its pixels 1\d{3} times, the limit is 100"):
+        decode(jpeg[:-2] + scan * 1000 + jpeg[-2:], LIMIT)
+    with pytest.raises(ImageError, match="no size in its first 10000 segments"):
+        decode(jpeg[:2] + b"\xff\xe0\x00\x02" * 20_000 + jpeg[2:], LIMIT)
+    with pytest.raises(ImageError, match="more than 100000 chunks"):
+        decode(png[:33] + chunk(b"tEXt", b"") * 110_000 + png[33:], LIMIT)
 
 
 def test_thumbnail_is_not_taken_for_the_image(encoded: Encoded) -> None:
@@ -96,8 +166,8 @@ def test_cmyk_comes_out_in_its_colour() -> None:
     ("data", "words"),
     [
         (b"", "the image is empty: 0 bytes"),
-        (b"hello, world", r"not a JPEG or PNG image: it starts with b'hello, w'"),
-        (b"GIF89a\x10\x00\x10\x00", "not a JPEG or PNG image"),
+        (b"hello, world", r"not a JPEG, PNG or WebP image: it starts with b'hello, w'"),
+        (b"GIF89a\x10\x00\x10\x00", "not a JPEG, PNG or WebP image"),
         (b"\xff\xd8\xff", "the JPEG is truncated: its header ends after 3 bytes"),
         (b"\x89PNG\r\n\x1a\n", "the PNG is truncated: its header ends after 8 bytes"),
         (b"\xff\xd8\xff\xda\x00\x08" + b"\x00" * 20, "the JPEG is damaged: no size before its pixels"),

@@ -59,3 +59,12 @@ def test_boxes_keep_their_place_within_a_wide_image() -> None:
 def test_boxes_are_clipped_to_the_image() -> None:
     boxes = np.array([[-50, -50, 700, 700], [0, 0, 640, 10]], np.float32)
     np.testing.assert_allclose(to_image(boxes, 480, 640), [[0, 0, 640, 480], [0, 0, 640, 0]])
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_bytes_are_the_same_picture_as_fractions(height: int, width: int) -> None:
+    """What a network that divides by 255 makes of the bytes is what the other is given, to the last bit."""
+    image = np.random.default_rng(2).integers(0, 256, (height, width, 3), np.uint8)
+    out = np.zeros((3, SIZE, SIZE), np.uint8)
+    letterbox(image, out)
+    np.testing.assert_array_equal(out * np.float32(1 / 255), run(image))

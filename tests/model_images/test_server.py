@@ -134,7 +134,7 @@ def test_requests_of_different_sizes_share_batches(server: Server, scene_jpeg: S
 
 BAD = {
     "empty": (b"", "the image is empty: 0 bytes"),
-    "text": (b"this is no image", "not a JPEG or PNG image: it starts with b'this is '"),
+    "text": (b"this is no image", "not a JPEG, PNG or WebP image: it starts with b'this is '"),
     "damaged": (b"\xff\xd8\xff\xda\x00\x08" + bytes(50), "the JPEG is damaged: no size before its pixels"),
 }
 

@@ -29,7 +29,9 @@ def detect_raw(image: bytes, url: str, model: str) -> dict[str, Any]:
     return json.loads(body[int(json_length) + 4 :])  # type: ignore[no-any-return]
 
 
-def detect(image: bytes, url: str, model: str, protocol: str = "http") -> dict[str, Any]:
+def detect(
+    image: bytes, url: str, model: str, protocol: str = "http", parameters: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Ask with tritonclient; `protocol` is "http" or "grpc". Raises InferenceServerException."""
     import numpy as np
 
@@ -40,28 +42,37 @@ def detect(image: bytes, url: str, model: str, protocol: str = "http") -> dict[s
     with triton.InferenceServerClient(url) as client:
         tensor = triton.InferInput("IMAGE", [1, 1], "BYTES")
         tensor.set_data_from_numpy(np.array([[image]], np.object_))
-        answer = client.infer(model, [tensor]).as_numpy("DETECTIONS")
+        answer = client.infer(model, [tensor], parameters=parameters).as_numpy("DETECTIONS")
     return json.loads(answer[0, 0])  # type: ignore[no-any-return]
 
 
 def main() -> int:
     """Command line; 1 when the server refuses an image."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("images", type=Path, nargs="+", help="JPEG or PNG files")
+    parser.add_argument("images", type=Path, nargs="+", help="JPEG, PNG or WebP files")
     parser.add_argument("--url", help="host:port; by default localhost:8000, with --grpc localhost:8001")
     parser.add_argument("--model", default="detection")
+    parser.add_argument("--confidence", help="the least score, 0 to 1")
+    parser.add_argument("--iou", help="overlap above which two boxes are one, 0 to 1")
+    parser.add_argument("--top-k", help="the most boxes")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--grpc", action="store_true", help="gRPC instead of HTTP")
     how.add_argument("--raw", action="store_true", help="the bare bytes as the body of an HTTP POST")
     arguments = parser.parse_args()
     url = arguments.url or ("localhost:8001" if arguments.grpc else "localhost:8000")
+    # As texts: gRPC has no fractions here, and the server says what is wrong with one that is no number.
+    asked = {name: getattr(arguments, name) for name in ("confidence", "iou", "top_k")}
+    parameters = {name: value for name, value in asked.items() if value is not None}
+    if parameters and arguments.raw:
+        parser.error("bare bytes carry no parameters")
     refused = 0
     for path in arguments.images:
         try:
             if arguments.raw:
                 found = detect_raw(path.read_bytes(), url, arguments.model)
             else:
-                found = detect(path.read_bytes(), url, arguments.model, "grpc" if arguments.grpc else "http")
+                protocol = "grpc" if arguments.grpc else "http"
+                found = detect(path.read_bytes(), url, arguments.model, protocol, parameters)
         except Exception as error:
             print(f"{path}: {error}", file=sys.stderr)
             refused = 1

@@ -6,17 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-
-STRIDES = (8, 16, 32)
-# yolov5s's anchors, width and height in pixels of the 640 frame: [scale, anchor, 2].
-ANCHORS = np.array(
-    [
-        [[10, 13], [16, 30], [33, 23]],
-        [[30, 61], [62, 45], [59, 119]],
-        [[116, 90], [156, 198], [373, 326]],
-    ],
-    np.float32,
-)
+from anchors import ANCHORS, STRIDES
 
 Params = dict[str, dict[str, Any]]
 

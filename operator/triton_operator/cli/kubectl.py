@@ -7,19 +7,21 @@ from typing import Any, TextIO
 
 import click
 import yaml
-from pydantic import ValidationError
 
-from triton_operator.api import names, thresholds
+from triton_operator.api import thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
-from . import show
+from . import parsing, show, validate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Work with TritonModels: render them without a cluster, and see at a glance how they are."""
+    """Work with TritonModels: check their models, render them without a cluster, and see at a glance how they are."""
+
+
+main.add_command(validate.command)
 
 
 @main.command("render")
@@ -52,12 +54,8 @@ def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str, entry
     Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
     Thresholds are those of the annotations in FILE.
     """
-    found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
-    if not found:
-        raise click.ClickException(f"{file.name}: no {names.KIND} in it")
     objects = []
-    for document in found:
-        model = _parse(document, namespace)
+    for model, document in parsing.models(file, namespace):
         fresh = Choices(
             tools_image,
             delivery,
@@ -96,20 +94,3 @@ def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> lis
     if model.spec.monitoring.enabled and not has_rules:
         notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
     return notes
-
-
-def _documents(file: TextIO) -> list[Any]:
-    try:
-        return list(yaml.safe_load_all(file.read()))
-    except yaml.YAMLError as error:
-        raise click.ClickException(f"{file.name}: {error}") from None
-
-
-def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
-    given = document.get("metadata") or {}
-    metadata = {"namespace": namespace, **given} if isinstance(given, dict) else {}
-    try:
-        return TritonModel.model_validate({**document, "metadata": metadata})
-    except ValidationError as error:
-        lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors()]
-        raise click.ClickException("\n".join([f"{metadata.get('name', '?')}:", *lines])) from None

@@ -8,8 +8,9 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
+from . import expectations
 from .choices import Choices
-from .sizes import accelerators, host_resources
+from .sizes import host_resources
 
 REPOSITORY = "/models"
 """Where the server sees the repository."""
@@ -70,13 +71,8 @@ def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 
 def _check_arguments(model: TritonModel) -> list[str]:
-    spec = model.spec
-    entrypoint = [f"--entrypoint={spec.entrypoint}"] if spec.entrypoint else []
-    load = [f"--load-models={','.join(spec.server.load_models)}"] if spec.server.load_models else []
-    devices = accelerators(spec.server.resources)
-    gpus = [f"--gpus={devices}"] if devices else []
     containers = f"--containers={len(_container_names(model))}"
-    return ["--termination-log=/dev/termination-log", containers, *entrypoint, *load, *gpus]
+    return ["--termination-log=/dev/termination-log", containers, *expectations.arguments(model)]
 
 
 def _container_names(model: TritonModel) -> set[str]:

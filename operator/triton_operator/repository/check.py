@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from triton_operator.repository import versions
 from triton_operator.repository.checks import Expected, judge
-from triton_operator.repository.findings import Severity
+from triton_operator.repository.formats import text
 from triton_operator.repository.load import load
 from triton_operator.repository.report import USUAL_CONTAINERS, limit, render, report
 
@@ -24,13 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load_models=tuple(options.load_models),
         shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
         gpus=options.gpus,
+        cpus=options.cpus,
+        response_cache=options.response_cache,
+        server=options.server_version,
     )
     repository, found = load(options.path)
     findings = judge(repository, found, wanted)
-    for finding in findings:
-        print(finding)
-    counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
-    print(f"{options.path}: {len(repository.models)} models, {counts}")
+    print(text(options.path, repository, findings), end="")
     whole = report(repository, findings, wanted)
     if options.termination_log is not None:
         _write(options.termination_log, render(whole, limit(options.containers)))
@@ -51,7 +52,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--shared-memory", type=int, metavar="BYTES", help=f"what the server has; default: size of {SHARED_MEMORY}"
     )
-    parser.add_argument("--gpus", type=int, default=1, help="devices that the server sees")
+    parser.add_argument("--gpus", type=int, help="devices that the server sees; default: not known")
+    parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: not known")
+    parser.add_argument(
+        "--response-cache",
+        action=argparse.BooleanOptionalAction,
+        help="whether the server has a response cache; default: not known",
+    )
+    parser.add_argument(
+        "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: not known"
+    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the report goes")
     parser.add_argument(
         "--containers",
@@ -60,6 +70,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="containers of the pod, of all kinds; they share the room for termination messages",
     )
     return parser.parse_args(arguments)
+
+
+def _version(text: str) -> versions.Version:
+    """As `versions.parse`, with its own words for the message."""
+    try:
+        return versions.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _mounted() -> int | None:

@@ -13,8 +13,10 @@ from typing import Any
 from google.protobuf import text_format
 
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import MODEL_FILES, Model, Repository
-from triton_operator.repository.places import Node, places
+from triton_operator.repository.model import MODEL_FILES, Data, Model, Repository
+from triton_operator.repository.onnx import Network, OnnxError
+from triton_operator.repository.onnx import read as read_onnx
+from triton_operator.repository.places import Node, places, written
 from triton_operator.repository.schema import ModelConfig
 
 MAX_TEXT = 4 * 2**20
@@ -22,6 +24,9 @@ MAX_TEXT = 4 * 2**20
 
 DEPTH = 3
 """How many levels down misplaced models are looked for."""
+
+DATA_FOLDERS = frozenset({"warmup", "initial_state"})
+"""Directories of a model whose files hold tensors."""
 
 _PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
 
@@ -116,22 +121,60 @@ def _model(reader: _Reader, directory: Path) -> Model:
         files=frozenset(one_line(file.name) for file in files),
         where=where,
     )
-    return replace(model, sources=_sources(reader, directory, model))
+    sources, networks = _model_files(reader, directory, model)
+    return replace(model, sources=sources, networks=networks, data=_data(reader, directory, model))
 
 
-def _sources(reader: _Reader, directory: Path, model: Model) -> dict[str, str]:
-    """The python files that Triton would run. Of other model files it is only told whether they can be read."""
+def _model_files(reader: _Reader, directory: Path, model: Model) -> tuple[dict[str, str], dict[str, Network | str]]:
+    """The python files that Triton would run, and what ONNX files declare. Of other model files it is only told
+    whether they can be read."""
     named = model.config.default_model_filename if model.config is not None else ""
     sources: dict[str, str] = {}
+    networks: dict[str, Network | str] = {}
     for version in model.served:
         for name in {named} if named else MODEL_FILES.keys() & model.folders[str(version)]:
             path = directory / str(version) / name
-            if model.backend != "python" or name not in model.folders[str(version)]:
-                if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
-                    reader.unreadable(path, os.strerror(errno.EACCES))
-            elif path.suffix == ".py" and (text := reader.text(path)) is not None:
-                sources[reader.name(path)] = text
-    return sources
+            if not path.exists():
+                continue
+            if not os.access(path, os.R_OK, effective_ids=True):
+                reader.unreadable(path, os.strerror(errno.EACCES))
+            elif model.backend == "python" and path.suffix == ".py":
+                if (text := reader.text(path)) is not None:
+                    sources[reader.name(path)] = text
+            elif model.backend == "onnxruntime" and path.is_file():
+                networks[reader.name(path)] = _network(path)
+    return sources, networks
+
+
+def _network(path: Path) -> Network | str:
+    try:
+        return read_onnx(path)
+    except OnnxError as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+def _data(reader: _Reader, directory: Path, model: Model) -> dict[str, Data]:
+    """The files that hold a tensor each, for warm-up and for the first state of sequences."""
+    found: dict[str, Data] = {}
+    for name in sorted(DATA_FOLDERS & model.folders.keys()):
+        for path in reader.children(directory / name)[1]:
+            if not path.is_file():
+                continue
+            size = path.stat().st_size
+            content = path.read_bytes() if size <= MAX_TEXT and os.access(path, os.R_OK) else None
+            found[path.relative_to(directory).as_posix()] = Data(size, None if content is None else _strings(content))
+    return found
+
+
+def _strings(content: bytes) -> int | None:
+    """How many strings `content` holds, each after its length: 4 bytes, little-endian. None where it isn't so."""
+    at = count = 0
+    while at + 4 <= len(content):
+        at += 4 + int.from_bytes(content[at : at + 4], "little")
+        count += 1
+    return count if at == len(content) else None
 
 
 def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
@@ -145,7 +188,25 @@ def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
     except text_format.ParseError as error:
         reader.findings.append(_syntax(reader.name(path), text, error))
         return None, nowhere
-    return config, places(text)
+    except ValueError as error:  # a number beyond its field's type, of which the parser keeps no place
+        reader.findings.append(_out_of_range(reader.name(path), text, str(error)))
+        return None, nowhere
+    where = places(text)
+    for field, value, node in written(config, where):
+        if field.enum_type is not None and value not in field.enum_type.values_by_number:
+            reader.findings.append(
+                Finding(
+                    "TR101",
+                    Severity.ERROR,
+                    reader.name(path),
+                    node.line,
+                    node.column,
+                    f"{field.enum_type.name} has no value {value}",
+                    f"use one of {', '.join(v.name for v in field.enum_type.values)}",
+                )
+            )
+            return None, nowhere
+    return config, where
 
 
 def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
@@ -170,6 +231,12 @@ def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
         if text.startswith("\ufeff")
         else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
     )
+
+
+def _out_of_range(file: str, text: str, message: str) -> Finding:
+    number = message.rpartition(" ")[2]
+    line = next((n for n, content in enumerate(text.split("\n"), 1) if number in content), None)
+    return Finding("TR101", Severity.ERROR, file, line, None, message, "correct the number")
 
 
 def _below(reader: _Reader, directory: Path, depth: int) -> Iterator[str]:

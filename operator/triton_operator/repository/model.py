@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from triton_operator.repository.onnx import Network
 from triton_operator.repository.places import Node
 
 NOT_VERSIONS = frozenset({"warmup", "initial_state", "configs"})
@@ -34,6 +35,16 @@ PLATFORMS = {
 """The older way to name a backend; `ensemble` is the one platform without a backend."""
 
 
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A file under warmup/ or initial_state/, whose content is one tensor."""
+
+    size: int
+    """Bytes."""
+    strings: int | None = None
+    """How many strings it holds, each after its length in 4 bytes; None where it can't be read as such."""
+
+
 @dataclass(frozen=True)
 class Model:
     """One directory of the repository: Triton takes each of them for a model."""
@@ -54,6 +65,10 @@ class Model:
     """The names of the files beside the versions."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Python files of the versions that were read: path relative to the repository → text."""
+    networks: Mapping[str, Network | str] = field(default_factory=dict)
+    """ONNX files of the versions: path relative to the repository → what it declares, or why it is no ONNX model."""
+    data: Mapping[str, Data] = field(default_factory=dict)
+    """The files of warmup/ and initial_state/: path relative to the model, e.g. `warmup/image`."""
     where: Node = field(default_factory=lambda: Node(1, 1))
     """Where config.pbtxt says what."""
 

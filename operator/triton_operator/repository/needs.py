@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.schema import DataType, ModelInstanceGroup
+from triton_operator.repository.schema import ModelInstanceGroup, type_name
 
 POOL_BYTES = 2**20
 """What the pool of an instance starts at."""
@@ -61,13 +61,14 @@ def tensor_bytes(tensor: Any) -> int:
     """Bytes of one tensor of a request, without its batch dimension. `tensor` is a ModelInput or a ModelOutput."""
     fixed = prod(d for d in tensor.dims if d >= 0)
     variable = sum(1 for d in tensor.dims if d < 0)
-    kind = DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    kind = type_name(tensor.data_type).removeprefix("TYPE_")
     if kind == "UINT8" and list(tensor.dims) == [-1]:
         return ASSUMED_BYTES
-    return int(fixed * ASSUMED_DIM ** min(variable, 2) * _element_bytes(kind))
+    return int(fixed * ASSUMED_DIM ** min(variable, 2) * element_bytes(kind))
 
 
-def _element_bytes(kind: str) -> int:
+def element_bytes(kind: str) -> int:
+    """Bytes of one element of a type, e.g. `FP32`; of a string what is assumed."""
     if kind == "STRING":
         return ASSUMED_BYTES
     if kind in _ONE_BYTE:

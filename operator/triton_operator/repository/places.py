@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 _TOKEN = re.compile(
     r"""(?P<skip>[ \t\r\n\f\v]+|\#[^\n]*)
@@ -53,6 +54,20 @@ class Node:
                 return node
             node = chosen
         return node
+
+
+def written(message: Any, node: Node) -> Iterator[tuple[Any, Any, Node]]:
+    """Each field that the text sets: its descriptor, its value, and its place. `node` is where `message` was written;
+    maps are told without what is in them."""
+    for known in message.DESCRIPTOR.fields:
+        found = node.fields.get(known.name, [])
+        value = getattr(message, known.name)
+        is_map = known.message_type is not None and known.message_type.GetOptions().map_entry
+        values = [value] * len(found) if is_map or not known.is_repeated else list(value)
+        for one, place in zip(values, found, strict=False):
+            yield known, one, place
+            if known.message_type is not None and not is_map:
+                yield from written(one, place)
 
 
 @dataclass(slots=True)

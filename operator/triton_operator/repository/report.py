@@ -78,7 +78,7 @@ def report(repository: Repository, findings: Iterable[Finding], wanted: Expected
         entrypoint=entry,
         models=tuple(ModelLine(m.name, m.served, m.is_ensemble) for m in models),
         model_count=len(models),
-        need=shared_memory(repository, wanted.gpus, loaded(repository, wanted.load_models)),
+        need=shared_memory(repository, wanted.devices, loaded(repository, wanted.load_models)),
         have=-1 if wanted.shared_memory is None else wanted.shared_memory,
         findings=ordered,
         truncated=0,

@@ -42,3 +42,9 @@ DataType: Any = _pb2.DataType
 
 ModelInstanceGroup: Any = _pb2.ModelInstanceGroup
 """For its kinds: KIND_AUTO, KIND_GPU, KIND_CPU, KIND_MODEL."""
+
+
+def type_name(value: int) -> str:
+    """The name of a tensor's type, e.g. TYPE_FP32; its number where the schema has no such type."""
+    known = DataType.DESCRIPTOR.values_by_number.get(value)
+    return known.name if known is not None else str(value)

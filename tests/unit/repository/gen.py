@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from support import onnx_file
 from triton_operator.repository.checks import Expected, judge
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.load import load
@@ -41,6 +42,11 @@ input { name: "images" data_type: TYPE_FP32 dims: [ 3, 64, 64 ] }
 output { name: "boxes" data_type: TYPE_FP32 dims: [ 100, 6 ] }
 dynamic_batching { preferred_batch_size: [ 4, 8 ] }
 """
+NETWORK = onnx_file.model(
+    [onnx_file.value("images", onnx_file.FP32, ["n", 3, 64, 64])],
+    [onnx_file.value("boxes", onnx_file.FP32, ["n", 100, 6])],
+)
+"""What NET says, without a node in it."""
 DETECT = """\
 platform: "ensemble"
 max_batch_size: 8
@@ -75,7 +81,7 @@ def good(root: Path, *changes: Change) -> Path:
         write("pre/config.pbtxt", PRE),
         write("pre/1/model.py", MODEL_PY),
         write("net/config.pbtxt", NET),
-        write("net/1/model.onnx", "not read"),
+        write("net/1/model.onnx", NETWORK),
         write("detect/config.pbtxt", DETECT),
         write("detect/1/.keep", ""),
         *changes,

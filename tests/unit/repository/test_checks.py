@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from support import onnx_file
+from triton_operator.cli import tritonserver
 from triton_operator.repository import rules
 from triton_operator.repository.checks import CODES
 from unit.repository.gen import (
     MODEL_PY,
     NET,
+    NETWORK,
     PRE,
     brief,
     edit,
@@ -27,6 +30,10 @@ from unit.repository.gen import (
 )
 
 DETECT = "detect/config.pbtxt"
+IN = onnx_file.value("images", onnx_file.FP32, ["n", 3, 64, 64])
+OUT = onnx_file.value("boxes", onnx_file.FP32, ["n", 100, 6])
+WITH_SCALE = onnx_file.model([IN, onnx_file.value("scale", onnx_file.FP32, ["n", 1])], [OUT])
+WITH_IMAGE = onnx_file.model([IN], [OUT, onnx_file.value("IMG", onnx_file.STRING, ["n", 1])])
 
 
 def test_good_repository_has_no_findings(tmp_path):
@@ -42,6 +49,17 @@ FAULTS = [
         [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FLOAT')],
         ["error TR101 net/config.pbtxt:3:35"],
     ),
+    (
+        "number of an enum",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: 99')],
+        ["error TR101 net/config.pbtxt:3:35"],
+    ),
+    (
+        "number beyond an enum",
+        [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: 9999999999')],
+        ["error TR101 net/config.pbtxt:3"],
+    ),
+    ("number", [edit("net/config.pbtxt", "size: 8", "size: 9999999999")], ["error TR101 net/config.pbtxt:2:17"]),
     ("field", [edit("net/config.pbtxt", "max_batch_size", "max_batchsize")], ["error TR102 net/config.pbtxt:2:1"]),
     ("field inside", [edit("pre/config.pbtxt", "count", "cuont")], ["error TR102 pre/config.pbtxt:11:20"]),
     ("latin-1", [write("net/config.pbtxt", b"# \xe9\n")], ["error TR002 net/config.pbtxt"]),
@@ -75,7 +93,11 @@ FAULTS = [
             edit("net/config.pbtxt", "max_batch_size: 8\n", ""),
             edit("net/config.pbtxt", "preferred_batch_size: [ 4, 8 ]", ""),
         ],
-        ["warning TR107 net/config.pbtxt:4:1"],
+        [
+            "error TR605 net/config.pbtxt:2:53",
+            "error TR605 net/config.pbtxt:3:53",
+            "warning TR107 net/config.pbtxt:4:1",
+        ],
     ),
     ("batch too large", [edit("net/config.pbtxt", "[ 4, 8 ]", "[ 4, 9 ]")], ["error TR108 net/config.pbtxt:5:47"]),
     # Directories and files.
@@ -182,17 +204,21 @@ FAULTS = [
     ),
     (
         "input left out",
-        [edit("net/config.pbtxt", "output {", 'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] }\noutput {')],
+        [
+            write("net/1/model.onnx", WITH_SCALE),
+            edit("net/config.pbtxt", "output {", 'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] }\noutput {'),
+        ],
         [f"error TR404 {DETECT}:15:5"],
     ),
     (
         "optional input left out",
         [
+            write("net/1/model.onnx", WITH_SCALE),
             edit(
                 "net/config.pbtxt",
                 "output {",
                 'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] optional: true }\noutput {',
-            )
+            ),
         ],
         [],
     ),
@@ -220,6 +246,7 @@ FAULTS = [
     (
         "circle of steps",
         [
+            write("net/1/model.onnx", WITH_IMAGE),
             edit("net/config.pbtxt", "output {", 'output { name: "IMG" data_type: TYPE_STRING dims: [ 1 ] }\noutput {'),
             edit(DETECT, 'input_map { key: "IMAGE" value: "IMAGE" }', 'input_map { key: "IMAGE" value: "again" }'),
             edit(
@@ -261,7 +288,7 @@ FAULTS = [
     (
         "type of a tensor",
         [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FP16')],
-        [f"error TR414 {DETECT}:18:40"],
+        [f"error TR414 {DETECT}:18:40", "error TR604 net/config.pbtxt:3:35"],
     ),
 ]
 
@@ -379,7 +406,7 @@ class TestExpected:
         root = good(
             tmp_path,
             write("old/config.pbtxt", "name "),
-            write("old/1/model.onnx", ""),
+            write("old/1/model.onnx", NETWORK),
             folder("lost+found"),
         )
         assert brief(findings(root)) == ["error TR003 lost+found", "error TR101 old/config.pbtxt:1:6"]
@@ -420,7 +447,7 @@ def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
 
 def test_every_code_is_listed_and_tested():
     folder_ = Path(inspect.getfile(rules)).parent
-    sources = [*folder_.glob("*.py"), folder_.parent / "load.py"]
+    sources = [*folder_.glob("*.py"), folder_.parent / "load.py", Path(inspect.getfile(tritonserver))]
     used = {
         node.value
         for source in sources
@@ -428,7 +455,9 @@ def test_every_code_is_listed_and_tested():
         if isinstance(node, ast.Constant) and re.fullmatch(r"TR\d{3}", str(node.value))
     }
     assert used == set(CODES)
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    here = Path(__file__).parent
+    tested = [*here.glob("test_*.py"), here.parent / "cli/test_tritonserver.py", here.parents[1] / "corpus/faults.py"]
+    tests = "".join(path.read_text() for path in tested)
     assert {code for code in CODES if code not in tests} == set()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
+from triton_operator.repository.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,19 @@ class Expected:
     """spec.server.loadModels; empty where Triton loads everything."""
     shared_memory: int | None = None
     """Bytes of /dev/shm; None where it isn't known."""
-    gpus: int = 1
-    """Devices that Triton sees."""
+    gpus: int | None = None
+    """Devices that Triton sees; None where it isn't known."""
+    cpus: float | None = None
+    """Cores that the server may use, its CPU limit; None where it has none or it isn't known."""
+    response_cache: bool | None = None
+    """Whether the server is started with --cache-config; None where it isn't known."""
+    server: Version | None = None
+    """The server's version; None where it isn't known."""
+
+    @property
+    def devices(self) -> int:
+        """Devices to count with: one where it isn't known, as instances of KIND_GPU are at least that many."""
+        return 1 if self.gpus is None else self.gpus
 
 
 NOTHING = Expected()
@@ -42,6 +55,17 @@ def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check
     return run
 
 
+def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[Finding]]) -> Check:
+    """As `each_model`, for checks that also ask what the pod has."""
+
+    def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
+        for model in repository.models.values():
+            if model.looks_like_one():
+                yield from check(repository, model, expected)
+
+    return run
+
+
 def error(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
     """A finding that keeps the server from being started."""
     return _finding(Severity.ERROR, file, code, message, remedy, at)
@@ -55,6 +79,12 @@ def warning(file: str, code: str, message: str, remedy: str, at: Node | None = N
 def note(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
     """A finding about something legitimate."""
     return _finding(Severity.NOTE, file, code, message, remedy, at)
+
+
+def nearest(word: str, known: Iterable[str], given: str = "did you mean {!r}?") -> str:
+    """A question with the nearest of `known`, or an empty string where none is near."""
+    near = next(iter(get_close_matches(word, sorted(known), 1)), None)
+    return given.format(near) if near is not None else ""
 
 
 def _finding(severity: Severity, file: str, code: str, message: str, remedy: str, at: Node | None) -> Finding:

@@ -7,7 +7,9 @@ from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import MODEL_FILES, PLATFORMS, Model, Repository
-from triton_operator.repository.rules.base import error, warning
+from triton_operator.repository.places import written
+from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.versions import unknown
 
 KNOWN_BACKENDS = (
     "armnn_tflite",
@@ -80,29 +82,19 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
-def batching(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR107, TR108: dynamic batching that batches nothing, or more than it may."""
-    config = model.config
-    if config is None or not config.HasField("dynamic_batching"):
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR109: a field that came with a later version than the server's, which refuses the whole file for it."""
+    if model.config is None or expected.server is None:
         return
-    # Without declared inputs a backend may complete max_batch_size; a zero that was written stays.
-    completed = not config.input and "max_batch_size" not in model.where.fields
-    if config.max_batch_size == 0 and not completed:
-        yield warning(
-            model.config_path,
-            "TR107",
-            "dynamic_batching has no effect: max_batch_size is 0",
-            "set max_batch_size above 0, and take the batch dimension out of dims",
-            model.where.find("dynamic_batching"),
-        )
-    for index, size in enumerate(config.dynamic_batching.preferred_batch_size):
-        if size > config.max_batch_size and not completed:
+    for field, _value, node in written(model.config, model.where):
+        if since := unknown(field.full_name.partition(".")[2], expected.server):
             yield error(
                 model.config_path,
-                "TR108",
-                f"preferred_batch_size {size} is above max_batch_size {config.max_batch_size}",
-                "raise max_batch_size, or leave preferred_batch_size out",
-                model.where.find("dynamic_batching", 0, "preferred_batch_size", index),
+                "TR109",
+                f"field {field.name} came with server {since[0]}.{since[1]}, "
+                f"and the server is {expected.server[0]}.{expected.server[1]}",
+                "take it out, or use a newer server",
+                node,
             )
 
 

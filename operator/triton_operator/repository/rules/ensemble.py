@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.graph import Link, graph, rings
@@ -12,7 +14,7 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error
 from triton_operator.repository.rules.source import completes_itself
-from triton_operator.repository.schema import DataType
+from triton_operator.repository.schema import DataType, type_name
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
@@ -163,31 +165,88 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What someone says of a tensor of the ensemble."""
+
+    data_type: int
+    dims: tuple[int, ...]
+    full: tuple[int, ...]
+    """The dims with the batch dimension, where there is one."""
+    whose: str
+
+
 def types(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR414: a tensor is one type for who writes it and another for who reads it. Triton tells once all is loaded."""
+    """TR414, TR415: a tensor is one thing for who writes it and another for who reads it.
+
+    Triton tells once all is loaded, by the same comparison (ValidateTensorConsistency in core/ensemble_utils.cc).
+    """
     if not model.steps:
         return
-    said = {tensor.name: (tensor.data_type, "the ensemble") for tensor in (*model.config.input, *model.config.output)}
+    said: dict[str, Said] = {}
+    times = Counter(link.tensor for link in graph(model).writes)  # what is written twice is told by `tensors`
+    for tensor in (*model.config.input, *model.config.output):
+        said.setdefault(tensor.name, _said(tensor, model, "the ensemble"))
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
         if target is None or target.config is None:
             continue
         for side, mapped in (("input", step.input_map), ("output", step.output_map)):
-            declared = {tensor.name: tensor.data_type for tensor in getattr(target.config, side)}
+            declared = {tensor.name: tensor for tensor in getattr(target.config, side)}
             for own, tensor in sorted(mapped.items()):
-                kind = declared.get(own, DataType.TYPE_INVALID)
-                if kind == DataType.TYPE_INVALID:
+                if own not in declared or declared[own].data_type == DataType.TYPE_INVALID or times[tensor] > 1:
                     continue
-                before, whose = said.setdefault(tensor, (kind, f"{target.name!r}"))
-                if kind != before:
-                    yield error(
-                        model.config_path,
-                        "TR414",
-                        f"tensor {tensor!r} is {DataType.Name(before)} for {whose}, "
-                        f"and {DataType.Name(kind)} for {side} {own!r} of {target.name!r}",
-                        "make the types equal",
-                        _at(model, f"{side}_map", Link(index, own, tensor)),
-                    )
+                now = _said(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
+                before = said.setdefault(tensor, now)
+                at = _at(model, f"{side}_map", Link(index, own, tensor))
+                yield from _agree(model, tensor, before, now, at)
+
+
+def _said(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Said:
+    dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
+    batched = model.config.max_batch_size > 0
+    return Said(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
+
+
+def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iterator[Finding]:
+    if now.data_type != before.data_type:
+        yield error(
+            model.config_path,
+            "TR414",
+            f"tensor {tensor!r} is {type_name(before.data_type)} for {before.whose}, "
+            f"and {type_name(now.data_type)} for {now.whose}",
+            "make the types equal",
+            at,
+        )
+    elif before.dims and now.dims and not (_match(before.dims, now.dims) or _match(before.full, now.full)):
+        yield error(
+            model.config_path,
+            "TR415",
+            f"tensor {tensor!r} is {list(before.full)} for {before.whose}, and {list(now.full)} for {now.whose}",
+            "make the dims equal; -1 matches any size, and stands first for the batch where max_batch_size is above 0",
+            at,
+        )
+
+
+def _match(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(one) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(one, other, strict=True))
+
+
+def batches(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR416: an ensemble that takes larger batches than one of its steps."""
+    for index, step in enumerate(model.steps):
+        target = repository.models.get(step.model_name)
+        if target is None or target.config is None or completes_itself(target):
+            continue
+        if 0 < target.config.max_batch_size < model.config.max_batch_size:
+            yield error(
+                model.config_path,
+                "TR416",
+                f"max_batch_size is {model.config.max_batch_size}, and that of {target.name!r} in step {index} "
+                f"is {target.config.max_batch_size}",
+                f"lower it to {target.config.max_batch_size}, or raise that of {target.name!r}",
+                model.where.find("max_batch_size"),
+            )
 
 
 def circles(repository: Repository, _: Expected) -> Iterator[Finding]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.graph import EntrypointError, entrypoint, loaded
+from triton_operator.repository.graph import EntrypointError, entrypoint
 from triton_operator.repository.model import Repository
-from triton_operator.repository.needs import shared_memory
 from triton_operator.repository.rules.base import Expected, error, warning
 
 
@@ -34,19 +33,3 @@ def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:
             yield error(".", "TR501", str(problem), "correct spec.entrypoint")
         else:
             yield warning(".", "TR502", str(problem), "thresholds and readiness then follow that model")
-
-
-def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
-    """TR504: /dev/shm is smaller than what the python models need."""
-    need = shared_memory(repository, expected.gpus, loaded(repository, expected.load_models))
-    if expected.shared_memory is not None and need > expected.shared_memory:
-        yield warning(
-            ".",
-            "TR504",
-            f"about {_mib(need)} MiB of shared memory are needed, {_mib(expected.shared_memory)} MiB are there",
-            f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
-        )
-
-
-def _mib(size: int) -> int:
-    return -(-size // 2**20)

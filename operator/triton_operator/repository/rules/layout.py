@@ -21,6 +21,9 @@ DEFAULT_FILES = {
 }
 """What a version directory must hold, one of these; backends that are not listed have rules of their own."""
 
+_NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
+"""What people write instead of config.pbtxt, in lower case."""
+
 _KEEP = "git and object stores drop empty directories: put a file such as .keep into it"
 
 
@@ -73,6 +76,20 @@ def missing_config(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
+def misnamed(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR207: a configuration under a name that Triton doesn't look for."""
+    if model.has_config:
+        return
+    for name in sorted(model.files):
+        if name.lower() in _NEARLY or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
+            yield warning(
+                f"{model.directory}/{name}",
+                "TR207",
+                "Triton reads config.pbtxt, and not this",
+                "rename it to config.pbtxt",
+            )
+
+
 def versions(_: Repository, model: Model) -> Iterator[Finding]:
     """TR201-TR203, TR206: what is a version and what only looks like one."""
     for name in sorted(model.folders):
@@ -85,10 +102,13 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 f"rename it to {int(name)}",
             )
         elif start := re.match(r"(\d+)\D", name):
-            yield warning(
+            number = int(start[1])
+            lost = number not in model.versions and _would_serve(model, number)
+            yield (error if lost else warning)(
                 where,
                 "TR203",
-                f"Triton reads the number at its start and takes it for version {int(start[1])}",
+                f"Triton reads the number at its start and takes it for version {number}"
+                + (", which it then doesn't find" if lost else ""),
                 "move it out of the model's directory",
             )
     if not model.versions:
@@ -110,6 +130,17 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 f"there are: {', '.join(map(str, model.versions))}",
                 model.where.find("version_policy", "specific"),
             )
+
+
+def _would_serve(model: Model, number: int) -> bool:
+    """Whether the version policy has Triton load `number`, were it there."""
+    policy = model.config.version_policy if model.config is not None else None
+    if policy is not None and policy.HasField("all"):
+        return True
+    if policy is not None and policy.HasField("specific"):
+        return number in policy.specific.versions
+    most = max(policy.latest.num_versions, 1) if policy is not None else 1
+    return number in sorted({*model.versions, number})[-most:]
 
 
 def model_files(_: Repository, model: Model) -> Iterator[Finding]:

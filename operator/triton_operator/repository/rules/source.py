@@ -7,20 +7,29 @@ an error here.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error
+from triton_operator.repository.places import Node
+from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.versions import python_of
 
 CLASS = "TritonPythonModel"
+UTILS = "triton_python_backend_utils"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_ARGUMENTS = {"initialize": 1, "execute": 1, "finalize": 0}
+"""How many arguments the backend passes to each method, after self."""
 
 
 def python(_: Repository, model: Model) -> Iterator[Finding]:
     """TR301-TR303: syntax, the class, and its execute, without which a model loads and fails every request."""
     for file, text in model.sources.items():
         try:
-            tree = ast.parse(text)
+            tree = _parse(text)
         except SyntaxError as problem:
             yield _syntax(file, problem)
             continue
@@ -34,13 +43,70 @@ def python(_: Repository, model: Model) -> Iterator[Finding]:
                 f"there is no class {CLASS}, which the python backend looks for",
                 f"name the model's class {CLASS}",
             )
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and node.name == CLASS and not _may_execute(node):
+        for node in classes(tree):
+            if not _may_execute(node):
                 message = f"class {CLASS} has no method execute"
-                remedy = "add def execute(self, requests)"
-                place = node.lineno, node.col_offset + 1
-                base = error(file, "TR303", message, remedy)
-                yield Finding(base.code, base.severity, file, *place, message, remedy)
+                yield error(file, "TR303", message, "add def execute(self, requests)", place(node))
+
+
+def methods(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR304, TR308-TR310: the methods as the backend calls them."""
+    for file, tree in trees(model):
+        if unbound := _unbound(tree):
+            message = f"{unbound.id} is used and never imported"
+            yield error(file, "TR310", message, f"add import {UTILS} as {unbound.id}", place(unbound))
+        for node in classes(tree):
+            for method in node.body:
+                if isinstance(method, Function) and not method.decorator_list:
+                    yield from _called(file, method)
+                if isinstance(method, Function) and method.name == "auto_complete_config":
+                    yield from _completes(file, method)
+                if isinstance(method, Function) and method.name == "execute" and model.config is not None:
+                    yield from _answers(file, method, model.config.model_transaction_policy.decoupled)
+
+
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR311: syntax that the Python in the server's image doesn't have yet."""
+    there = python_of(expected.server) if expected.server else None
+    if there is None:
+        return
+    for file, _tree in trees(model):
+        try:
+            _parse(model.sources[file], there)
+        except SyntaxError as problem:
+            yield warning(
+                file,
+                "TR311",
+                f"not the syntax of Python {there[0]}.{there[1]}, which the server's image has: {problem.msg}",
+                "write it for the older Python, unless your image brings its own",
+                Node(problem.lineno or 1, problem.offset or 1),
+            )
+
+
+def trees(model: Model) -> Iterator[tuple[str, ast.Module]]:
+    """The python files that can be parsed, by their paths."""
+    for file, text in model.sources.items():
+        try:
+            yield file, _parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+
+
+def _parse(text: str, version: tuple[int, int] | None = None) -> ast.Module:
+    """The syntax tree, without the warnings that the parser would print. Raises SyntaxError and others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, feature_version=version)
+
+
+def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """The model's class, where it is written at the top level."""
+    return (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS)
+
+
+def place(node: ast.expr | ast.stmt) -> Node:
+    """Where `node` starts, both counted from 1."""
+    return Node(node.lineno, node.col_offset + 1)
 
 
 def completes_itself(model: Model) -> bool:
@@ -53,6 +119,114 @@ def _syntax(file: str, problem: SyntaxError) -> Finding:
     text = (problem.text or "").strip()[:80]
     message = f"{base.message}, in: {text}" if text else base.message
     return Finding(base.code, base.severity, file, problem.lineno, problem.offset, message, base.remedy)
+
+
+def _called(file: str, method: Function) -> Iterator[Finding]:
+    """TR304: a signature that the backend's call doesn't fit."""
+    wanted = _ARGUMENTS.get(method.name)
+    if wanted is None or _takes(method.args, wanted + 1):
+        return
+    shown = ", ".join(["self", {"initialize": "args", "execute": "requests"}.get(method.name, "")]).rstrip(", ")
+    yield error(
+        file,
+        "TR304",
+        f"{method.name} takes {_count(method.args)}, and the backend calls it with {wanted + 1}, self included",
+        f"write def {method.name}({shown})",
+        place(method),
+    )
+
+
+def _completes(file: str, method: Function) -> Iterator[Finding]:
+    """TR308: auto_complete_config is called on the class, with the configuration, which it must return."""
+    decorators = {d.id for d in method.decorator_list if isinstance(d, ast.Name)}
+    if len(method.decorator_list) != len(decorators):
+        return
+    wanted = 2 if "classmethod" in decorators else 1
+    if not _takes(method.args, wanted):
+        yield error(
+            file,
+            "TR308",
+            f"auto_complete_config takes {_count(method.args)}, and the backend calls it on the class with one",
+            "write @staticmethod above def auto_complete_config(auto_complete_model_config)",
+            place(method),
+        )
+    elif not any(node.value is not None for node in _returns(method)) and not _ends_in_raise(method):
+        yield error(
+            file,
+            "TR308",
+            "auto_complete_config returns nothing, and the backend takes its result for the configuration",
+            "end it with return auto_complete_model_config",
+            place(method),
+        )
+
+
+def _answers(file: str, method: Function, decoupled: bool) -> Iterator[Finding]:
+    """TR309: responses are returned, except by a decoupled model, which sends them."""
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _inside(method)):
+        return
+    given = [n for n in _returns(method) if n.value and not (isinstance(n.value, ast.Constant) and not n.value.value)]
+    sends = any(isinstance(n, ast.Attribute) and n.attr == "get_response_sender" for n in ast.walk(method))
+    if decoupled and given:
+        # Where all responses were sent, and the last one was said to be, the backend only complains in its log.
+        yield (warning if sends else error)(
+            file,
+            "TR309",
+            "execute of a decoupled model must return None, and this returns something",
+            "send responses by request.get_response_sender(), or take model_transaction_policy out of config.pbtxt",
+            place(given[0]),
+        )
+    if not decoupled and not given and not sends and not _ends_in_raise(method):
+        yield error(
+            file,
+            "TR309",
+            "execute returns no responses",
+            "return a list with one InferenceResponse for each of the requests",
+            place(method),
+        )
+
+
+def _unbound(tree: ast.Module) -> ast.Name | None:
+    """The first use of pb_utils in a file that never binds that name."""
+    bound = any(
+        (isinstance(node, ast.alias) and ((node.asname or node.name) == "pb_utils" or node.name == "*"))
+        or (isinstance(node, ast.Name) and node.id == "pb_utils" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == "pb_utils")
+        for node in ast.walk(tree)
+    )
+    uses = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "pb_utils")
+    return None if bound else min(uses, key=lambda n: (n.lineno, n.col_offset), default=None)
+
+
+def _takes(args: ast.arguments, count: int) -> bool:
+    """Whether `count` positional arguments fit."""
+    positional = len(args.posonlyargs) + len(args.args)
+    least = positional - len(args.defaults)
+    keywords = sum(default is None for default in args.kw_defaults)
+    return least <= count and (count <= positional or args.vararg is not None) and not keywords
+
+
+def _count(args: ast.arguments) -> str:
+    count = len(args.posonlyargs) + len(args.args)
+    return f"{count} argument{'' if count == 1 else 's'}"
+
+
+def _inside(method: Function) -> Iterator[ast.AST]:
+    """All nodes of `method` without those of functions and classes in it."""
+    todo: list[ast.AST] = list(method.body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def _returns(method: Function) -> list[ast.Return]:
+    found = [node for node in _inside(method) if isinstance(node, ast.Return)]
+    return sorted(found, key=lambda node: node.lineno)
+
+
+def _ends_in_raise(method: Function) -> bool:
+    return isinstance(method.body[-1], ast.Raise)
 
 
 def _binds(body: list[ast.stmt], name: str) -> bool:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 SIZE = 640
+# Suppression compares boxes in pairs. Scenes have tens of candidates, but a request may ask for a confidence of 0.
+MOST_CANDIDATES = 3000
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -39,18 +41,21 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
     keep = (scores > thresholds.score) & np.isfinite(rows[:, :4]).all(axis=1)
     centres, sides, classes, scores = rows[keep, :2], rows[keep, 2:4], classes[keep], scores[keep]
     corners = np.concatenate([centres - sides / 2, centres + sides / 2], axis=1)
+    if len(scores) > MOST_CANDIDATES:
+        best = np.argpartition(scores, -MOST_CANDIDATES)[-MOST_CANDIDATES:]
+        corners, sides, classes, scores = corners[best], sides[best], classes[best], scores[best]
     if len(corners) == 0:
         return Detections(corners, scores, classes)
     # Classes are moved apart so that one pass suppresses within each of them.
     step = float(corners.max() - corners.min()) + 1
     apart = corners[:, :2] + classes[:, None] * step
-    best = cv2.dnn.NMSBoxes(
+    kept = cv2.dnn.NMSBoxes(
         np.concatenate([apart, sides], axis=1).tolist(),
         scores.tolist(),
         thresholds.score,
         thresholds.iou,
     )
-    chosen = np.asarray(best, np.int64).ravel()[: thresholds.most]
+    chosen = np.asarray(kept, np.int64).ravel()[: thresholds.most]
     return Detections(corners[chosen], scores[chosen], classes[chosen])
 
 

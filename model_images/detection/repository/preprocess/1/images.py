@@ -1,93 +1,87 @@
 """From encoded bytes to pixels, refusing what can't or shouldn't be decoded."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
+from headers import Header, ImageError, read_header, still_png
 
-JPEG_START = b"\xff\xd8\xff"
-JPEG_END = b"\xff\xd9"
-PNG_START = b"\x89PNG\r\n\x1a\n"
-PNG_END = b"IEND"
+__all__ = ["ImageError", "Stored", "decode", "read", "read_header", "upright"]
 
+Image = npt.NDArray[np.uint8]
 
-class ImageError(ValueError):
-    """The bytes are not an image that is served; the text says why, for the client."""
-
-
-class Header(NamedTuple):
-    """What the first bytes promise: the size in pixels as stored, where the data starts, how it must end."""
-
-    kind: str
-    height: int
-    width: int
-    offset: int
-    end: bytes
-
-
-def read_header(data: bytes) -> Header:
-    """Read the size of a JPEG or PNG without decoding it.
-
-    Raises ImageError when `data` is empty, of another kind, or ends before the size.
-    """
-    if not data:
-        raise ImageError("the image is empty: 0 bytes")
-    if data.startswith(JPEG_START):
-        header = _jpeg_header(data)
-    elif data.startswith(PNG_START):
-        if len(data) < 24:
-            raise ImageError(f"the PNG is truncated: its header ends after {len(data)} bytes")
-        width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
-        header = Header("PNG", height, width, 24, PNG_END)
-    else:
-        raise ImageError(f"not a JPEG or PNG image: it starts with {data[:8]!r}")
-    if header.height == 0 or header.width == 0:
-        raise ImageError(f"the {header.kind} has no size: {header.width}×{header.height} pixels")
-    return header
+# A progressive JPEG has about ten. Each is a walk over all the pixels, whatever its length in bytes.
+MAX_SCANS = 100
+_NO_MEMORY = -4
+# What turns the stored pixels upright, by EXIF's number.
+_TURNS: dict[int, Callable[[Image], object]] = {
+    2: lambda image: cv2.flip(image, 1),
+    3: lambda image: cv2.rotate(image, cv2.ROTATE_180),
+    4: lambda image: cv2.flip(image, 0),
+    5: lambda image: cv2.transpose(image),
+    6: lambda image: cv2.rotate(image, cv2.ROTATE_90_CLOCKWISE),
+    7: lambda image: cv2.flip(cv2.transpose(image), -1),
+    8: lambda image: cv2.rotate(image, cv2.ROTATE_90_COUNTERCLOCKWISE),
+}
 
 
-def _jpeg_header(data: bytes) -> Header:
-    """Walk the segments to the start-of-frame, as libjpeg does, so that both see the same size."""
-    at = 2
-    while True:
-        at = data.find(b"\xff", at)
-        if at < 0 or at + 9 > len(data):
-            raise ImageError(f"the JPEG is truncated: its header ends after {len(data)} bytes")
-        marker = data[at + 1]
-        if marker in (0x00, 0xFF):  # stuffing and fill bytes
-            at += 1
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # these carry no length
-            at += 2
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = (int.from_bytes(data[i : i + 2], "big") for i in (at + 5, at + 7))
-            return Header("JPEG", height, width, at + 9, JPEG_END)
-        elif marker in (0xD9, 0xDA):
-            raise ImageError("the JPEG is damaged: no size before its pixels")
-        else:
-            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+class Stored(NamedTuple):
+    """Pixels as the file has them, BGR [height, width, 3], and the EXIF orientation (1 to 8) to show them in."""
+
+    pixels: Image
+    orientation: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the upright picture."""
+        height, width = self.pixels.shape[:2]
+        return (width, height) if self.orientation >= 5 else (height, width)
 
 
-def decode(data: bytes, max_pixels: int) -> npt.NDArray[np.uint8]:
-    """Decode a JPEG or PNG to BGR [height, width, 3], turned upright as its EXIF orientation says.
+def read(data: bytes, max_pixels: int) -> Stored:
+    """Decode a JPEG, PNG or WebP.
 
-    Grey becomes three equal channels, alpha is dropped, 16 bits are cut to 8.
-    Raises ImageError when the bytes are no such image, truncated, or of more than `max_pixels`.
+    Grey becomes three equal channels, alpha is dropped, 16 bits are cut to 8. Of an animated WebP it is the first
+    frame; of an animated PNG, the picture that programs without animation show.
+    Raises ImageError when the bytes are no such image, truncated, or of more than `max_pixels`; MemoryError when there
+    is no room for the pixels.
     """
     header = read_header(data)
+    _check(header, max_pixels)
+    if header.kind == "PNG":
+        data = still_png(data)
+    try:
+        # The orientation is ours to apply: OpenCV's versions differ in which kinds they look for it.
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        if error.code == _NO_MEMORY:
+            raise MemoryError(f"no memory for {header.width}×{header.height} pixels") from error
+        raise ImageError(f"the {header.kind} can't be decoded: {error.err}") from error
+    if image is None or image.shape != (header.height, header.width, 3):
+        raise ImageError(f"the {header.kind} can't be decoded: its data is damaged or of an unsupported variant")
+    return Stored(np.asarray(image, np.uint8), header.orientation)
+
+
+def upright(pixels: Image, orientation: int) -> Image:
+    """Turn and mirror stored pixels as their EXIF orientation says."""
+    turn = _TURNS.get(orientation)
+    return np.asarray(turn(pixels), np.uint8) if turn else pixels
+
+
+def decode(data: bytes, max_pixels: int) -> Image:
+    """`read`, upright, at full size."""
+    return upright(*read(data, max_pixels))
+
+
+def _check(header: Header, max_pixels: int) -> None:
+    """Refuse what takes too much memory or time. Raises ImageError."""
     pixels = header.height * header.width
     if pixels > max_pixels:
         raise ImageError(
             f"the image is too large: {header.width}×{header.height} pixels are {pixels / 1e6:.1f} megapixels, "
             f"the limit is {max_pixels / 1e6:.1f}"
         )
-    # OpenCV decodes a truncated file without complaint and leaves the rest grey.
-    if data.rfind(header.end, header.offset) < 0:
-        raise ImageError(f"the {header.kind} is truncated: no end marker in its {len(data)} bytes")
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as error:
-        raise ImageError(f"the {header.kind} can't be decoded: {error.err}") from error
-    if image is None:
-        raise ImageError(f"the {header.kind} can't be decoded: its data is damaged or of an unsupported variant")
-    return np.asarray(image, np.uint8)
+    if header.scans > MAX_SCANS:
+        raise ImageError(f"the JPEG goes over its pixels {header.scans} times, the limit is {MAX_SCANS}")

@@ -6,24 +6,39 @@ import numpy.typing as npt
 
 SIZE = 640
 PAD = 114
+UNIT = np.float32(1 / 255)
 
 
-def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
-    """Scale BGR [height, width, 3] to fit, centre it, and write RGB 0..1 into `out` [3, SIZE, SIZE]."""
+def fit(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Scale [height, width, 3] so that its longer side is SIZE."""
     height, width = image.shape[:2]
     scale = min(SIZE / height, SIZE / width)
     new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
-    resized = image
-    if (new_height, new_width) != (height, width):
-        resized = np.asarray(cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR), np.uint8)
-    top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
-    bottom, right = top + new_height, left + new_width
+    if (new_height, new_width) == (height, width):
+        return image
+    return np.asarray(cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_LINEAR), np.uint8)
 
-    pad = np.float32(PAD / 255)
+
+def letterbox(image: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | npt.NDArray[np.uint8]) -> None:
+    """Scale BGR [height, width, 3] to fit, centre it, and write RGB into `out` [3, SIZE, SIZE].
+
+    In FP32 the values go from 0 to 1; in UINT8 from 0 to 255, for a network that divides by itself.
+    """
+    resized = fit(image)
+    height, width = resized.shape[:2]
+    top, left = (SIZE - height) // 2, (SIZE - width) // 2
+    bottom, right = top + height, left + width
+
+    # Multiplied as the image is, so that no last bit tells the two kinds of tensor apart.
+    pad = PAD if out.dtype == np.uint8 else np.float32(PAD) * UNIT
     out[:, :top] = pad
     out[:, bottom:] = pad
     out[:, top:bottom, :left] = pad
     out[:, top:bottom, right:] = pad
     # One pass a channel, straight into the tensor: no float image, no transposed copy.
     for channel, plane in zip(reversed(out), cv2.split(resized), strict=True):
-        np.multiply(plane, np.float32(1 / 255), out=channel[top:bottom, left:right])
+        inside = channel[top:bottom, left:right]
+        if out.dtype == np.uint8:
+            inside[:] = plane
+        else:
+            np.multiply(plane, UNIT, out=inside)

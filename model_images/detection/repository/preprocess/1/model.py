@@ -1,53 +1,112 @@
 """Triton's Python backend around images.py and letterbox.py."""
 
 import json
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import cv2
 import numpy as np
 import triton_python_backend_utils as pb_utils
-from images import ImageError, decode
-from letterbox import SIZE, letterbox
+from cores import cores
+from images import ImageError, read, read_header, upright
+from letterbox import SIZE, fit, letterbox
+from measures import Measures
+
+# Larger ones are decoded one at a time: the memory that they take must not grow with the cores.
+LARGE_PIXELS = 8_000_000
+
+
+class CancelledError(Exception):
+    """Nobody waits for the answer any more."""
 
 
 class TritonPythonModel:
     """IMAGE [n, 1] of encoded bytes → PROCESSED_IMAGE [n, 3, 640, 640], ORIGINAL_SHAPE [n, 2] (height, width)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the limit and set the batch's memory aside."""
-        cv2.setNumThreads(1)  # an instance is the unit of parallelism, not a thread
+        """Read the limit, and set the batch's memory and a thread for each core aside."""
+        cv2.setNumThreads(1)  # images are decoded side by side instead
         config = json.loads(args["model_config"])
         self.max_pixels = int(config["parameters"]["max_pixels"]["string_value"])
+        kinds = {output["name"]: output["data_type"] for output in config["output"]}
+        kind = pb_utils.triton_string_to_numpy(kinds["PROCESSED_IMAGE"])
+        most = max(1, config["max_batch_size"])
         # Written anew by each execute: Triton has copied the responses before the next one starts.
-        self.batch = np.empty((max(1, config["max_batch_size"]), 3, SIZE, SIZE), np.float32)
+        self.batch = np.empty((most, 3, SIZE, SIZE), kind)
+        self.threads = ThreadPoolExecutor(min(cores(), most))
+        self.large = threading.Lock()
+        self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Decode each image into its place in the batch; an image that can't be served fails its request alone."""
+        started = time.perf_counter_ns()
+        given = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
+        images = [image for part in given for image in part]
+        # Triton has just looked whether the first is still wanted; those behind it wait here.
+        whose = [request for request, part in zip(requests, given, strict=True) for _ in part]
+        whose[:1] = [None] * len(whose[:1])
+        # A lone image is not worth the way to another thread.
+        several = self.threads.map if len(images) > 1 else map
+        done = list(several(self._process, images, whose, self.batch))
+        self.measures.batch(time.perf_counter_ns() - started, Counter(_result(result) for result in done))
         responses, at = [], 0
-        for request in requests:
-            images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
-            processed = self.batch[at : at + len(images)]
-            try:
-                shapes = self._process(images, processed)
-            except ImageError as error:
-                failure = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
-                responses.append(pb_utils.InferenceResponse(error=failure))
-                continue
-            at += len(images)
-            tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
-            responses.append(pb_utils.InferenceResponse(tensors))
+        for part in given:
+            responses.append(self._respond(done[at : at + len(part)], self.batch[at : at + len(part)]))
+            at += len(part)
         return responses
 
-    def _process(self, images: Any, out: Any) -> Any:
-        """Fill `out` [n, 3, 640, 640]; returns the upright sizes, INT32 [n, 2]. Raises ImageError."""
-        shapes = np.empty((len(images), 2), np.int32)
-        for k, data in enumerate(images):
-            try:
-                image = decode(data, self.max_pixels)
-            except ImageError as error:
-                if len(images) == 1:
-                    raise
-                raise ImageError(f"image {k + 1} of {len(images)}: {error}") from error
-            shapes[k] = image.shape[:2]
-            letterbox(image, out[k])
-        return shapes
+    def finalize(self) -> None:
+        """Let the threads go."""
+        self.threads.shutdown()
+
+    def _process(self, data: bytes, request: Any, out: Any) -> tuple[int, int] | Exception:
+        """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none.
+
+        `request` is asked before the work whether it is still wanted, unless it is None.
+        """
+        try:
+            if request is not None and request.is_cancelled():
+                raise CancelledError("the request was cancelled")
+            header = read_header(data)
+            with self.large if header.height * header.width > LARGE_PIXELS else nullcontext():
+                stored = read(data, self.max_pixels)
+                # Made small before it is turned: turning a whole photograph takes as long as decoding it.
+                small = fit(stored.pixels)
+            letterbox(upright(small, stored.orientation), out)
+        except Exception as error:  # whatever it is, the others of the batch have nothing to do with it
+            return error
+        return stored.shape
+
+    def _respond(self, done: list[Any], processed: Any) -> Any:
+        """A request's share of the batch: what `_process` said of each image, and [n, 3, 640, 640]."""
+        for k, result in enumerate(done):
+            if isinstance(result, Exception):
+                where = f"image {k + 1} of {len(done)}: " if len(done) > 1 else ""
+                return pb_utils.InferenceResponse(error=_failure(result, where))
+        shapes = np.array(done, np.int32)
+        tensors = [pb_utils.Tensor("PROCESSED_IMAGE", processed), pb_utils.Tensor("ORIGINAL_SHAPE", shapes)]
+        return pb_utils.InferenceResponse(tensors)
+
+
+def _failure(error: Exception, where: str) -> Any:
+    """400 for what the client can cure, 503 where another server may have the memory, 500 for a fault of ours."""
+    if isinstance(error, ImageError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
+    if isinstance(error, CancelledError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.CANCELLED)
+    if isinstance(error, MemoryError):
+        return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.UNAVAILABLE)
+    return pb_utils.TritonError(f"{where}{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
+
+
+def _result(done: Any) -> str:
+    """Which of the counters an image belongs to."""
+    if isinstance(done, ImageError):
+        return "refused"
+    if isinstance(done, CancelledError):
+        return "cancelled"
+    return "failed" if isinstance(done, Exception) else "decoded"

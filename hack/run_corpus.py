@@ -1,0 +1,89 @@
+"""Starts the real server on every repository of the corpus and writes down what it says, and when."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator")]
+
+from corpus.ask import complaint  # noqa: E402
+from corpus.faults import FAULTS, Fault  # noqa: E402
+from corpus.good import GOOD, Good  # noqa: E402
+from triton_operator.cli import tritonserver  # noqa: E402
+from triton_operator.repository.checks import Expected  # noqa: E402
+
+VERDICTS = ROOT / "tests/corpus/verdicts.json"
+SECONDS = 45.0
+"""How long a server may take; a good repository takes 2 to 4 seconds."""
+
+
+def verdict(case: Good | Fault, wanted: Expected, image: str) -> dict[str, str]:
+    """When the server complains (start, load, hang, request, never), and what it says."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = case.write(Path(folder) / "models")
+        root.parent.chmod(0o755)
+        models = sorted(path.name for path in root.iterdir() if path.is_dir())
+        with tritonserver.started(root, wanted, image, SECONDS) as start:
+            if start.ready:
+                said = _requests(start.address, wanted, models)
+                return {"when": "request" if said else "never", "said": said}
+            if start.refusals:
+                first = start.refusals[0]
+                when = "start" if first.early else "load"
+                return {"when": when, "said": f"{first.model}: {first.reason}"}
+            lines = [line for line in start.log.splitlines() if line.strip()]
+            return {"when": "load" if start.ended else "hang", "said": lines[-1] if lines else ""}
+
+
+def _requests(address: str, wanted: Expected, models: list[str]) -> str:
+    """The first complaint, the entry model's before the others'."""
+    order = sorted(models, key=lambda name: name != wanted.entrypoint)
+    for model in order:
+        try:
+            said = complaint(address, model)
+        except OSError:
+            continue  # not a model of this server
+        if said:
+            return f"{model}: {said}"
+    return ""
+
+
+def main() -> int:
+    """Write tests/corpus/verdicts.json; docs/validate.md is made from it by `make generate`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--image", default=tritonserver.IMAGE)
+    parser.add_argument("only", nargs="*", help="names of repositories; the verdicts of the others are kept")
+    options = parser.parse_args()
+    known: dict[str, Any] = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+    native = tritonserver.docker(
+        "run", "--rm", "--entrypoint=sh", options.image, "-c", "ls /opt/tritonserver/backends/onnxruntime"
+    )
+    for part, cases in (("good", GOOD), ("faults", FAULTS)):
+        before = known.get(part, {})
+        after = {}
+        for case in cases:
+            wanted = case.wanted if isinstance(case, Good) else case.expected
+            if options.only and case.name not in options.only:
+                if case.name in before:
+                    after[case.name] = before[case.name]
+                continue
+            after[case.name] = verdict(case, wanted, options.image)
+            print(f"{part} {case.name}: {after[case.name]['when']}: {after[case.name]['said'][:150]}", flush=True)
+        known[part] = after
+    known["image"] = options.image
+    known["onnxruntime"] = "C++" if "libtriton_onnxruntime.so" in native else "Python"
+    VERDICTS.write_text(json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    counts = Counter(row["when"] for row in known["faults"].values())
+    print(", ".join(f"{when}: {count}" for when, count in counts.most_common()))
+    return 0 if all(row["when"] == "never" for row in known["good"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""The real server on a repository, in Docker: what it says when it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_operator.repository.findings import Finding, Severity
+from triton_operator.repository.rules.base import Expected
+
+IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
+SECONDS = 120.0
+"""How long a server may take until its models are ready."""
+
+_POLL = re.compile(r"Poll failed for model directory '(?P<model>[^']*)': (?P<reason>.*)")
+_LOAD = re.compile(r"failed to load (?:model )?'(?P<model>[^']*)'(?: version \d+)?: (?P<reason>.*)")
+_ENSEMBLE = re.compile(r"Invalid argument: (?P<reason>(?:in )?ensemble '?(?P<model>[^ ,']+)'?.*)")
+_PARSER = re.compile(r"Error parsing text-format \S+: (?P<reason>\d+:\d+: .*)")
+_FOLLOWS = re.compile(r"depends on '.*' which has no loaded version|contains models that are not available")
+_LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] ?\"?")
+_REASON = 600
+"""Characters of a reason that are kept."""
+
+
+class DockerError(Exception):
+    """Docker can't do what is needed; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the server says of one model that it doesn't serve."""
+
+    model: str
+    """Empty where the server doesn't tell."""
+    reason: str
+    early: bool
+    """Whether it was said when the configuration was read, before the model was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a start ended."""
+
+    ready: bool
+    """Whether all models were ready in time."""
+    ended: bool
+    """Whether the server ended by itself; neither ready nor ended is one that hangs."""
+    refusals: tuple[Refusal, ...]
+    """Not those that only follow from others."""
+    log: str
+    address: str = ""
+    """host:port of HTTP while the server runs."""
+
+
+def flags(wanted: Expected) -> list[str]:
+    """The options of tritonserver that give it what the pod would have."""
+    cache = ["--cache-config=local,size=1048576"] if wanted.response_cache else []
+    control = ["--model-control-mode=explicit"] if wanted.load_models else []
+    return [*cache, *control, *(f"--load-model={name}" for name in wanted.load_models)]
+
+
+def limits(wanted: Expected) -> list[str]:
+    """The options of `docker run` that give the container what the pod would have."""
+    memory = [f"--shm-size={wanted.shared_memory}"] if wanted.shared_memory is not None else []
+    return [*memory, *([f"--cpus={wanted.cpus:g}"] if wanted.cpus is not None else [])]
+
+
+@contextlib.contextmanager
+def started(repository: Path, wanted: Expected, image: str = IMAGE, seconds: float = SECONDS) -> Iterator[Start]:
+    """Start tritonserver on `repository` (mounted read-only), wait until its models are ready, it ends, or `seconds`
+    are over; it is stopped when the context is left. Raises DockerError."""
+    name = f"triton-validate-{uuid.uuid4().hex[:12]}"
+    command = [
+        *("run", "--detach", f"--name={name}", "--publish=127.0.0.1:0:8000", *limits(wanted)),
+        *(f"--volume={repository.resolve()}:/models:ro", image, "tritonserver", "--model-repository=/models"),
+        *flags(wanted),
+    ]
+    try:
+        docker(*command)
+        address = docker("port", name, "8000").split("\n")[0] if _running(name) else ""
+        yield _wait(name, address, seconds)
+    finally:
+        subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
+
+
+def docker(*arguments: str) -> str:
+    """The output of a docker command. Raises DockerError, also where there is no docker."""
+    try:
+        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DockerError(f"docker can't be run: {error.strerror}") from None
+    if done.returncode:
+        raise DockerError((done.stderr or done.stdout).strip().split("\n")[-1])
+    return done.stdout.strip()
+
+
+def logs(name: str) -> str:
+    """All that the container wrote."""
+    done = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=False, errors="replace")
+    return done.stdout + done.stderr
+
+
+def _running(name: str) -> bool:
+    return docker("inspect", "--format={{.State.Running}}", name) == "true"
+
+
+def _wait(name: str, address: str, seconds: float) -> Start:
+    deadline = time.monotonic() + seconds
+    ready = False
+    while time.monotonic() < deadline and not ready:
+        running = _running(name)
+        ready = running and _answers(f"http://{address}/v2/health/ready")
+        if not running:
+            break
+        time.sleep(0 if ready else 0.25)
+    ended = not _running(name)
+    if ended:
+        docker("wait", name)  # the log of one that has just ended may still be on its way
+    text = logs(name)
+    return Start(ready, ended, refusals(text), text, address)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310, it is our own container
+            return bool(response.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def refusals(log: str) -> tuple[Refusal, ...]:
+    """What the log says of models that aren't served, in its order, each model once; not what only follows."""
+    found: dict[str, Refusal] = {}
+    parser = ""
+    loading = False
+    for line in log.splitlines():
+        if said := _PARSER.search(line):
+            parser = said["reason"]
+        text = _LINE.sub("", line).removesuffix('"')
+        loading = loading or text.startswith("loading: ")
+        if match := _POLL.search(text):
+            reason = f"{match['reason']}: {parser}" if parser and "text proto" in text else match["reason"]
+            parser = ""
+            found.setdefault(match["model"], Refusal(match["model"], reason[:_REASON], early=True))
+        elif (match := _LOAD.search(text)) or ((match := _ENSEMBLE.search(text)) and not _FOLLOWS.search(text)):
+            found.setdefault(match["model"], Refusal(match["model"], match["reason"][:_REASON], early=not loading))
+    if not found and (match := _ENSEMBLE.search(log)):
+        found[match["model"]] = Refusal(match["model"], match["reason"][:_REASON].rstrip('"'), early=not loading)
+    return tuple(found.values())
+
+
+def findings(start: Start, models: Sequence[str], image: str, seconds: float = SECONDS) -> tuple[Finding, ...]:
+    """The verdict of a start as findings. `models` are the directories of the repository."""
+    if start.ready:
+        return ()
+    if start.refusals:
+        return tuple(
+            Finding(
+                "TR901",
+                Severity.ERROR,
+                refusal.model if refusal.model in models else ".",
+                None,
+                None,
+                f"tritonserver refuses {refusal.model!r}: {refusal.reason}",
+                f"see the findings above, or docker run {image} tritonserver by hand",
+            )
+            for refusal in start.refusals
+        )
+    last = next((line for line in reversed(start.log.splitlines()) if line.strip()), "it wrote nothing")
+    what = "ended" if start.ended else f"had not all models ready after {seconds:g} s"
+    return (
+        Finding(
+            "TR902",
+            Severity.ERROR,
+            ".",
+            None,
+            None,
+            f"tritonserver {what}; the last it wrote: {last[:_REASON]}",
+            "see whether the image has all that the models import, and give it longer with --seconds",
+        ),
+    )

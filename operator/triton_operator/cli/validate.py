@@ -1,0 +1,147 @@
+"""`kubectl triton validate`: the check that the pod runs, on your own machine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from triton_operator.api import quantity
+from triton_operator.api.types import TritonModel
+from triton_operator.render import expectations
+from triton_operator.repository import formats, versions
+from triton_operator.repository.checks import CODES, Expected, judge
+from triton_operator.repository.findings import Finding, Severity, in_order
+from triton_operator.repository.load import load
+
+from . import images, parsing, tritonserver
+
+BAD, UNCHECKED = 1, 2
+"""Exit codes: there are errors; or there was nothing that could be checked."""
+
+
+class Unchecked(click.ClickException):
+    """Nothing could be checked: neither good nor bad."""
+
+    exit_code = UNCHECKED
+
+
+class _Version(click.ParamType[versions.Version]):
+    name = "VERSION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> versions.Version:
+        try:
+            return value if isinstance(value, tuple) else versions.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Bytes(click.ParamType[int]):
+    name = "QUANTITY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(quantity.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command("validate")
+@click.argument("target", metavar="[PATH|IMAGE]", required=False)
+@click.option("--path", default=None, help="Directory of the models inside of an image. Default: /models.")
+@click.option(
+    "--spec", type=click.File(), help="A TritonModel, whose image, limits, flags and entrypoint are taken from it."
+)
+@click.option("--entrypoint", default=None, help="The model that clients call.")
+@click.option("--load-models", default=None, metavar="A,B", help="What is loaded at start. Default: all models.")
+@click.option("--server-version", type=_Version(), default=None, help="Of the server, e.g. 2.51, or a release, 24.10.")
+@click.option("--cpus", type=float, default=None, help="The server's CPU limit in cores.")
+@click.option("--gpus", type=int, default=None, help="How many GPUs the server is given.")
+@click.option("--shm-size", type=_Bytes(), default=None, help="Size of /dev/shm, e.g. 512Mi.")
+@click.option("--response-cache/--no-response-cache", default=None, help="Whether the server has --cache-config.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--with-server", is_flag=True, help="Also start the real tritonserver in Docker, and add its verdict.")
+@click.option("--server-image", default=None, help=f"For --with-server. Default: {tritonserver.IMAGE}.")
+@click.option("--seconds", type=float, default=tritonserver.SECONDS, show_default=True, help="For --with-server.")
+def command(
+    target: str | None,
+    path: str | None,
+    spec: TextIO | None,
+    form: str,
+    strict: bool,
+    with_server: bool,
+    server_image: str | None,
+    seconds: float,
+    **given: Any,
+) -> None:
+    """Check a model repository: a directory, an image of a registry or of Docker, or an image in a tar file.
+
+    Exits with 0 where there is no error, with 1 where there is, with 2 where nothing could be checked.
+    """
+    model = _one(spec) if spec else None
+    if target is None and model is None:
+        raise click.UsageError("name a directory, an image, or a TritonModel with --spec")
+    name = target or (model.spec.model_image.reference if model else "")
+    inside = path or (model.spec.model_image.path if model else "/models")
+    image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
+    wanted = _expected(model, **given)
+    try:
+        with images.repository(name, inside) as root:
+            repository, found = load(root)
+            findings = judge(repository, found, wanted)
+            if with_server:
+                verdict = _with_server(root, wanted, image, seconds, sorted(repository.models))
+                findings = in_order((*findings, *verdict))
+    except (images.ImageError, tritonserver.DockerError) as error:
+        raise Unchecked(str(error)) from None
+    if form == "sarif":
+        click.echo(formats.sarif(findings, CODES, metadata.version("triton-operator")), nl=False)
+    else:
+        click.echo((formats.as_json if form == "json" else formats.text)(name, repository, findings), nl=False)
+    bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+    sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
+
+
+def _one(spec: TextIO) -> TritonModel:
+    try:
+        models = [model for model, _ in parsing.models(spec, "default")]
+    except click.ClickException as error:
+        raise Unchecked(error.message) from None
+    if len(models) > 1:
+        raise Unchecked(f"{spec.name}: {len(models)} TritonModels in it, and one is needed")
+    return models[0]
+
+
+def _expected(
+    model: TritonModel | None,
+    *,
+    entrypoint: str | None,
+    load_models: str | None,
+    server_version: versions.Version | None,
+    cpus: float | None,
+    gpus: int | None,
+    shm_size: int | None,
+    response_cache: bool | None,
+) -> Expected:
+    """What the TritonModel says, and over it what the options say."""
+    options = {
+        "entrypoint": entrypoint,
+        "load_models": None if load_models is None else tuple(n for n in load_models.split(",") if n),
+        "server": server_version,
+        "cpus": cpus,
+        "gpus": gpus,
+        "shared_memory": shm_size,
+        "response_cache": response_cache,
+    }
+    base = expectations.expected(model) if model else Expected()
+    return replace(base, **{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]
+
+
+def _with_server(root: Path, wanted: Expected, image: str, seconds: float, models: list[str]) -> tuple[Finding, ...]:
+    with tritonserver.started(root, wanted, image, seconds) as start:
+        return tritonserver.findings(start, models, image, seconds)

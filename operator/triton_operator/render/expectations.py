@@ -1,0 +1,41 @@
+"""What a TritonModel promises its model repository: the limits and flags of the server, for the check."""
+
+from __future__ import annotations
+
+from triton_operator.api import quantity
+from triton_operator.api.types import TritonModel
+from triton_operator.repository import versions
+from triton_operator.repository.rules.base import Expected
+
+from .sizes import accelerators, shared_memory
+
+_CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
+
+
+def expected(model: TritonModel) -> Expected:
+    """What `kubectl triton validate --spec` judges by: the very things that `arguments` tell the check in the pod,
+    and the size of /dev/shm, which the check there measures."""
+    spec = model.spec
+    cpu = (spec.server.resources.limits or {}).get("cpu")
+    return Expected(
+        entrypoint=spec.entrypoint,
+        load_models=tuple(spec.server.load_models),
+        shared_memory=int(quantity.parse(shared_memory(spec))),
+        gpus=accelerators(spec.server.resources),
+        cpus=None if cpu is None else float(quantity.parse(cpu)),
+        response_cache=any(argument.startswith(_CACHE_FLAGS) for argument in spec.server.args),
+        server=versions.of_image(spec.server.image),
+    )
+
+
+def arguments(model: TritonModel) -> list[str]:
+    """The same as arguments of `triton_operator.repository.check`."""
+    wanted = expected(model)
+    return [
+        *([f"--entrypoint={wanted.entrypoint}"] if wanted.entrypoint else []),
+        *([f"--load-models={','.join(wanted.load_models)}"] if wanted.load_models else []),
+        f"--gpus={wanted.gpus}",
+        *([f"--cpus={wanted.cpus:g}"] if wanted.cpus is not None else []),
+        "--response-cache" if wanted.response_cache else "--no-response-cache",
+        *([f"--server-version={wanted.server[0]}.{wanted.server[1]}"] if wanted.server else []),
+    ]

@@ -1,0 +1,68 @@
+"""Findings as text for people, as JSON, and as SARIF for code hosts and editors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from triton_operator.repository.findings import Finding, Severity
+from triton_operator.repository.model import Repository
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def summary(repository: Repository, findings: Sequence[Finding]) -> str:
+    """`3 models, 1 errors, 0 warnings, 0 notes`."""
+    counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
+    return f"{len(repository.models)} models, {counts}"
+
+
+def text(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
+    """A line for each finding, and one that counts them."""
+    return "\n".join([*map(str, findings), f"{name}: {summary(repository, findings)}"]) + "\n"
+
+
+def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
+    """One object: target, ok, models and findings; of a finding without a place line and column are null."""
+    document = {
+        "target": name,
+        "ok": not any(f.severity is Severity.ERROR for f in findings),
+        "models": sorted(repository.models),
+        "counts": {str(s): sum(f.severity is s for f in findings) for s in Severity},
+        "findings": [asdict(finding) for finding in findings],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str) -> str:
+    """A log of SARIF 2.1.0. Places are relative to the model repository, as the base REPOSITORY."""
+    used = sorted({finding.code for finding in findings})
+    driver = {
+        "name": "kubectl-triton-validate",
+        "version": version,
+        "rules": [{"id": code, "shortDescription": {"text": codes.get(code, code)}} for code in used],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, used.index(finding.code)) for finding in findings],
+    }
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _result(finding: Finding, index: int) -> dict[str, Any]:
+    uri = quote(finding.file) if finding.file != "." else "./"
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": "REPOSITORY"}}
+    if finding.line is not None:
+        column = {"startColumn": finding.column} if finding.column else {}
+        place["region"] = {"startLine": max(finding.line, 1), **column}
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": index,
+        "level": str(finding.severity),
+        "message": {"text": f"{finding.message} — {finding.remedy}" if finding.remedy else finding.message},
+        "locations": [{"physicalLocation": place}],
+    }

@@ -1,0 +1,177 @@
+"""What an ONNX file declares: its inputs and outputs, read without its weights.
+
+The `onnx` package would add its compiled schemas and numpy to every pod's init container, and parse the whole file; a
+network is hundreds of megabytes, of which the names and shapes are a few hundred bytes. So the protobuf wire format is
+walked, and what isn't needed is skipped with a seek. Field numbers are those of onnx.proto, which never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+MOST_TENSORS = 10_000
+"""Inputs and outputs that are read; more of them is no network but a broken file."""
+_NAME_BYTES = 4096
+
+# onnx.TensorProto.DataType → Triton's DataType, as the onnxruntime backend translates it.
+TYPES = {
+    1: "TYPE_FP32",
+    2: "TYPE_UINT8",
+    3: "TYPE_INT8",
+    4: "TYPE_UINT16",
+    5: "TYPE_INT16",
+    6: "TYPE_INT32",
+    7: "TYPE_INT64",
+    8: "TYPE_STRING",
+    9: "TYPE_BOOL",
+    10: "TYPE_FP16",
+    11: "TYPE_FP64",
+    12: "TYPE_UINT32",
+    13: "TYPE_UINT64",
+    16: "TYPE_BF16",
+}
+
+
+class OnnxError(ValueError):
+    """The file is no ONNX model; the text says what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output of the network."""
+
+    name: str
+    data_type: str
+    """Triton's name, e.g. TYPE_FP32; empty for what Triton has no name for, and for what is no tensor."""
+    dims: tuple[int, ...] | None
+    """With the batch dimension; -1 is a variable one. None where the file declares no shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The interface of an ONNX file."""
+
+    inputs: tuple[Tensor, ...]
+    """What a request must bring: without those that have a value in the file."""
+    outputs: tuple[Tensor, ...]
+    external: tuple[str, ...] = ()
+    """Files with weights that the network refers to, relative to its own directory."""
+
+
+def read(path: Path) -> Network:
+    """The interface of the ONNX file at `path`. Raises OnnxError where it is none, OSError where it can't be read."""
+    size = path.stat().st_size
+    if not size:
+        raise OnnxError("the file is empty")
+    with path.open("rb") as file:
+        if file.read(40).startswith(b"version https://git-lfs"):
+            raise OnnxError("it is a pointer of git LFS, not the model itself")
+        try:
+            graphs = [(start, end) for number, start, end in _fields(file, 0, size) if number == 7]
+            if len(graphs) != 1:
+                raise OnnxError("it holds no graph")
+            return _network(file, *graphs[0])
+        except EOFError:
+            raise OnnxError("it is cut off, or no ONNX at all") from None
+
+
+def _network(file: IO[bytes], start: int, end: int) -> Network:
+    given: list[Tensor] = []
+    made: list[Tensor] = []
+    constants: set[str] = set()
+    external: set[str] = set()
+    for number, first, last in _fields(file, start, end):
+        if number in (11, 12):
+            (given if number == 11 else made).append(_tensor(file, first, last))
+            if len(given) + len(made) > MOST_TENSORS:
+                raise OnnxError(f"it declares more than {MOST_TENSORS} inputs and outputs")
+        elif number == 5:  # a weight; before IR version 4 it is listed as an input too
+            for inner, a, b in _fields(file, first, last):
+                if inner == 8:
+                    constants.add(_text(file, a, b))
+                elif inner == 13 and (location := _location(file, a, b)):
+                    external.add(location)
+    return Network(tuple(t for t in given if t.name not in constants), tuple(made), tuple(sorted(external)))
+
+
+def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
+    """A ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
+    name, kind, dims = "", "", None
+    for number, a, b in _fields(file, start, end):
+        if number == 1:
+            name = _text(file, a, b)
+        elif number == 2:
+            for which, c, d in _fields(file, a, b):
+                if which == 1:
+                    kind, dims = _tensor_type(file, c, d)
+    return Tensor(name, kind, dims)
+
+
+def _tensor_type(file: IO[bytes], start: int, end: int) -> tuple[str, tuple[int, ...] | None]:
+    kind, dims = "", None
+    for number, a, b in _fields(file, start, end):
+        if number == 1:
+            kind = TYPES.get(a, "")
+        elif number == 2:
+            dims = tuple(_dim(file, c, d) for which, c, d in _fields(file, a, b) if which == 1)
+    return kind, dims
+
+
+def _dim(file: IO[bytes], start: int, end: int) -> int:
+    """A dimension: dim_value = 1, or a name, or nothing. Zero and below is written for variable ones too."""
+    value = next((a for number, a, _ in _fields(file, start, end) if number == 1), -1)
+    return value if 0 < value < 2**63 else -1
+
+
+def _location(file: IO[bytes], start: int, end: int) -> str:
+    """The value of an external_data entry whose key is `location`."""
+    pair = {number: _text(file, a, b) for number, a, b in _fields(file, start, end) if number in (1, 2)}
+    return pair.get(2, "") if pair.get(1) == "location" else ""
+
+
+def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of the message at [start, end): number, and where its content starts and ends; of a varint its value,
+    twice. Raises EOFError where the message doesn't fit its frame."""
+    at = start
+    while at < end:
+        file.seek(at)
+        key, at = _varint(file, at, end)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(file, at, end)
+            yield number, value, value
+            continue
+        if kind == 2:
+            length, at = _varint(file, at, end)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise EOFError
+        if not number or at + length > end:
+            raise EOFError
+        yield number, at, at + length
+        at += length
+
+
+def _varint(file: IO[bytes], at: int, end: int) -> tuple[int, int]:
+    """The number at the file's position, which is `at`, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        at += 1
+        if not byte or at > end:
+            raise EOFError
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value, at
+    raise EOFError
+
+
+def _text(file: IO[bytes], start: int, end: int) -> str:
+    if end - start > _NAME_BYTES:
+        raise EOFError
+    file.seek(start)
+    return file.read(end - start).decode("utf-8", "replace")

@@ -1,0 +1,121 @@
+"""What the models take against what the pod has: memory, cores, a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.graph import loaded
+from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.needs import instances, shared_memory
+from triton_operator.repository.rules.base import Expected, error, note, warning
+from triton_operator.repository.schema import ModelInstanceGroup
+
+THREADS = {
+    "onnxruntime": ("intra_op_thread_count",),
+    "pytorch": ("INTRA_OP_THREAD_COUNT",),
+    "tensorflow": ("TF_NUM_INTRA_THREADS",),
+    "openvino": ("INFERENCE_NUM_THREADS", "CPU_THREADS_NUM"),
+}
+"""Backends that start as many threads an instance as the node has cores, unless one of these parameters says how
+many: a CPU limit isn't seen by them."""
+
+
+def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR504: /dev/shm is smaller than what the python models need."""
+    need = shared_memory(repository, expected.devices, loaded(repository, expected.load_models))
+    if expected.shared_memory is not None and need > expected.shared_memory:
+        yield warning(
+            ".",
+            "TR504",
+            f"about {_mib(need)} MiB of shared memory are needed, {_mib(expected.shared_memory)} MiB are there",
+            f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
+        )
+
+
+def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR505: more threads than cores: they take turns, and everything waits for the last one."""
+    names = THREADS.get(model.backend)
+    if expected.cpus is None or model.config is None or not names or not _on_cpu(model, expected):
+        return
+    cores, count = max(ceil(expected.cpus), 1), instances(model, 0)
+    said = next((n for n in names if n in model.config.parameters), None)
+    if said is None:
+        level = warning if count > 1 else note
+        yield level(
+            model.config_path,
+            "TR505",
+            f"{_plural(count, 'instance')} with as many threads as the node has cores, "
+            f"and the server may use {_cores(expected.cpus)}",
+            f'set parameters {{ key: "{names[0]}" value: {{ string_value: "{max(cores // count, 1)}" }} }}',
+            model.where.find("instance_group"),
+        )
+        return
+    text = model.config.parameters[said].string_value
+    each = int(text) if text.isdecimal() else 0
+    if each * count > cores:
+        yield warning(
+            model.config_path,
+            "TR505",
+            f"{_plural(count, 'instance')} × {_plural(each, 'thread')}, and the server may use {_cores(expected.cpus)}",
+            f"lower {said} or the count of instances until their product is at most {cores}",
+            model.where.find("parameters", said),
+        )
+
+
+def _on_cpu(model: Model, expected: Expected) -> bool:
+    """Whether all its instances are on the CPU, as far as it is known."""
+    groups = model.config.instance_group
+    return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
+
+
+def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR506, TR507: a response cache that the server doesn't have, or that this model can't use."""
+    config = model.config
+    if config is None or not config.response_cache.enable:
+        return
+    at = model.where.find("response_cache")
+    if expected.response_cache is False:
+        yield warning(
+            model.config_path,
+            "TR506",
+            "response_cache is on, and the server has no cache",
+            "add --cache-config=local,size=104857600 (bytes) to spec.server.args, or take response_cache out",
+            at,
+        )
+    why = next(
+        (
+            reason
+            for reason, holds in (
+                ("sequence_batching", config.HasField("sequence_batching")),
+                ("a decoupled model", config.model_transaction_policy.decoupled),
+            )
+            if holds
+        ),
+        None,
+    )
+    if why:
+        yield error(model.config_path, "TR507", f"response_cache with {why}", "take response_cache out", at)
+    parts = [step.model_name for step in model.steps if step.model_name in repository.models]
+    moving = [p for p in parts if (c := repository.models[p].config) and c.model_transaction_policy.decoupled]
+    if moving:
+        yield error(
+            model.config_path,
+            "TR507",
+            f"response_cache of an ensemble with the decoupled model {moving[0]!r}",
+            "take response_cache out",
+            at,
+        )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _cores(cpus: float) -> str:
+    return _plural(int(cpus), "core") if cpus == int(cpus) else f"{cpus:g} cores"
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)

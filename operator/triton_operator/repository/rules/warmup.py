@@ -1,0 +1,154 @@
+"""Files that hold a tensor each: for warm-up, and for the first state of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.model import Data, Model, Repository
+from triton_operator.repository.needs import element_bytes
+from triton_operator.repository.places import Node
+from triton_operator.repository.rules.base import error, nearest, warning
+from triton_operator.repository.schema import DataType, type_name
+
+
+def warmup(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR701-TR704: requests that the server makes up before the model is ready."""
+    if model.config is None or model.is_ensemble:
+        return
+    for index, sample in enumerate(model.config.model_warmup):
+        at = model.where.find("model_warmup", index)
+        yield from _batch(model, sample, at)
+        yield from _inputs(model, sample, at)
+        for name, tensor in sorted(sample.inputs.items()):
+            place = at.find("inputs", name).find("value")
+            if tensor.WhichOneof("input_data_type") == "input_data_file":
+                times = max(sample.batch_size, 1)
+                yield from _file(model, f"warmup/{tensor.input_data_file}", tensor, times, place, "input_data_file")
+
+
+def states(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR701, TR702: the first state of a sequence, from a file."""
+    if model.config is None:
+        return
+    for index, state in enumerate(model.config.sequence_batching.state):
+        for number, first in enumerate(state.initial_state):
+            if first.WhichOneof("state_data") == "data_file":
+                at = model.where.find("sequence_batching", 0, "state", index, "initial_state", number)
+                yield from _file(model, f"initial_state/{first.data_file}", first, 1, at, "data_file")
+
+
+def _batch(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
+    most = model.config.max_batch_size
+    if sample.batch_size > max(most, 1):
+        yield error(
+            model.config_path,
+            "TR703",
+            f"warm-up with batch_size {sample.batch_size}, and max_batch_size is {most}",
+            f"lower it to {most} at most" if most else "leave batch_size out, or set it to 0 or 1",
+            at.find("batch_size"),
+        )
+
+
+def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
+    """TR704: the inputs of the sample against those of the model."""
+    config = model.config
+    if not config.input:
+        return
+    declared = {t.name: t for t in config.input}
+    others = {t.name for t in config.sequence_batching.control_input}
+    for name, tensor in sorted(sample.inputs.items()):
+        place = at.find("inputs", name)
+        if name not in declared:
+            if name not in others:
+                yield error(
+                    model.config_path,
+                    "TR704",
+                    f"warm-up has input {name!r}, which the model doesn't declare",
+                    nearest(name, declared) or f"declared are: {', '.join(sorted(declared))}",
+                    place.find("key"),
+                )
+            continue
+        said = declared[name]
+        if tensor.data_type != said.data_type:
+            yield error(
+                model.config_path,
+                "TR704",
+                f"warm-up gives {name!r} as {type_name(tensor.data_type)}, "
+                f"and the model takes {type_name(said.data_type)}",
+                "make the types equal",
+                place.find("value").find("data_type"),
+            )
+        elif not _fits(list(tensor.dims), list(said.dims)):
+            yield error(
+                model.config_path,
+                "TR704",
+                f"warm-up gives {name!r} as {list(tensor.dims)}, and the model takes {list(said.dims)}",
+                "make the dims equal, with a number for each variable one; the batch isn't among them",
+                place.find("value").find("dims"),
+            )
+    for name, said in sorted(declared.items()):
+        if name not in sample.inputs and not said.optional:
+            yield error(
+                model.config_path,
+                "TR704",
+                f"warm-up leaves out input {name!r}",
+                "add it, or declare it optional: true",
+                at,
+            )
+
+
+def _fits(given: list[int], wanted: list[int]) -> bool:
+    return len(given) == len(wanted) and all(g > 0 and w in (g, -1) for g, w in zip(given, wanted, strict=True))
+
+
+def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str) -> Iterator[Finding]:
+    """TR701, TR702: the file is there, and is as long as its tensor."""
+    data = model.data.get(path)
+    if data is None:
+        if "/" in path.partition("/")[2]:
+            return  # below a directory of its own, which isn't read
+        beside = {name.rpartition("/")[2] for name in model.data}
+        yield error(
+            model.config_path,
+            "TR701",
+            f"{field} names {path.partition('/')[2]!r}, and there is no {model.directory}/{path}",
+            nearest(path.partition("/")[2], beside) or "put the tensor's raw bytes there, or use zero_data: true",
+            at.find(field),
+        )
+        return
+    elements = prod(tensor.dims) * times
+    if tensor.data_type == DataType.TYPE_STRING:
+        if data.strings != elements and data.size:
+            yield error(
+                f"{model.directory}/{path}",
+                "TR702",
+                f"{_strings(data)}, and the tensor has {elements}",
+                "write each string after its length: four bytes, little-endian",
+            )
+        return
+    kind = type_name(tensor.data_type).removeprefix("TYPE_")
+    need = elements * element_bytes(kind)
+    # Triton takes the first bytes of a longer file.
+    if data.size < need:
+        yield error(
+            f"{model.directory}/{path}",
+            "TR702",
+            f"{data.size} bytes, and {elements} elements of {kind} are {need}",
+            "write the tensor's raw bytes, row by row, for the whole batch",
+        )
+    elif data.size > need:
+        yield warning(
+            f"{model.directory}/{path}",
+            "TR702",
+            f"{data.size} bytes, of which the tensor takes the first {need}",
+            "write the tensor's raw bytes alone",
+        )
+
+
+def _strings(data: Data) -> str:
+    if data.strings is None:
+        return f"{data.size} bytes that are no strings with their lengths"
+    return f"{data.strings} string{'' if data.strings == 1 else 's'}"

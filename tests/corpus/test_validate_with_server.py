@@ -1,0 +1,76 @@
+"""`kubectl triton validate` with Docker: images, and the real server's verdict."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corpus.faults import FAULTS
+from corpus.good import BY_NAME
+from triton_operator.cli.kubectl import main
+
+pytestmark = pytest.mark.server
+FAULTY = {fault.name: fault for fault in FAULTS}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["validate", *map(str, arguments)])
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[str]:
+    """An image with nothing but a good repository, at /srv/models."""
+    BY_NAME["cache"].write(tmp_path / "srv/models")
+    archive = tmp_path / "files.tar"
+    subprocess.run(["tar", "-C", tmp_path, "-cf", archive, "srv"], check=True)
+    name = f"validate-test:{uuid.uuid4().hex[:12]}"
+    subprocess.run(["docker", "import", archive, name], check=True, capture_output=True)
+    yield name
+    subprocess.run(["docker", "rmi", "--force", name], check=False, capture_output=True)
+
+
+def test_image(image, tmp_path):
+    result = run(image, "--path", "/srv/models")
+    assert (result.exit_code, result.stdout) == (0, f"{image}: 1 models, 0 errors, 0 warnings, 0 notes\n")
+    wrong = run(image)
+    assert wrong.exit_code == 2
+    assert "nothing at /models" in wrong.output
+    # The same out of a file, whichever of its two formats this Docker writes.
+    saved = tmp_path / "image.tar"
+    subprocess.run(["docker", "save", "--output", saved, image], check=True)
+    assert run(saved, "--path", "/srv/models").exit_code == 0
+
+
+def test_no_image():
+    result = run("validate-test:never-made")
+    assert result.exit_code == 2
+    assert "no directory, no file, and no image" in result.output
+
+
+def test_server_has_nothing_to_add_to_a_good_one(tmp_path):
+    root = BY_NAME["cache"].write(tmp_path)
+    assert run(root, "--with-server", "--response-cache", "--shm-size", "64Mi").exit_code == 0
+
+
+def test_server_adds_its_verdict(tmp_path):
+    root = FAULTY["no cache in the server"].write(tmp_path)
+    (root / "slow/1/model.py").write_text(
+        "import a_package_that_is_in_no_image\n" + (root / "slow/1/model.py").read_text()
+    )
+    assert run(root).exit_code == 0
+    result = run(root, "--with-server")
+    assert result.exit_code == 1
+    assert "slow: error TR901: tritonserver refuses 'slow'" in result.stdout
+    assert "No module named 'a_package_that_is_in_no_image'" in result.stdout
+
+
+def test_server_that_hangs(tmp_path):
+    root = FAULTY["model.py misnamed"].write(tmp_path)
+    result = run(root, "--with-server", "--seconds", "8")
+    assert "TR204" in result.stdout
+    assert ".: error TR902: tritonserver had not all models ready after 8 s" in result.stdout

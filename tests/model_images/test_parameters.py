@@ -1,0 +1,87 @@
+"""What a request may ask for, and the names of the classes, without a server."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detections import MOST_CANDIDATES, Thresholds, select
+from labels import read_labels
+from parameters import ParameterError, asked
+
+from model_images.support import DETECTION
+
+DEFAULTS = Thresholds(score=0.25, iou=0.45, most=300)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, DEFAULTS),
+        ({"confidence": 0.6}, DEFAULTS._replace(score=0.6)),
+        ({"confidence": 0, "iou": 1, "top_k": 1}, Thresholds(0, 1, 1)),
+        ({"confidence": "0.6", "top_k": "20"}, DEFAULTS._replace(score=0.6, most=20)),
+        ({"top_k": 20.0}, DEFAULTS._replace(most=20)),
+        ({"timeout": 3, "x-request-id": "7", "score": "nonsense"}, DEFAULTS),
+    ],
+)
+def test_what_is_asked_for_replaces_the_default(given: dict[str, object], expected: Thresholds) -> None:
+    assert asked(json.dumps(given), DEFAULTS) == expected
+    assert type(asked(json.dumps(given), DEFAULTS).most) is int
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("confidence", 1.01, "confidence must be a number from 0 to 1, not 1.01"),
+        ("confidence", -0.1, "confidence must be a number from 0 to 1, not -0.1"),
+        ("confidence", "high", 'confidence must be a number from 0 to 1, not "high"'),
+        ("confidence", "nan", 'confidence must be a number from 0 to 1, not "nan"'),
+        ("iou", True, "iou must be a number from 0 to 1, not true"),
+        ("iou", None, "iou must be a number from 0 to 1, not null"),
+        ("top_k", 0, "top_k must be a whole number from 1 to 300, not 0"),
+        ("top_k", 301, "top_k must be a whole number from 1 to 300, not 301"),
+        ("top_k", 2.5, "top_k must be a whole number from 1 to 300, not 2.5"),
+        ("top_k", "inf", 'top_k must be a whole number from 1 to 300, not "inf"'),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name: str, value: object, words: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        asked(json.dumps({name: value}), DEFAULTS)
+    assert str(caught.value) == words
+
+
+def test_a_confidence_of_0_costs_little_and_keeps_the_best() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((25200, 85), dtype=np.float32)
+    rows[:, :4] *= 640
+    found = select(rows, Thresholds(0, 1, 300))
+    scores = rows[:, 4] * rows[:, 5:].max(axis=1)
+    assert len(rows) > MOST_CANDIDATES
+    np.testing.assert_allclose(found.scores, np.sort(scores)[::-1][:300])
+
+
+def test_names_are_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_bytes("\ufeffosoba\r\nkřižovatka \r\n\r\n".encode())
+    assert read_labels(path) == ["osoba", "křižovatka"]
+    path.write_text("")
+    assert read_labels(path) == []
+
+
+def test_names_that_are_missing_are_told_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    with pytest.raises(ValueError, match=r"can't read the class names from .*labels\.txt"):
+        read_labels(path)
+    path.write_text("circle\n\nstar\n")
+    with pytest.raises(ValueError, match="line 2: a class has no name"):
+        read_labels(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="can't read the class names"):
+        read_labels(path)
+
+
+def test_warm_up_is_a_sample_in_tritons_form() -> None:
+    data = (DETECTION / "repository" / "preprocess" / "warmup" / "image").read_bytes()
+    sample = (DETECTION / "samples" / "square.jpg").read_bytes()
+    assert data == len(sample).to_bytes(4, "little") + sample

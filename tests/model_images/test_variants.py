@@ -1,0 +1,172 @@
+"""The detector's variants find what it finds, and so do the plain ones that it is measured against."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http
+from detect import detect_raw
+from evaluate import Detector
+from google.protobuf import text_format
+from metrics import iou
+from tritonclient.grpc import model_config_pb2
+from tritonclient.utils import InferenceServerException
+
+from model_images.support import DETECTION, Server, docker, serving
+from model_images.variants import build_variants
+
+pytestmark = pytest.mark.server
+
+SIZES = [(640, 640), (360, 800), (900, 500), (480, 640), (1080, 1920)]
+OURS = ["detection", "detection_bytes", "detection_filter", "detection_fused"]
+PLAIN = ["textbook", "detection_bls"]
+NETWORKS = ["small", "large"]
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository of the variants, with the trained network or with the one of yolov5s's size."""
+    return build_variants(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def variants(models: Path) -> Iterator[Server]:
+    """Triton with all of them."""
+    for path in (models, *models.rglob("*")):
+        path.chmod(0o755)
+    with serving(models, limits=["--shm-size=1g"]) as running:
+        yield running
+
+
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """The same box of the same class, by a score that differs in the third digit at most."""
+    if one["class_id"] != other["class_id"] or one["label"] != other["label"]:
+        return False
+    boxes = [np.array([d["box"]]) for d in (one, other)]
+    # A random network has boxes that have no area left after clipping, and so no IoU.
+    same_place = iou(*boxes)[0, 0] > 0.99 or np.abs(boxes[0] - boxes[1]).max() < 0.5
+    return bool(same_place and abs(one["score"] - other["score"]) < 2e-3)
+
+
+def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) -> None:
+    """Each box of one finds one of its own in the other."""
+    assert found["image"] == expected["image"]
+    left, strays = list(expected["detections"]), []
+    for box in found["detections"]:
+        match = next((k for k, other in enumerate(left) if alike(box, other)), None)
+        if match is None:
+            strays.append(box)
+        else:
+            left.pop(match)
+    # The textbook suppresses with other arithmetic: of random boxes, some lie on the threshold.
+    allowed = 0.02 * len(expected["detections"]) if model == "textbook" else 0
+    assert max(len(strays), len(left)) <= allowed, (strays, left)
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[bytes]:
+    import cv2
+    from shapes import scene
+
+    drawn = [scene(np.random.default_rng([31, k]), *size).image for k, size in enumerate(SIZES)]
+    return [cv2.imencode(".jpg", image)[1].tobytes() for image in drawn]
+
+
+@pytest.fixture(scope="module")
+def expected(variants: Server, scenes: list[bytes]) -> list[dict[str, Any]]:
+    """What the contract-keeping ensemble answers."""
+    return [detect_raw(jpeg, variants.http, "detection") for jpeg in scenes]
+
+
+def test_the_contract_finds_what_the_code_finds_outside(
+    models: Path, scenes: list[bytes], expected: list[dict[str, Any]]
+) -> None:
+    detector = Detector(models / "yolov5s" / "1" / "model.onnx")
+    for jpeg, answer in zip(scenes, expected, strict=True):
+        found = detector.detect(jpeg)
+        # Decoders of two OpenCVs differ by a level here and there; a score at the threshold may fall on either side.
+        assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.02 * len(found.boxes)
+    assert all(answer["detections"] for answer in expected)
+
+
+@pytest.mark.parametrize("model", [*OURS[1:], *PLAIN])
+def test_one_image_after_the_other(
+    variants: Server, scenes: list[bytes], expected: list[dict[str, Any]], model: str
+) -> None:
+    for jpeg, answer in zip(scenes, expected, strict=True):
+        assert_agree(detect_raw(jpeg, variants.http, model), answer, model)
+
+
+@pytest.mark.parametrize("model", [*OURS, *PLAIN])
+def test_several_in_a_request(
+    variants: Server, scenes: list[bytes], expected: list[dict[str, Any]], model: str
+) -> None:
+    given = tritonclient.http.InferInput("IMAGE", [len(scenes), 1], "BYTES")
+    given.set_data_from_numpy(np.array(scenes, np.object_).reshape(-1, 1))
+    with tritonclient.http.InferenceServerClient(variants.http) as client:
+        answers = client.infer(model, [given]).as_numpy("DETECTIONS")
+    for answer, one in zip(answers.ravel(), expected, strict=True):
+        assert_agree(json.loads(answer), one, model)
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_a_bad_image_is_refused_by_each_in_the_same_words(variants: Server, scenes: list[bytes], model: str) -> None:
+    given = tritonclient.http.InferInput("IMAGE", [2, 1], "BYTES")
+    given.set_data_from_numpy(np.array([scenes[0], b""], np.object_).reshape(-1, 1))
+    with (
+        tritonclient.http.InferenceServerClient(variants.http) as client,
+        pytest.raises(InferenceServerException, match="image 2 of 2: the image is empty") as caught,
+    ):
+        client.infer(model, [given])
+    assert caught.value.status() == "400"
+
+
+@pytest.mark.parametrize("model", OURS[1:])
+def test_a_request_has_its_thresholds_everywhere(variants: Server, scenes: list[bytes], model: str) -> None:
+    def ask(name: str, **parameters: float) -> dict[str, Any]:
+        given = tritonclient.http.InferInput("IMAGE", [1, 1], "BYTES")
+        given.set_data_from_numpy(np.array([[scenes[1]]], np.object_))
+        with tritonclient.http.InferenceServerClient(variants.http) as client:
+            answer = client.infer(name, [given], parameters=parameters).as_numpy("DETECTIONS")
+        return json.loads(answer[0, 0])  # type: ignore[no-any-return]
+
+    few = ask(model, confidence=0.5, top_k=2)
+    assert 0 < len(few["detections"]) <= 2
+    assert_agree(few, ask("detection", confidence=0.5, top_k=2), model)
+    with pytest.raises(InferenceServerException, match="confidence must be a number from 0 to 1"):
+        ask(model, confidence=7)
+
+
+def test_what_crosses_the_boundaries(models: Path) -> None:
+    """Bytes an image: the first boundary, and the second."""
+
+    def crossing(model: str) -> tuple[int, int]:
+        text = (models / model / "config.pbtxt").read_text(encoding="utf-8")
+        config = text_format.Parse(text, model_config_pb2.ModelConfig())
+        assert config.name == model
+        width = {model_config_pb2.TYPE_FP32: 4, model_config_pb2.TYPE_UINT8: 1}
+        first, second = (int(np.prod(t.dims)) * width[t.data_type] for t in (config.input[0], config.output[0]))
+        return first, second
+
+    assert crossing("yolov5s") == (4_915_200, 8_568_000)
+    assert crossing("yolov5s_bytes") == (1_228_800, 8_568_000)
+    assert crossing("yolov5s_filter") == (1_228_800, 340_000)
+
+
+def test_the_contract_is_the_repository_itself(models: Path) -> None:
+    """Of the models of that name, only the count of the network's instances may differ, and the network."""
+    for origin in sorted((DETECTION / "repository").rglob("*")):
+        if origin.is_file() and "__pycache__" not in origin.parts and origin.name != "model.onnx":
+            assert (models / origin.relative_to(DETECTION / "repository")).read_bytes() == origin.read_bytes()
+
+
+def test_the_image_of_the_variants_holds_models_alone(models: Path) -> None:
+    network = models.parent.name.removesuffix("0")
+    layers = json.loads(docker("image", "inspect", f"triton-operator/detection-variants:{network}"))[0]["RootFS"][
+        "Layers"
+    ]
+    assert len(layers) == 1
+    assert not list(models.rglob("__pycache__"))

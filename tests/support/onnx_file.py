@@ -1,0 +1,88 @@
+"""Small ONNX files, written by hand: the `onnx` package is not among what the tests need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Dims = Sequence[int | str]
+"""A text is the name of a variable dimension."""
+
+FP32, UINT8, INT32, INT64, STRING, FP16 = 1, 2, 6, 7, 8, 10
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    value &= 2**64 - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def block(field: int, content: bytes | str) -> bytes:
+    raw = content.encode() if isinstance(content, str) else content
+    return varint(field << 3 | 2) + varint(len(raw)) + raw
+
+
+def value(name: str, kind: int, dims: Dims | None) -> bytes:
+    """A ValueInfoProto; without dims its shape isn't declared."""
+    shape = b""
+    if dims is not None:
+        shape = block(2, b"".join(block(1, block(2, d) if isinstance(d, str) else number(1, d)) for d in dims))
+    return block(1, name) + block(2, block(1, number(1, kind) + shape))
+
+
+def node(operation: str, inputs: Sequence[str], outputs: Sequence[str], attributes: bytes = b"") -> bytes:
+    names = [*(block(1, i) for i in inputs), *(block(2, o) for o in outputs)]
+    return b"".join(names) + block(3, operation) + block(4, operation) + attributes
+
+
+def cast_to(kind: int) -> bytes:
+    """The attribute of a Cast."""
+    return block(5, block(1, "to") + number(3, kind) + number(20, 2))
+
+
+def shape_constant(name: str, sizes: Sequence[int]) -> bytes:
+    """A weight: the INT64 vector that Reshape takes."""
+    raw = b"".join(size.to_bytes(8, "little", signed=True) for size in sizes)
+    return number(1, len(sizes)) + number(2, INT64) + block(8, name) + block(9, raw)
+
+
+def external_weight(name: str, location: str) -> bytes:
+    """A weight of eight FP32 in a file of its own."""
+    entry = block(1, "location") + block(2, location)
+    return number(1, 8) + number(2, FP32) + block(8, name) + block(13, entry) + number(14, 1)
+
+
+def model(
+    inputs: Sequence[bytes], outputs: Sequence[bytes], nodes: Sequence[bytes] = (), weights: Sequence[bytes] = ()
+) -> bytes:
+    """A ModelProto of IR version 8, opset 17."""
+    graph = b"".join(
+        [
+            *(block(1, n) for n in nodes),
+            block(2, "graph"),
+            *(block(5, w) for w in weights),
+            *(block(11, i) for i in inputs),
+            *(block(12, o) for o in outputs),
+        ]
+    )
+    return number(1, 8) + block(7, graph) + block(8, number(2, 17))
+
+
+def reshaped(
+    given: tuple[str, int, Dims],
+    made: tuple[str, int, Dims],
+    sizes: Sequence[int],
+) -> bytes:
+    """A network that gives its input in another shape: `sizes` with the batch, as Reshape takes them."""
+    return model(
+        [value(*given)],
+        [value(*made)],
+        [node("Reshape", [given[0], "shape"], [made[0]])],
+        [shape_constant("shape", sizes)],
+    )

@@ -1,0 +1,244 @@
+"""`kubectl triton validate`: targets, options, formats and exit codes; without Docker."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corpus.faults import FAULTS
+from corpus.good import BY_NAME, GOOD
+from triton_operator.cli import images
+from triton_operator.cli.kubectl import main
+from triton_operator.repository.checks import CODES
+
+FAULTY = {fault.name: fault for fault in FAULTS}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["validate", *map(str, arguments)])
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return BY_NAME["detection"].write(tmp_path / "models")
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    return FAULTY["output misspelt in model.py"].write(tmp_path / "bad")
+
+
+def test_good(good):
+    result = run(good)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{good}: 4 models, 0 errors, 0 warnings, 0 notes\n"
+
+
+def test_errors(bad):
+    result = run(bad)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("pre/1/model.py:15:")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--cpus", "0.5"], "TR505"),
+        (["--shm-size", "32Mi"], "TR504"),
+        (["--entrypoint", "other"], "TR501"),
+        (["--load-models", "other,net"], "TR503"),
+    ],
+)
+def test_options(tmp_path, options, code):
+    root = BY_NAME["instances" if code == "TR505" else "detection"].write(tmp_path / "models")
+    assert code in run(root, *options).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [([], 0), (["--no-response-cache"], 0), (["--no-response-cache", "--strict"], 1), (["--response-cache"], 0)],
+)
+def test_warnings_count_where_it_is_strict(tmp_path, options, status):
+    assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status
+
+
+@pytest.mark.parametrize(("version", "told"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
+def test_server_version(tmp_path, version, told):
+    root = FAULTY["field of a later server"].write(tmp_path)
+    assert ("TR109" in run(root, "--server-version", version).stdout) is told
+
+
+def test_spec(tmp_path, good):
+    spec = tmp_path / "model.yaml"
+    spec.write_text(
+        """
+kind: TritonModel
+metadata: { name: detection }
+spec:
+  modelImage: { reference: r:1 }
+  entrypoint: detection
+  server: { resources: { limits: { cpu: 500m, memory: 128Mi } } }
+"""
+    )
+    result = run(good, "--spec", spec)
+    assert result.exit_code == 1
+    assert [code for code in CODES if code in result.stdout] == ["TR501", "TR504"]
+    # What is said on the command line wins.
+    assert run(good, "--spec", spec, "--entrypoint", "detect").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name a directory"),
+        (("x", "--server-version", "new"), "neither a version of the server"),
+        (("x", "--shm-size", "much"), "not a Kubernetes quantity"),
+    ],
+)
+def test_usage(arguments, words):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_json(bad):
+    document = json.loads(run(bad, "--format", "json").stdout)
+    assert (document["ok"], document["counts"]["error"]) == (False, 1)
+    assert document["models"] == ["detect", "net", "post", "pre"]
+    (finding,) = document["findings"]
+    assert (finding["code"], finding["file"], finding["line"]) == ("TR306", "pre/1/model.py", 15)
+
+
+@pytest.mark.parametrize("name", ["output misspelt in model.py", "no version", "entrypoint misspelt", "not UTF-8"])
+def test_sarif(tmp_path, name):
+    """The fields that the schema of SARIF 2.1.0 requires, with its types, enums and minima."""
+    fault = FAULTY[name]
+    root = fault.write(tmp_path)
+    log = json.loads(run(root, "--format", "sarif", "--entrypoint", fault.expected.entrypoint).stdout)
+    assert log["version"] == "2.1.0"
+    assert set(log) == {"$schema", "version", "runs"}
+    (sent,) = log["runs"]
+    assert sent["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
+    driver = sent["tool"]["driver"]
+    assert driver["name"]
+    ids = [rule["id"] for rule in driver["rules"]]
+    assert len(ids) == len(set(ids))
+    assert all(rule["shortDescription"]["text"] for rule in driver["rules"])
+    assert sent["results"]
+    for result in sent["results"]:
+        assert result["ruleId"] == ids[result["ruleIndex"]]
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        place = location["physicalLocation"]
+        assert place["artifactLocation"]["uri"]
+        assert " " not in place["artifactLocation"]["uri"]
+        assert all(value >= 1 for value in place.get("region", {"startLine": 1}).values())
+
+
+def test_sarif_of_a_good_one_has_no_results(good):
+    (sent,) = json.loads(run(good, "--format", "sarif").stdout)["runs"]
+    assert sent["results"] == sent["tool"]["driver"]["rules"] == []
+
+
+class TestTarFiles:
+    @staticmethod
+    def layer(files: dict[str, bytes]) -> bytes:
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w:gz") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return held.getvalue()
+
+    def archive(self, path: Path, files: dict[str, bytes]) -> Path:
+        with tarfile.open(path, "w") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return path
+
+    def files(self, root: Path) -> dict[str, bytes]:
+        return {f"models/{p.relative_to(root)}": p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    def docker(self, path: Path, *layers: dict[str, bytes]) -> Path:
+        manifest = [{"Layers": [f"{n}.tar" for n in range(len(layers))]}]
+        blobs = {f"{n}.tar": self.layer(files) for n, files in enumerate(layers)}
+        return self.archive(path, {"manifest.json": json.dumps(manifest).encode(), **blobs})
+
+    def oci(self, path: Path, *layers: dict[str, bytes]) -> Path:
+        digests = [f"sha256:{n}" for n in range(len(layers))]
+        manifest = {"layers": [{"digest": digest} for digest in digests]}
+        return self.archive(
+            path,
+            {
+                "index.json": json.dumps({"manifests": [{"digest": "sha256:m"}]}).encode(),
+                "blobs/sha256/m": json.dumps(manifest).encode(),
+                **{f"blobs/sha256/{n}": self.layer(files) for n, files in enumerate(layers)},
+            },
+        )
+
+    @pytest.mark.parametrize("kind", ["docker", "oci"])
+    def test_layers(self, tmp_path, good, bad, kind):
+        """A later layer hides, replaces and adds."""
+        first = {**self.files(bad), "models/old/config.pbtxt": b"x", "etc/passwd": b"root"}
+        good_files = self.files(good)
+        second = {"models/.wh.old": b"", "models/pre/1/model.py": good_files["models/pre/1/model.py"]}
+        image = getattr(self, kind)(tmp_path / "image.tar", first, second)
+        assert run(image).exit_code == 0, run(image).output
+        with images.repository(str(image), "/models") as root:
+            assert sorted(p.name for p in root.iterdir()) == ["detect", "net", "post", "pre"]
+        assert not root.exists()
+        with images.repository(str(image), "/") as root:
+            assert sorted(p.name for p in root.iterdir()) == ["etc", "models"]
+
+    def test_opaque_directory(self, tmp_path, good):
+        first = {"models/pre/9/model.py": b"old"}
+        image = self.docker(tmp_path / "image.tar", first, {"models/pre/.wh..wh..opq": b"", **self.files(good)})
+        assert run(image).exit_code == 0
+
+    def test_nothing_at_the_path(self, tmp_path, good):
+        image = self.docker(tmp_path / "image.tar", self.files(good))
+        result = run(image, "--path", "/other")
+        assert (result.exit_code, "nothing at /other" in result.output) == (2, True)
+
+    @pytest.mark.parametrize("content", [{"a": b"b"}, {"manifest.json": b"[]"}, {"manifest.json": b"{"}])
+    def test_no_image(self, tmp_path, content):
+        result = run(self.archive(tmp_path / "image.tar", content))
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+    def test_no_tar(self, tmp_path):
+        (tmp_path / "image.tar").write_text("text")
+        assert run(tmp_path / "image.tar").exit_code == 2
+
+    def test_files_outside_are_refused(self, tmp_path, good):
+        """A link that leads out is no way to write anywhere else."""
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w") as archive:
+            member = tarfile.TarInfo("models/out")
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+            archive.addfile(member)
+        manifest = json.dumps([{"Layers": ["0.tar"]}]).encode()
+        image = self.archive(tmp_path / "image.tar", {"manifest.json": manifest, "0.tar": held.getvalue()})
+        assert run(image).exit_code == 2
+
+
+def test_without_docker(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    result = run("registry.example.com/models:1")
+    assert result.exit_code == 2
+    assert "no directory, no file, and no image: docker can't be run" in result.output
+
+
+def test_the_corpus_is_good(tmp_path):
+    """Whatever the command finds by itself, without a word of what the pod has."""
+    for case in GOOD:
+        assert run(case.write(tmp_path / case.name)).exit_code == 0

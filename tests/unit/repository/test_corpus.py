@@ -1,0 +1,29 @@
+"""The corpus: no false alarm on what is good, and each fault told with its code, file and line."""
+
+from __future__ import annotations
+
+import pytest
+
+from corpus.faults import FAULTS, Fault
+from corpus.good import GOOD, Good
+from triton_operator.repository.checks import judge
+from triton_operator.repository.load import load
+
+
+def test_sizes_and_names():
+    assert len(GOOD) >= 10
+    assert len(FAULTS) >= 60
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
+def test_good(tmp_path, good: Good):
+    assert [str(finding) for finding in judge(*load(good.write(tmp_path)), good.wanted)] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault(tmp_path, fault: Fault):
+    found = judge(*load(fault.write(tmp_path)), fault.expected)
+    told = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in found}
+    assert (fault.code, fault.severity, fault.place) in told, "\n".join(map(str, found))
+    assert all(finding.message and finding.remedy for finding in found)

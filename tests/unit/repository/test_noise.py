@@ -1,0 +1,44 @@
+"""Repositories that someone typed into blindly: whatever they say, the check answers, and in time."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+
+import pytest
+
+from corpus.good import GOOD, Good
+from triton_operator.repository.checks import judge
+from triton_operator.repository.load import load
+from triton_operator.repository.report import parse, render, report
+
+PIECES = ["-1", "0", "99", "[", "]", "{", "}", "TYPE_INT8", "name", "dims", "KIND_GPU", "1e9", "9223372036854775807",
+          "-9223372036854775808", "reshape", "input", "inputs", "step", "ensemble_scheduling", "sequence_batching",
+          "state", "true", "self", "def", "return"]  # fmt: skip
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
+def test_noise(tmp_path, good: Good):
+    source = random.Random(good.name)
+    base = good.write(tmp_path / "base")
+    for number in range(25):
+        root = tmp_path / str(number)
+        shutil.copytree(base, root)
+        files = sorted(f for f in root.rglob("*") if f.suffix in (".pbtxt", ".py"))
+        file = source.choice(files)
+        tokens = re.split(r"(\s+|[\[\]{},:()])", file.read_text())
+        for _ in range(source.randrange(1, 4)):
+            place = source.randrange(len(tokens))
+            tokens[place] = source.choice(["", *PIECES, *tokens])
+        file.write_text("".join(tokens))
+        repository, found = load(root)
+        findings = judge(repository, found, good.wanted)
+        assert parse(render(report(repository, findings, good.wanted))) is not None
+
+
+def test_type_that_the_schema_does_not_have(tmp_path):
+    root = GOOD[9].write(tmp_path)
+    config = root / "words/config.pbtxt"
+    config.write_text(config.read_text().replace("TYPE_FP32 dims: [ 5 ] random", "99 dims: [ 5 ] random"))
+    assert "TR704" in {finding.code for finding in judge(*load(root))}

@@ -1,0 +1,64 @@
+"""Releases, versions, and the fields that came with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_operator.repository import versions
+from triton_operator.repository.schema import ModelConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("2.51", (2, 51)), ("2.51.0", (2, 51)), ("24.10", (2, 51)), ("24.11", (2, 52)), ("25.01", (2, 54)),
+        ("25.06", (2, 59)), ("25.07", (2, 59)), ("25.08", (2, 60)), ("23.01", (2, 30)), ("21.01", (2, 6)),
+    ],
+)  # fmt: skip
+def test_parse(text, version):
+    assert versions.parse(text) == version
+
+
+@pytest.mark.parametrize("text", ["", "latest", "3.1", "24", "24.10-py3", "2.x"])
+def test_what_is_none(text):
+    with pytest.raises(ValueError, match="neither a version"):
+        versions.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("nvcr.io/nvidia/tritonserver:24.10-py3", (2, 51)),
+        ("nvcr.io/nvidia/tritonserver:24.11-vllm-python-py3", (2, 52)),
+        ("registry:5000/tritonserver:24.10", (2, 51)),
+        ("nvcr.io/nvidia/tritonserver:24.10-py3@sha256:00", (2, 51)),
+        ("nvcr.io/nvidia/tritonserver@sha256:00", None),
+        ("nvcr.io/nvidia/tritonserver", None),
+        ("team/server:24.10", None),
+        ("tritonserver:dev", None),
+    ],
+)
+def test_of_image(image, version):
+    assert versions.of_image(image) == version
+
+
+def test_unknown():
+    assert versions.unknown("ModelConfig.model_metrics", (2, 51)) == (2, 52)
+    assert versions.unknown("ModelConfig.model_metrics", (2, 52)) is None
+    assert versions.unknown("ModelConfig.name", (2, 10)) is None
+    # Between the two that were compared it is left open.
+    assert versions.unknown("ModelSequenceBatching.iterative_sequence", (2, 39)) is None
+
+
+def test_the_table_names_fields_of_the_schema():
+    known = set()
+
+    def walk(message: object) -> None:
+        known.update(f.full_name.partition(".")[2] for f in message.fields)  # type: ignore[attr-defined]
+        for inner in message.nested_types:  # type: ignore[attr-defined]
+            walk(inner)
+
+    for message in ModelConfig.DESCRIPTOR.file.message_types_by_name.values():
+        walk(message)
+    assert set(versions.SINCE) <= known
+    assert all(without < having for without, having in versions.SINCE.values())
