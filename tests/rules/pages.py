@@ -73,7 +73,8 @@ class World:
         seconds = self._seconds() if seconds is None else seconds
         annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
         annotations |= {"max-qps": "5"} if seconds > 6 else {}
-        annotations |= {"max-qps.v1": "4"} if seconds > 9 else {}
+        # Late enough for a step of the subquery, each 10 s, to have come before.
+        annotations |= {"max-qps.v1": "4"} if seconds > 18 else {}
         return gen.raw(
             gen.put("metadata.annotations", {thresholds.PREFIX + k: v for k, v in annotations.items()}),
             gen.put("status", {"replicas": 2, "readyReplicas": 2, "conditions": [{"type": READY, "status": "True"}]}),
@@ -84,7 +85,7 @@ class World:
 
     def groups(self) -> list[Any]:
         """The rules that the operator makes for it in the end."""
-        raw = self.model(seconds=10)
+        raw = self.model(seconds=60)
         choices = Choices(
             "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
         )
