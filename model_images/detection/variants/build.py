@@ -86,8 +86,8 @@ def build(out: Path, model: onnx.ModelProto, instances: int, keep: int, device: 
     """Write the repository to `out`, each network with `instances` instances of one thread."""
     placed = {"count: 1": f"count: {instances}"}
     if device == "cpu":
-        # A batch of the network is no faster there. A large one takes the other cores' instances their work away; of one
-        # image, the server's own work an image grows: two gave the most images and the shortest tail.
+        # A batch is no faster there: a large one leaves another core's instance without work, and one image at a time
+        # costs the server more. Two gave the most images and the shortest tail.
         batching = "dynamic_batching {\n"
         placed[batching] = f"{batching}  preferred_batch_size: [ 2 ]\n"
     rows, few = "[ 25200, 85 ]", f"[ {keep}, 85 ]"
