@@ -304,6 +304,9 @@ def keys(large: dict[str, Any], small: dict[str, Any], top: int) -> dict[str, fl
         }
         for way in ("detection", "detection_bytes", "detection_fused"):
             out[f"{prefix}{way}_vs_limit"] = at_top[way].ratio
+        # Of the cores' time, neighbours on the machine take less away than of the images a second.
+        cpu = {way: at_top[way].server_cpu_ms + at_top[way].client_cpu_ms for way in WAYS}
+        out[f"{prefix}ours_vs_limit_by_cpu"] = cpu["limit"] / cpu[OURS]
     out["ours_vs_limit"] = large["figures"][OURS, top].ratio
     out["small_vs_limit"] = small["figures"][OURS, top].ratio
     return {key: round(value, 4) for key, value in sorted(out.items())}
@@ -315,13 +318,15 @@ def run(network: str, images: Path, plan: Plan) -> dict[str, Any]:
     folder = CACHE / network
     models = build_variants(folder, network, plan.cores)
     with serving(models, images, plan) as bench:
-        found = figures(measure_all(bench, plan))
+        measured = measure_all(bench, plan)
+        found = figures(measured)
         link = measure_link(bench, plan)
+    limits = [round(one.throughput, 1) for one in measured if (one.way, one.concurrency) == ("limit", plan.top)]
     print(f"\nThe {network} network\n\n{table(found, plan)}\n")
     print(f"CPU ms (and page faults) an image, by process, {plan.top} at once\n\n{processes(found, plan)}\n")
     print(f"At {LINK_MBIT} Mbit/s each way, {LINK_CONCURRENCY} at once, images/s: ", end="")
     print(", ".join(f"{way} {throughput:.2f}" for way, throughput in link.items()), flush=True)
-    return {"figures": found, "link": link}
+    return {"figures": found, "link": link, "limits": limits}
 
 
 def main() -> int:
@@ -351,6 +356,8 @@ def main() -> int:
         "network_instances": plan.cores,
         "link": f"{LINK_MBIT} Mbit/s each way, by a TCP proxy of the benchmark's own; {LINK_CONCURRENCY} at once",
         "load": "closed loop, raw HTTP, from within the server's container: it shares the cores",
+        # How much else the machine had to do, or how little: the limit, round by round.
+        "limit_by_round": {"large": large["limits"], "small": small["limits"]},
         "minutes": round((time.monotonic() - started) / 60, 1),
     }
     details = {

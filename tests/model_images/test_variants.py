@@ -157,10 +157,14 @@ def test_what_crosses_the_boundaries(models: Path) -> None:
 
 
 def test_the_contract_is_the_repository_itself(models: Path) -> None:
-    """Of the models of that name, only the count of the network's instances may differ, and the network."""
+    """Of the models of that name, only the network differs, and where it runs."""
     for origin in sorted((DETECTION / "repository").rglob("*")):
-        if origin.is_file() and "__pycache__" not in origin.parts and origin.name != "model.onnx":
-            assert (models / origin.relative_to(DETECTION / "repository")).read_bytes() == origin.read_bytes()
+        if not origin.is_file() or "__pycache__" in origin.parts or origin.name == "model.onnx":
+            continue
+        found = (models / origin.relative_to(DETECTION / "repository")).read_text(encoding="latin-1")
+        if origin.parent.name == "yolov5s":
+            found = found.replace("  preferred_batch_size: [ 2 ]\n", "")
+        assert found == origin.read_text(encoding="latin-1")
 
 
 def test_the_image_of_the_variants_holds_models_alone(models: Path) -> None:

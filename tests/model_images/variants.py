@@ -28,5 +28,7 @@ def build_variants(out: Path, network: str = "small", instances: int = 1) -> Pat
         docker("rm", container)
     models = out / "models"
     shutil.copytree(PLAIN, models, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(models / "yolov5s" / "1" / "model.onnx", models / "textbook_network" / "1")
+    version = models / "textbook_network" / "1"
+    version.mkdir(exist_ok=True)  # git keeps no empty directory
+    shutil.copy(models / "yolov5s" / "1" / "model.onnx", version)
     return models
