@@ -94,6 +94,9 @@ class Reconciler:
         )
         choices = choose(model, _one(live, kinds.DEPLOYMENT), fresh)
         desired = render(model, choices)
+        if not choices.entrypoint and model.spec.monitoring.enabled:
+            # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
+            live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]
         refused = self._execute(key, model, plan(desired, live, self._applied.setdefault(key, {})), log)
 
         pods = self._store.of_kind(key, kinds.POD.kind)

@@ -352,6 +352,23 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         assert "Traceback" not in leader.log + standby.log
 
 
+def test_rules_stay_while_another_entry_model_is_not_known(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        make(own)
+        serving(own, operator)
+        uid = own.get("PrometheusRule", gen.NAME)["metadata"]["uid"]
+        own.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": "detectoin"}})
+        generation = own.get("TritonModel", gen.NAME)["metadata"]["generation"]
+        eventually(
+            lambda: own.get("TritonModel", gen.NAME)["status"].get("observedGeneration") == generation,
+            SOON, lambda: operator.log,
+        )  # fmt: skip
+        assert own.get("PrometheusRule", gen.NAME)["metadata"]["uid"] == uid
+        # Switched off they go, also then.
+        own.patch("TritonModel", gen.NAME, {"spec": {"monitoring": {"enabled": False}}})
+        eventually(lambda: own.find("PrometheusRule", gen.NAME) is None, SOON, lambda: operator.log)
+
+
 def column(plane: ControlPlane, name: str) -> str:
     """Where kubectl takes this column of a TritonModel from."""
     crd = plane.api.get("CustomResourceDefinition", "tritonmodels.tritonoperator.io")
