@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.good import BY_NAME, ECHO, MIB, string
 from support import onnx_file
+from support.mutations import Change, add, edit, empty, move, remove, write
 from triton_operator.repository.checks import Expected
-
-Change = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -41,64 +38,6 @@ class Fault:
         return root
 
 
-def edit(file: str, old: str, new: str) -> Change:
-    """Replaces `old`, which must occur once."""
-
-    def change(root: Path) -> None:
-        text = (root / file).read_text()
-        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {file}"
-        (root / file).write_text(text.replace(old, new))
-
-    return change
-
-
-def add(file: str, text: str) -> Change:
-    """Appends to a file."""
-
-    def change(root: Path) -> None:
-        (root / file).write_text((root / file).read_text() + text)
-
-    return change
-
-
-def put(file: str, content: bytes) -> Change:
-    """Puts a file there, or another one in its place."""
-
-    def change(root: Path) -> None:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_bytes(content)
-
-    return change
-
-
-def move(old: str, new: str) -> Change:
-    """Renames a file or directory."""
-    return lambda root: (root / old).rename(root / new)
-
-
-def remove(path: str) -> Change:
-    """Takes a file or directory away."""
-
-    def change(root: Path) -> None:
-        target = root / path
-        if target.is_dir():
-            shutil.rmtree(target)
-        else:
-            target.unlink()
-
-    return change
-
-
-def empty(path: str) -> Change:
-    """Takes all files out of a directory, as git does."""
-
-    def change(root: Path) -> None:
-        shutil.rmtree(root / path)
-        (root / path).mkdir()
-
-    return change
-
-
 PRE, NET, POST, DETECT = (f"{name}/config.pbtxt" for name in ("pre", "net", "post", "detect"))
 PRE_PY, POST_PY = "pre/1/model.py", "post/1/model.py"
 TEXT, TEXT_PY = "words/config.pbtxt", "words/1/model.py"
@@ -114,7 +53,7 @@ def network(
     sizes: tuple[int, ...] = (-1, 32, 6),
 ) -> Change:
     """Another network in the place of net's."""
-    return put(ONNX, onnx_file.reshaped(given, made, sizes))
+    return write(ONNX, onnx_file.reshaped(given, made, sizes))
 
 
 def _two_inputs(root: Path) -> None:
@@ -204,7 +143,7 @@ FAULTS = (
         "error",
         f"{NET}:1",
     ),
-    Fault("not UTF-8", "detection", put(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
+    Fault("not UTF-8", "detection", write(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
     Fault("another name", "detection", edit(PRE, '"pre"', '"preprocess"'), "TR103", "error", f"{PRE}:1"),
     Fault(
         "field of a later server",
@@ -411,14 +350,14 @@ FAULTS = (
         f"{NET}:11",
     ),
     # directories and files
-    Fault("directory that is no model", "detection", put("docs/index.md", b""), "TR003", "error", "docs"),
+    Fault("directory that is no model", "detection", write("docs/index.md", b""), "TR003", "error", "docs"),
     Fault("no version", "detection", remove("net/1"), "TR201", "error", "net"),
     Fault("no version of an ensemble", "detection", remove("detect/1"), "TR201", "error", "detect"),
     Fault("version with a zero in front", "detection", move("net/1", "net/01"), "TR202", "warning", "net/01"),
     Fault(
         "old version beside",
         "detection",
-        put("net/2.old/model.onnx", b""),
+        write("net/2.old/model.onnx", b""),
         "TR203",
         "error",
         "net/2.old",
@@ -513,7 +452,7 @@ FAULTS = (
     Fault(
         "responses returned where they are sent",
         "decoupled",
-        put("repeat/1/model.py", ECHO.encode()),
+        write("repeat/1/model.py", ECHO.encode()),
         "TR309",
         "error",
         "repeat/1/model.py:11",
@@ -704,7 +643,7 @@ FAULTS = (
     Fault(
         "pointer of git LFS",
         "detection",
-        put(ONNX, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 28000000\n"),
+        write(ONNX, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 28000000\n"),
         "TR601",
         "error",
         ONNX,
@@ -755,7 +694,7 @@ FAULTS = (
     Fault(
         "warm-up strings without lengths",
         "warmup",
-        put("words/warmup/words", b"first second"),
+        write("words/warmup/words", b"first second"),
         "TR702",
         "error",
         "words/warmup/words",
@@ -763,7 +702,7 @@ FAULTS = (
     Fault(
         "warm-up file too short",
         "warmup",
-        put("words/warmup/weights", bytes(16)),
+        write("words/warmup/weights", bytes(16)),
         "TR702",
         "error",
         "words/warmup/weights",
@@ -771,7 +710,7 @@ FAULTS = (
     Fault(
         "one string too few",
         "warmup",
-        put("words/warmup/words", string(b"first")),
+        write("words/warmup/words", string(b"first")),
         "TR702",
         "error",
         "words/warmup/words",

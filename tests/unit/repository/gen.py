@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from support import onnx_file
+from support.mutations import Change, write
 from triton_operator.repository.checks import Expected, judge
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.load import load
@@ -72,8 +72,6 @@ ensemble_scheduling {
 }
 """
 
-Change = Callable[[Path], object]
-
 
 def good(root: Path, *changes: Change) -> Path:
     """pre (python) → net (onnxruntime), connected by detect; then the changes, in order."""
@@ -88,55 +86,6 @@ def good(root: Path, *changes: Change) -> Path:
     ):
         change(root)
     return root
-
-
-def write(file: str, text: str | bytes) -> Change:
-    """Puts a file there, with its directories."""
-
-    def change(root: Path) -> None:
-        path = root / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-
-    return change
-
-
-def edit(file: str, old: str, new: str) -> Change:
-    """Replaces `old`, which must occur once."""
-
-    def change(root: Path) -> None:
-        text = (root / file).read_text()
-        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {file}"
-        (root / file).write_text(text.replace(old, new))
-
-    return change
-
-
-def move(source: str, target: str) -> Change:
-    """Renames a file or directory."""
-    return lambda root: (root / source).rename(root / target)
-
-
-def remove(path: str) -> Change:
-    """Takes a file or a whole directory away."""
-
-    def change(root: Path) -> None:
-        target = root / path
-        for inner in sorted(target.rglob("*"), reverse=True):
-            inner.rmdir() if inner.is_dir() else inner.unlink()
-        target.rmdir() if target.is_dir() else target.unlink()
-
-    return change
-
-
-def folder(path: str) -> Change:
-    """Makes an empty directory."""
-    return lambda root: (root / path).mkdir(parents=True)
-
-
-def forbid(path: str) -> Change:
-    """Takes all permissions away."""
-    return lambda root: (root / path).chmod(0)
 
 
 def findings(root: Path, **expected: object) -> tuple[Finding, ...]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from support.mutations import edit, remove
 from triton_operator.repository.check import main
 from triton_operator.repository.report import parse
-from unit.repository.gen import edit, good, remove
+from unit.repository.gen import good
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 

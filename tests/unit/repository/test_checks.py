@@ -11,23 +11,11 @@ from pathlib import Path
 import pytest
 
 from support import onnx_file
+from support.mutations import edit, folder, move, remove, write
 from triton_operator.cli import tritonserver
 from triton_operator.repository import rules
 from triton_operator.repository.checks import CODES
-from unit.repository.gen import (
-    MODEL_PY,
-    NET,
-    NETWORK,
-    PRE,
-    brief,
-    edit,
-    findings,
-    folder,
-    good,
-    move,
-    remove,
-    write,
-)
+from unit.repository.gen import MODEL_PY, NET, NETWORK, PRE, brief, findings, good
 
 DETECT = "detect/config.pbtxt"
 IN = onnx_file.value("images", onnx_file.FP32, ["n", 3, 64, 64])

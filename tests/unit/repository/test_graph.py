@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from support.mutations import edit, remove, write
 from triton_operator.repository.graph import EntrypointError, entrypoint, graph, parts, rings
 from triton_operator.repository.load import load
-from unit.repository.gen import DETECT, edit, good, remove, write
+from unit.repository.gen import DETECT, good
 
 
 def read(root):

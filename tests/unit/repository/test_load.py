@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.mutations import edit, folder, forbid, remove, write
 from triton_operator.repository.load import MAX_TEXT, load
-from unit.repository.gen import brief, edit, findings, folder, forbid, good, remove, write
+from unit.repository.gen import brief, findings, good
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
+from support.mutations import edit, remove, write
 from triton_operator.repository.load import load
 from triton_operator.repository.needs import (
     ASSUMED_BYTES,
@@ -15,7 +16,7 @@ from triton_operator.repository.needs import (
     tensor_bytes,
 )
 from triton_operator.repository.schema import ModelConfig
-from unit.repository.gen import MODEL_PY, PRE, edit, good, remove, write
+from unit.repository.gen import MODEL_PY, PRE, good
 
 PRE_BATCH = 8 * (ASSUMED_BYTES + 3 * 64 * 64 * 4 + 4 * 4)
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from support.mutations import remove
 from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.load import load
 from triton_operator.repository.report import ModelLine, Report, limit, parse, render, report
 from triton_operator.repository.rules.base import Expected
-from unit.repository.gen import findings, good, remove
+from unit.repository.gen import findings, good
 
 
 def many(models: int = 200, found: int = 500) -> Report:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unit.repository.gen import PRE, brief, edit, findings, good, write
+from support.mutations import edit, write
+from unit.repository.gen import PRE, brief, findings, good
 
 HEAD = "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n"
 BACK = "    def execute(self, requests):\n        return [self.f(r) for r in requests]\n"
