@@ -82,7 +82,8 @@ class Reconciler:
         before = TritonModelStatus.model_validate(raw.get("status", {}))
         live = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
-        limits = thresholds.effective_of(raw)
+        asked = thresholds.of(raw)
+        limits = thresholds.effective_of(raw, asked)
         entrypoint, what = entry(model, pods, before)
         fresh = replace(
             self._fresh,
@@ -112,7 +113,7 @@ class Reconciler:
             indexes=indexes,
             refused=refused,
             autoscaler=_one(children, kinds.AUTOSCALER),
-            asked=thresholds.of(raw),
+            asked=asked,
             thresholds=limits,
             installed=installed,
             has_rules=bool(choices.entrypoint),

@@ -190,10 +190,10 @@ def of(model: Mapping[str, Any]) -> Thresholds:
     return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
 
 
-def effective_of(model: Mapping[str, Any]) -> dict[Slot, float]:
-    """What is in force for a TritonModel, as the API server has it."""
+def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[Slot, float]:
+    """What is in force for a TritonModel, as the API server has it. `found`: `of(model)`, where that is known."""
     spec = model["spec"]
     scaling = spec.get("autoscaling", {})
     scales = scaling and scaling.get("engine", "HPA") != "None"
     most = scaling["max"] if scales else spec.get("replicas", 1)
-    return effective(in_force(of(model), last_good(model.get("status", {}))), most)
+    return effective(in_force(found or of(model), last_good(model.get("status", {}))), most)

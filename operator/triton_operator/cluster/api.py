@@ -70,9 +70,8 @@ class KubernetesApi:
 
     def serves(self, kind: Kind) -> bool:
         """Whether the API server knows this kind. Raises ApiError where it doesn't say."""
-        path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         try:
-            found = self._request("GET", path, "discovery")
+            found = self._request("GET", _root(kind), "discovery")
         except ApiError as error:
             if error.code == 404:
                 return False
@@ -170,10 +169,13 @@ def _yaml(body: Object) -> bytes:
     return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
+def _root(kind: Kind) -> str:
+    return f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+
+
 def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""
-    return "/".join(part for part in (root + scope, kind.plural, quote(name), subresource) if part)
+    return "/".join(part for part in (_root(kind) + scope, kind.plural, quote(name), subresource) if part)
 
 
 def _error(code: int, data: bytes) -> ApiError:

@@ -37,8 +37,4 @@ def pod_monitor(model: TritonModel) -> dict[str, Any]:
 
 def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
     """`manifest` with the labels by which the cluster's Prometheus selects; the operator's own come first."""
-    metadata = manifest["metadata"]
-    return {
-        **manifest,
-        "metadata": {**metadata, "labels": {**model.spec.monitoring.labels, **metadata["labels"]}},
-    }
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": model.monitoring_labels}}

@@ -100,9 +100,10 @@ class _Thresholds(Collector):
         )
         for model in self._models():
             key = [model["metadata"]["namespace"], model["metadata"]["name"]]
-            for slot, value in thresholds.effective_of(model).items():
+            found = thresholds.of(model)
+            for slot, value in thresholds.effective_of(model, found).items():
                 limits.add_metric([*key, slot.kind, slot.version], value)
-            wrong.add_metric(key, len(thresholds.of(model).wrong))
+            wrong.add_metric(key, len(found.wrong))
             seen.add_metric(key, int(model["metadata"]["resourceVersion"]))
             status = model.get("status", {})
             servers.add_metric([*key, "wanted"], self._wanted(model))

@@ -35,11 +35,8 @@ def entry(
 ) -> tuple[str, Literal["", "Ensemble", "Model"]]:
     """The entry model and what it is, as far as the spec and the check in one of the pods tell, or told before."""
     report = next((r for p in reversed(found) if pods.alive(p) and (r := pods.check_report(p))), None)
-    if report is None:
-        name = model.spec.entrypoint or before.entrypoint
-        return name, before.entrypoint_type if name == before.entrypoint else ""
-    name = model.spec.entrypoint or report.entrypoint or before.entrypoint
-    line = next((m for m in report.models if m.name == name), None)
+    name = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
+    line = next((m for m in (report.models if report else ()) if m.name == name), None)
     if line is None:
         return name, before.entrypoint_type if name == before.entrypoint else ""
     return name, "Ensemble" if line.ensemble else "Model"
