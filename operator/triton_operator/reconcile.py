@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ from .cluster.triton import Servers, all_ready
 from .plan import Applied, Apply, Delete, Identity, plan, remember
 from .render import Choices, choose, endpoint, render
 from .status.assess import assess, entry
-from .status.conditions import transitions
+from .status.conditions import pressing, transitions
 from .status.load import THRESHOLD_INVALID
 from .status.observation import Observation, Problem
 from .status.pods import server
@@ -46,7 +47,8 @@ class Reconciler:
     """Makes TritonModels true, one at a time per key; different keys may run in different threads.
 
     `fresh` gives the choices for what isn't deployed yet. `served` says which of the optional kinds the cluster has.
-    `on_threshold(kind, result)` is told of every threshold that was accepted or refused.
+    `on_threshold(kind, result)` is told of every threshold that was accepted or refused. `progress_seconds`: the steps
+    on the way to Ready are written at most so often.
     """
 
     def __init__(
@@ -58,11 +60,14 @@ class Reconciler:
         fresh: Choices,
         served: Callable[[Kind], bool] = lambda _: True,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
+        progress_seconds: float = 5.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api, self._store, self._servers, self._monitoring = api, store, servers, monitoring
         self._fresh, self._served, self._on_threshold, self._clock = fresh, served, on_threshold, clock
+        self._progress = timedelta(seconds=progress_seconds)
         self._applied: dict[str, dict[Identity, Applied]] = {}
+        self._written: dict[str, datetime] = {}
 
     def reconcile(self, key: str) -> Outcome:
         """One pass over the TritonModel `key` (namespace/name). Raises ApiError for what a retry may cure."""
@@ -70,6 +75,7 @@ class Reconciler:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             # Owner references take the children away, also while no operator runs.
             self._applied.pop(key, None)
+            self._written.pop(key, None)
             self._servers.forget(key)
             return Outcome()
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
@@ -119,12 +125,19 @@ class Reconciler:
             has_rules=bool(choices.entrypoint),
             answer=self._answer(model, installed) if choices.entrypoint else None,
         )
-        now = self._clock().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        clock = self._clock()
+        now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, seen, endpoint(model), before, now)
+        after = _look_again(model, status, now)
         if status != before:
-            self._write(model, raw, before, status, log)
+            held = self._written.get(key, _LONG_AGO) + self._progress - clock
+            if held <= timedelta() or pressing(before, status):
+                self._write(model, raw, before, status, log)
+                self._written[key] = clock
+            else:
+                after = min(after or math.inf, held.total_seconds())
         answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
-        return Outcome(again=bool(refused) or not answered, after=_look_again(model, status, now))
+        return Outcome(again=bool(refused) or not answered, after=after)
 
     def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
@@ -260,6 +273,7 @@ class Reconciler:
             _log.warning("an Event could not be posted: %s", error.message)
 
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _NOTE_BYTES = 1024
 _PROPAGATING_SECONDS, _UNKNOWN_SECONDS = 2.0, 60.0
 _PATIENCE_SECONDS = 180

@@ -509,6 +509,7 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
         annotate(own, max_qps="80")
         told(own, "AutoscalerActive", "Unknown", "Starting")
         scaler(own, ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
+        add_pod(own, gen.put("status.podIP", ""))
         message = told(own, "AutoscalerActive", "False", "FailedGetObjectMetric")
         assert message.startswith("the words of FailedGetObjectMetric; is prometheus-adapter installed")
         eventually(lambda: events(own, "FailedGetObjectMetric"), SOON)

@@ -12,7 +12,9 @@ import pytest
 from support import gen, operator_process
 from support.api import Api, condition, eventually
 from support.controlplane import ControlPlane
+from support.kubelet import add_pod
 from support.operator_process import Operator
+from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
 
@@ -115,3 +117,40 @@ def test_a_new_operator_writes_nothing_that_stands(
 
         eventually(lambda: image().endswith(":2"), 10)
         assert next_.stop() == 0
+
+
+def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    """The status is written when the objects are made, for what presses, and for the steps once in a while."""
+    steps = {
+        "Scheduling": gen.condition("PodScheduled", "False"),
+        "FetchingRepository": gen.state(names.CONTAINER_FETCH, state={"running": {}}),
+        "CheckingRepository": gen.state(names.CONTAINER_CHECK, state={"running": {}}),
+        "LoadingModels": gen.state(names.CONTAINER_SERVER, started=False, state={"running": {}}),
+    }
+    kubeconfig = operator_process.install(control_plane)
+
+    def written() -> float:
+        return sum(n for labels, n in control_plane.writes().items()
+                   if 'resource="tritonmodels"' in labels and 'subresource="status"' in labels)  # fmt: skip
+
+    with operator_process.running(kubeconfig, tmp_path, PROGRESS_SECONDS="20") as operator:
+        before = written()
+        obj = gen.raw()
+        api.create({**obj, "metadata": {"name": gen.NAME, "namespace": api.namespace}})
+        reason = lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("reason")  # noqa: E731
+        eventually(lambda: reason() == "Creating", 15)
+        assert written() == before + 1
+        passes = reconciles(operator)
+        for step in steps.values():
+            add_pod(api, step, gen.not_ready)
+            eventually(lambda n=passes: reconciles(operator) > n, 15)
+            passes = reconciles(operator)
+        assert (reason(), written()) == ("Creating", before + 1)
+        # The last step, once, with no event to remind of it.
+        eventually(lambda: reason() == "LoadingModels", 30)
+        assert written() == before + 2
+        # What presses waits for nothing.
+        add_pod(api, gen.put("status.podIP", ""))
+        eventually(lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("status") == "True", 15)
+        assert written() == before + 3
+        assert operator.stop() == 0

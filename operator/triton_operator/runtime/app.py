@@ -239,7 +239,14 @@ class App:
         _log.info("delivery Auto means %s on this cluster", delivery)
         fresh = Choices(self._settings.tools_image, delivery)
         return Reconciler(
-            self._api, self._store, Servers(), self._monitoring, fresh, self._serves, self._metrics.on_threshold
+            self._api,
+            self._store,
+            Servers(),
+            self._monitoring,
+            fresh,
+            self._serves,
+            self._metrics.on_threshold,
+            self._settings.progress_seconds,
         )
 
     async def _until_served(self) -> None:

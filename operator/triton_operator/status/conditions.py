@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY, Condition, Truth
+from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY, Condition, TritonModelStatus, Truth
 
 _MESSAGE_MAX = 4096
 
@@ -53,6 +53,21 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
         if transition not in told:
             told.append(transition)
     return told
+
+
+def pressing(before: TritonModelStatus, now: TritonModelStatus) -> bool:
+    """Whether somebody waits for this change. A step on the way, or other words for what was told, can wait for the
+    next step: at a start that is most of the changes."""
+    return (
+        before.observed_generation != now.observed_generation
+        or before.thresholds != now.thresholds
+        or _true(before) != _true(now)
+        or bool(transitions(before.conditions, now.conditions))
+    )
+
+
+def _true(status: TritonModelStatus) -> set[str]:
+    return {c.type for c in status.conditions if c.status == "True"}
 
 
 _STEPS = {

@@ -31,6 +31,7 @@ from .observation import Object, Observation
 
 THRESHOLD_INVALID = "ThresholdInvalid"
 _MEASURED_SECONDS = 600
+_NO_LOAD = "FailedGetObjectMetric"
 
 
 def monitoring_available(model: TritonModel, seen: Observation) -> Condition | None:
@@ -132,6 +133,8 @@ def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None
     for kind in ("AbleToScale", "ScalingActive"):
         if told.get(kind, {}).get("status") == "False":
             words = told[kind]
+            if words["reason"] == _NO_LOAD and not any(map(pods.is_ready, seen.pods)):
+                return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready that could have a load")
             return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
     if "ScalingActive" not in told:
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
@@ -185,7 +188,7 @@ def _namespaces(selector: Object | None) -> str:
 
 
 def _hint(reason: str) -> str:
-    if reason not in ("FailedGetObjectMetric", "InvalidMetricSourceType"):
+    if reason not in (_NO_LOAD, "InvalidMetricSourceType"):
         return ""
     return (
         "; is prometheus-adapter installed with the rule of manifests/monitoring/adapter, and does MonitoringAvailable "

@@ -9,9 +9,9 @@ import pytest
 from support import gen
 from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiting
 from triton_operator.api.servers import IndexEntry
-from triton_operator.api.status import Condition, TritonModelStatus
+from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
-from triton_operator.status.conditions import settle, transitions
+from triton_operator.status.conditions import pressing, settle, transitions
 from triton_operator.status.observation import Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -253,3 +253,27 @@ TRANSITIONS: dict[str, tuple[list[Condition], list[Condition], list[tuple[str, s
 @pytest.mark.parametrize(("before", "now", "expected"), TRANSITIONS.values(), ids=TRANSITIONS.keys())
 def test_transitions(before: list[Condition], now: list[Condition], expected: list[tuple[str, str]]) -> None:
     assert [(t.kind, t.reason) for t in transitions(before, now)] == expected
+
+
+CREATED = [cond("Ready", "False", "Creating"), cond("ModelsLoaded", "Unknown", "NoServerAnswers")]
+PRESSING: dict[str, tuple[dict[str, Any], bool]] = {
+    "same": ({}, False),
+    "step": ({"conditions": [cond("Ready", "False", "LoadingModels"), CREATED[1]], "replicas": 1}, False),
+    "answers": ({"conditions": [CREATED[0], cond("ModelsLoaded", "False", "LoadingModels")]}, False),
+    "becomes true": ({"conditions": [CREATED[0], cond("ModelsLoaded", "True", "AllLoaded")]}, True),
+    "fails": ({"conditions": [cond("Ready", "False", "ImagePullFailed"), CREATED[1]]}, True),
+    "new spec": ({"observed_generation": 2}, True),
+    "threshold": ({"thresholds": [ThresholdStatus(kind="max-qps", value="8", source="x", since="y")]}, True),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), PRESSING.values(), ids=PRESSING.keys())
+def test_pressing(change: dict[str, Any], expected: bool) -> None:
+    before = TritonModelStatus(observed_generation=1, conditions=CREATED)
+    assert pressing(before, before.model_copy(update=change)) == expected
+
+
+def test_the_loss_of_what_was_true_is_pressing() -> None:
+    before = TritonModelStatus(conditions=[cond("ModelsLoaded", "True", "AllLoaded")])
+    now = TritonModelStatus(conditions=[cond("ModelsLoaded", "Unknown", "NoServerAnswers")])
+    assert pressing(before, now)

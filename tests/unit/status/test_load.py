@@ -257,9 +257,16 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
     ],
 )  # fmt: skip
 def test_autoscaler_active(found: Any, expected: tuple[str, str], part: str) -> None:
-    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found)
+    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found, pods=(gen.pod(),))
     assert told(status, "AutoscalerActive") == expected
     assert part in words(status, "AutoscalerActive")
+
+
+def test_a_load_is_missed_only_where_a_server_is_ready() -> None:
+    missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
+    for pods in ((), (gen.pod(gen.not_ready),)):
+        status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=missing, pods=pods)
+        assert told(status, "AutoscalerActive") == ("Unknown", "Starting")
 
 
 def test_only_a_metric_that_is_missing_makes_one_think_of_the_adapter() -> None:
