@@ -46,7 +46,7 @@ class RefusedError(Exception):
 
 
 class Api:
-    """One API server. Namespaced calls without a namespace go to `namespace`."""
+    """One API server. Namespaced calls without a namespace go to `namespace`; "*" reads all of them."""
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str = "default") -> None:
         self._client, self.namespace = client, namespace
@@ -130,7 +130,8 @@ class Api:
     def path(self, kind: str, name: str = "", namespace: str = "") -> str:
         version = _VERSIONS[kind]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        scope = "" if kind in _UNSCOPED else f"/namespaces/{namespace or self.namespace}"
+        within = namespace or self.namespace
+        scope = "" if kind in _UNSCOPED or within == "*" else f"/namespaces/{within}"
         plural = _PLURALS.get(kind) or kind.lower() + "s"
         return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
 

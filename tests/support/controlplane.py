@@ -125,10 +125,12 @@ def has_controllers() -> bool:
 
 
 @contextlib.contextmanager
-def running(*, controllers: bool = False, audit: bool = False, users: Sequence[str] = ()) -> Iterator[ControlPlane]:
+def running(
+    *, controllers: bool = False, manager_flags: Sequence[str] = (), audit: bool = False, users: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
     """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
-    collection at work (needs has_controllers()). `audit`: with the shipped audit policy. `users`: people beside the
-    cluster admin, each with the own name as token."""
+    collection at work (needs has_controllers()), by a manager that is started with `manager_flags` too. `audit`: with
+    the shipped audit policy. `users`: people beside the cluster admin, each with the own name as token."""
     programs = binaries()
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
@@ -170,7 +172,7 @@ def running(*, controllers: bool = False, audit: bool = False, users: Sequence[s
                 "--use-service-account-credentials", f"--controllers={_CONTROLLERS}",
                 "--leader-elect=false", "--bind-address=127.0.0.1",
                 f"--secure-port={manager_port}", f"--cert-dir={folder / 'manager'}",
-                f"--service-account-private-key-file={key}",
+                f"--service-account-private-key-file={key}", *manager_flags,
             )  # fmt: skip
         yield plane
 

@@ -1,0 +1,77 @@
+"""How the operator does with a hundred, three hundred and a thousand TritonModels.
+
+A real etcd, kube-apiserver and kube-controller-manager, and no scheduler: pods stay pending, so that the operator alone
+is measured. It runs as a process of its own with the rights of the installation. Beside it is the floor: a plain script
+that creates the same children with as many writers as the operator has workers, before and after, on a fresh control
+plane each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support import controlplane
+from support.machine import machine
+
+from . import report
+from .measure import CHURN_PER_SECOND, MANAGER_FLAGS, SCRAPE_SECONDS, Figures, Plan, measure
+from .world import NAMESPACES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scale", description=__doc__)
+    parser.add_argument("--sizes", default=os.environ.get("SIZES", "100,300,1000"), help="TritonModels, ascending")
+    parser.add_argument("--rest-seconds", type=float, default=float(os.environ.get("REST_SECONDS", "600")),
+                        help="at the largest size; a tenth of it at the others")  # fmt: skip
+    parser.add_argument("--workers", type=int, default=8, help="of the operator, and writers of the floor")
+    parser.add_argument("--changes", type=int, default=200, help="one after the other, at rest")
+    parser.add_argument("--churn-seconds", type=float, default=30)
+    parser.add_argument("--markdown", type=Path, help="a file for the tables")
+    options = parser.parse_args()
+    if not controlplane.has_controllers():
+        print("no kube-controller-manager beside kube-apiserver: set KUBEBUILDER_ASSETS to a folder with all three",
+              file=sys.stderr)  # fmt: skip
+        return 2
+    sizes = sorted(int(size) for size in options.sizes.split(","))
+    began = time.monotonic()
+
+    def say(words: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {words}", file=sys.stderr, flush=True)
+
+    found: list[Figures] = []
+    for size in sizes:
+        rest = options.rest_seconds if size == sizes[-1] else options.rest_seconds / 10
+        found.append(measure(size, Plan(options.workers, rest, options.changes, options.churn_seconds), say))
+    text = report.tables(found)
+    print(text)
+    if options.markdown:
+        options.markdown.write_text(text + "\n")
+    version = subprocess.run([controlplane.binaries() / "kube-apiserver", "--version"], capture_output=True, text=True)
+    conditions = {
+        "machine": machine(),
+        "kubernetes": version.stdout.split()[-1],
+        "sizes": sizes,
+        "namespaces": NAMESPACES,
+        "workers_and_writers": options.workers,
+        "controller_manager": " ".join(MANAGER_FLAGS),
+        "scraped_every_s": SCRAPE_SECONDS,
+        "rest_s": options.rest_seconds,
+        "changes": options.changes,
+        "churn": f"{CHURN_PER_SECOND}/s for {options.churn_seconds:g} s",
+        "pods": "one for each TritonModel, never scheduled",
+        "prometheus": "its CRDs, and no Prometheus",
+        "etcd": "without fsync",
+        "seconds": round(time.monotonic() - began),
+    }
+    print(json.dumps({**report.figures(found[-1]), "conditions": conditions}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""The floor: a plain script that creates the very children that the operator makes, from nothing but a list of them.
+
+It reads the TritonModels to make them for from stdin, one JSON object a line, as they come into being, and prints the
+seconds from the first until all of their children exist.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+from support.api import Api, Object
+from support.operator_process import TOOLS_IMAGE
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, render
+
+from .world import CHILDREN, key, models
+
+
+def rendered(model: Object) -> list[Object]:
+    """The children of `model` before any server has started."""
+    found = render(TritonModel.model_validate(model), Choices(TOOLS_IMAGE, "Copy"))
+    return [o for o in found if o["kind"] in CHILDREN]
+
+
+def main(kubeconfig: str, size: str, writers: str) -> int:
+    api = Api.of(Path(kubeconfig))
+    prepared = {key(m): rendered(m) for m in models(int(size))}
+    todo: SimpleQueue[Object | None] = SimpleQueue()
+
+    def write() -> None:
+        while (model := todo.get()) is not None:
+            for obj in prepared[key(model)]:
+                obj["metadata"]["ownerReferences"][0]["uid"] = model["uid"]
+                api.create(obj)
+
+    threads = [threading.Thread(target=write) for _ in range(int(writers))]
+    for thread in threads:
+        thread.start()
+    print("ready", flush=True)
+    started = 0.0
+    for line in sys.stdin:
+        started = started or time.monotonic()
+        todo.put(json.loads(line))
+    for _ in threads:
+        todo.put(None)
+    for thread in threads:
+        thread.join()
+    print(json.dumps({"ended": time.monotonic(), "objects": sum(map(len, prepared.values()))}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

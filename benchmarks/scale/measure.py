@@ -1,0 +1,286 @@
+"""One size: the floor without an operator, and the operator, each on a control plane of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import controlplane, operator_process
+from support.api import eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from triton_operator.api import names
+
+from . import probe, world
+from .probe import Requests
+from .world import Changes, Settling, Watch, key
+
+MANAGER_FLAGS = ("--kube-api-qps=1000", "--kube-api-burst=2000")
+"""By default each controller may do 20 requests a second: the wait for pods would be that, and nothing else."""
+CHURN_PER_SECOND = 10
+SCRAPE_SECONDS = 5
+SINGLE_CHANGES, SPEC_CHANGES, MISSED_CHANGES = 10, 5, 20
+CHILDREN = len(world.CHILDREN) + 1
+"""Of one TritonModel at creation: two are Services."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of what. `workers`: of the operator, and writers of the floor."""
+
+    workers: int
+    rest_seconds: float
+    changes: int
+    churn_seconds: float
+
+
+@dataclass
+class Figures:
+    """What one size gave. Requests are totals; those of changes are of `SINGLE_CHANGES` and `SPEC_CHANGES`."""
+
+    size: int
+    floor_s: list[float] = field(default_factory=list)
+    converge_s: float = 0
+    objects: int = 0
+    rules_s: float = 0
+    creation: Requests = field(default_factory=Requests)
+    creation_of_all: Requests = field(default_factory=Requests)
+    rules: Requests = field(default_factory=Requests)
+    annotation: Requests = field(default_factory=Requests)
+    spec: Requests = field(default_factory=Requests)
+    rest: Requests = field(default_factory=Requests)
+    rest_s: float = 0
+    rest_passes: float = 0
+    change_s: list[float] = field(default_factory=list)
+    churn_s: list[float] = field(default_factory=list)
+    creation_cpu_s: float = 0
+    rest_cpu: float = 0
+    churn_cpu: float = 0
+    rss_mib: dict[str, float] = field(default_factory=dict)
+    scrape_s: list[float] = field(default_factory=list)
+    start_s: float = 0
+    start_writes: int = 0
+    failover_s: float = 0
+    missed: int = 0
+
+    @property
+    def floor(self) -> float:
+        return sum(self.floor_s) / len(self.floor_s)
+
+
+def measure(size: int, plan: Plan, say: Say) -> Figures:
+    """The floor, the operator, and the floor again: what else the machine does meets both."""
+    figures = Figures(size)
+    figures.floor_s.append(floor(size, plan, say))
+    with plane() as found:
+        with_operator(found, figures, plan, say)
+    figures.floor_s.append(floor(size, plan, say))
+    return figures
+
+
+@contextlib.contextmanager
+def plane() -> Iterator[ControlPlane]:
+    """Real controllers and no scheduler; the CRDs of prometheus-operator, and no Prometheus."""
+    with controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as found:
+        found.install_crds()
+        found.install_monitoring()
+        world.make_namespaces(found.api)
+        yield found
+
+
+def floor(size: int, plan: Plan, say: Say) -> float:
+    """Seconds from the first TritonModel until the plain script has created all children."""
+    with plane() as found:
+        command = [sys.executable, "-m", "benchmarks.scale.floor", found.kubeconfig, str(size), str(plan.workers)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as script:
+            assert script.stdin is not None
+            assert script.stdout is not None
+            assert script.stdout.readline() == "ready\n"
+            lock, pipe = threading.Lock(), script.stdin
+
+            def created(model: world.Object) -> None:
+                metadata = {k: model["metadata"][k] for k in ("namespace", "name", "uid")}
+                with lock:
+                    pipe.write(json.dumps({"metadata": metadata, "uid": metadata["uid"]}) + "\n")
+                    pipe.flush()
+
+            started = time.monotonic()
+            world.create(found.api, world.models(size), created)
+            pipe.close()
+            answer = json.loads(script.stdout.readline())
+        seconds: float = answer["ended"] - started
+        assert world.children(found.api) == answer["objects"]
+    say(f"{size}: the plain script took {seconds:.1f} s")
+    return seconds
+
+
+def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say) -> None:
+    kubeconfig = operator_process.install(found)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
+        settings = {"WORKERS": str(plan.workers)}
+        with operator_process.running(kubeconfig, folder, **settings) as operator, _scraped(operator, figures):
+            _create(found, operator, figures, say)
+            _rules(found, operator, figures, say)
+            _rest(operator, figures, plan, say)
+            _changes(found, operator, figures, plan, say)
+            assert operator.stop() == 0
+            assert "Traceback" not in operator.log, operator.log
+        started = time.monotonic()
+        with operator_process.running(kubeconfig, folder, wait=False, **settings) as operator:
+            eventually(operator.leads, 60, lambda: operator.log)
+            eventually(lambda: probe.passes(operator) >= figures.size and _idle(operator), 600, "a start", every=0.25)
+            figures.start_s = time.monotonic() - started
+            figures.start_writes = probe.writes(probe.requests(operator))
+            say(f"{figures.size}: an operator started on it in {figures.start_s:.1f} s, {figures.start_writes} writes")
+            with operator_process.running(kubeconfig, folder, lead=False, **settings) as standby:
+                _fail_over(found, operator, standby, figures, say)
+
+
+def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
+    size, settling = figures.size, Settling(found.api)
+    of_all, own, before = probe.requests_of_all(found), probe.requests(operator), probe.usage(operator.process.pid)
+    started = time.monotonic()
+    world.create(found.api, world.models(size))
+    say(f"{size}: TritonModels created in {time.monotonic() - started:.1f} s")
+    figures.converge_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
+    settling.close()
+    _quiet(operator)
+    after = probe.usage(operator.process.pid)
+    figures.creation_cpu_s = after.cpu_s - before.cpu_s
+    figures.rss_mib["created"] = after.rss_mib
+    figures.creation, figures.creation_of_all = probe.requests(operator) - own, probe.requests_of_all(found) - of_all
+    figures.objects = world.children(found.api)
+    assert figures.objects == size * CHILDREN, figures.objects
+    say(f"{size}: settled after {figures.converge_s:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
+
+
+def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
+    at: list[float] = []
+    watch = Watch(found.api, world.RULES, lambda when, event, _: at.append(when) if event == "ADDED" else None)
+    before, started = probe.requests(operator), time.monotonic()
+    world.play_kubelet(found.api)
+    eventually(lambda: len(at) == figures.size, 60 + figures.size, lambda: f"{len(at)} rules")
+    watch.close()
+    figures.rules_s = max(at) - started
+    _quiet(operator)
+    figures.rules = probe.requests(operator) - before
+    say(f"{figures.size}: the rules came in {figures.rules_s:.1f} s; {probe.usage(operator.process.pid)}")
+
+
+def _rest(operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
+    _quiet(operator)
+    before, passes, usage = probe.requests(operator), probe.passes(operator), probe.usage(operator.process.pid)
+    started = time.monotonic()
+    time.sleep(plan.rest_seconds)
+    after = probe.usage(operator.process.pid)
+    figures.rest_s = time.monotonic() - started
+    figures.rest, figures.rest_passes = probe.requests(operator) - before, probe.passes(operator) - passes
+    figures.rest_cpu = (after.cpu_s - usage.cpu_s) / figures.rest_s
+    figures.rss_mib["at rest"] = after.rss_mib
+    say(f"{figures.size}: at rest {dict(figures.rest)}, {figures.rest_passes:g} passes, {figures.rest_cpu:.3f} cores")
+
+
+def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
+    size, changes = figures.size, Changes(found.api)
+    everyone = [key(m) for m in world.models(size)]
+
+    before = probe.requests(operator)
+    for where in random.sample(everyone, SINGLE_CHANGES):
+        changes.change(where)
+        changes.through()
+    _quiet(operator)
+    figures.annotation = probe.requests(operator) - before
+
+    changes.seconds.clear()
+    for _ in range(plan.changes):
+        changes.change(random.choice(everyone))
+        changes.through()
+        time.sleep(random.uniform(0.05, 0.15))
+    figures.change_s = list(changes.seconds)
+    say(f"{size}: one change after the other: {told(figures.change_s)}")
+
+    changes.seconds.clear()
+    usage, started = probe.usage(operator.process.pid), time.monotonic()
+    order = [where for _ in range(int(plan.churn_seconds * CHURN_PER_SECOND / size) + 1) for where in everyone]
+    for number in range(int(plan.churn_seconds * CHURN_PER_SECOND)):
+        time.sleep(max(0.0, started + number / CHURN_PER_SECOND - time.monotonic()))
+        changes.change(order[number])
+    changes.through()
+    after = probe.usage(operator.process.pid)
+    figures.churn_cpu = (after.cpu_s - usage.cpu_s) / (time.monotonic() - started)
+    figures.churn_s = list(changes.seconds)
+    changes.close()
+    say(f"{size}: under churn: {told(figures.churn_s)}, {figures.churn_cpu:.2f} cores")
+
+    _quiet(operator)
+    figures.rss_mib |= {"after the churn": after.rss_mib, "peak": after.peak_mib}
+    before = probe.requests(operator)
+    for where in everyone[:SPEC_CHANGES]:
+        namespace, name = where.split("/")
+        found.api.patch(names.KIND, name, {"spec": {"rollout": {"drainSeconds": 20}}}, namespace=namespace)
+    _quiet(operator)
+    figures.spec = probe.requests(operator) - before
+
+
+def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures: Figures, say: Say) -> None:
+    """Kills the leader, changes things while nobody leads, and waits until all is in the children."""
+    changes = Changes(found.api)
+    figures.rss_mib["standby"] = probe.usage(standby.process.pid).rss_mib
+    killed = time.monotonic()
+    leader.stop(signal.SIGKILL)
+    for model in random.sample(world.models(figures.size), MISSED_CHANGES):
+        changes.change(key(model))
+    changes.through()
+    figures.failover_s = time.monotonic() - killed
+    changes.close()
+    _quiet(standby)
+    rules = {key(r): r for r in world.pages(found.api, world.RULES, names.MANAGED_SELECTOR)}
+    figures.missed = sum(not world.holds(rules[where], value) for where, value in changes.last.items())
+    figures.missed += figures.size - len(rules)
+    say(f"{figures.size}: a fail-over took {figures.failover_s:.1f} s, {figures.missed} missed")
+
+
+def _idle(operator: Operator) -> bool:
+    return probe.metric(operator, "triton_operator_queue_depth") == 0
+
+
+def _quiet(operator: Operator) -> None:
+    """Until there was no pass for two seconds."""
+    before = -1.0
+    while before != (before := probe.passes(operator)):
+        time.sleep(2)
+
+
+@contextlib.contextmanager
+def _scraped(operator: Operator, figures: Figures) -> Iterator[None]:
+    """As by a Prometheus."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.wait(SCRAPE_SECONDS):
+            started = time.monotonic()
+            if operator.ask("/metrics"):
+                figures.scrape_s.append(time.monotonic() - started)
+
+    thread = threading.Thread(target=scrape, daemon=True)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def told(seconds: list[float]) -> str:
+    ordered = sorted(seconds)
+    return f"median {ordered[len(ordered) // 2]:.3f} s, slowest {ordered[-1]:.3f} s of {len(ordered)}"

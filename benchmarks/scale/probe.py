@@ -1,0 +1,68 @@
+"""What a running operator costs: requests by its own count and by the API server's, memory and CPU by the kernel's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+
+READS = {"GET", "LIST"}
+Requests = Counter[tuple[str, str]]
+"""By verb and resource."""
+_OWN = re.compile(r"^triton_operator_api_requests_total\{(.*)\} (\S+)$", re.M)
+_SERVERS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.M)
+
+
+def requests(operator: Operator) -> Requests:
+    """Of the operator, by its own count. Those for the Lease are left out: they come every two seconds, whatever the
+    number of TritonModels."""
+    return _counted(_OWN.findall(operator.ask("/metrics")))
+
+
+def requests_of_all(plane: ControlPlane) -> Requests:
+    """Of every client, by the API server's count."""
+    return _counted(_SERVERS.findall(plane.api.request("GET", "/metrics")))
+
+
+def _counted(found: list[tuple[str, str]]) -> Requests:
+    out: Requests = Counter()
+    for text, value in found:
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
+        resource = "/".join(filter(None, (labels["resource"], labels.get("subresource", ""))))
+        if resource not in ("leases", "", "discovery", "version"):
+            out[labels["verb"].replace("APPLY", "PATCH"), resource] += int(float(value))
+    return out
+
+
+def writes(counted: Requests) -> int:
+    return sum(n for (verb, _), n in counted.items() if verb not in READS)
+
+
+def metric(operator: Operator, pattern: str) -> float:
+    """The sum of the metrics whose line begins so."""
+    return sum(map(float, re.findall(rf"^{pattern}\S* (\S+)$", operator.ask("/metrics"), re.M)))
+
+
+def passes(operator: Operator) -> float:
+    return metric(operator, "triton_operator_reconciles_total")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """`cpu_s` since the process began; memory that is resident now, and at most so far."""
+
+    cpu_s: float
+    rss_mib: float
+    peak_mib: float
+
+
+def usage(pid: int) -> Usage:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text()
+    rss, peak = (int(re.findall(rf"^{name}:\s+(\d+) kB", status, re.M)[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+    return Usage((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), rss, peak)

@@ -1,0 +1,128 @@
+"""The figures as tables, for people, and as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from support.live import percentile
+
+from . import probe
+from .measure import CHURN_PER_SECOND, SINGLE_CHANGES, SPEC_CHANGES, Figures
+from .probe import Requests
+
+Row = tuple[str, ...]
+
+
+def tables(found: Sequence[Figures]) -> str:
+    """In Markdown."""
+    return "\n\n".join((_sizes(found), _requests(found[-1]), _of_all(found[-1])))
+
+
+def figures(largest: Figures) -> dict[str, Any]:
+    """Under the names that goals are set for."""
+    return {
+        "converge_vs_floor": round(largest.converge_s / largest.floor, 2),
+        "writes_per_model": round(_writes(largest.creation + largest.rules, children=True) / largest.size, 2),
+        "status_writes_per_model": round(_status(largest.creation) / largest.size, 2),
+        "status_writes_per_model_with_rules": round(_status(largest.creation + largest.rules) / largest.size, 2),
+        "writes_at_rest": probe.writes(largest.rest),
+        "change_p50_s": round(median(largest.change_s), 3),
+        "change_p99_s": round(percentile(largest.change_s, 0.99), 3),
+        "churn_p99_s": round(percentile(largest.churn_s, 0.99), 3),
+        "rss_mib": round(max(largest.rss_mib.values()), 1),
+        "failover_s": round(largest.failover_s, 1),
+        "missed": largest.missed,
+        "objects_per_s": round(largest.objects / largest.converge_s, 1),
+        "floor_objects_per_s": round(largest.objects / largest.floor, 1),
+    }
+
+
+def _sizes(found: Sequence[Figures]) -> str:
+    lines: list[tuple[str, list[str]]] = [
+        ("children of all of them", [str(f.objects) for f in found]),
+        ("s until all children exist and all status is settled", [f"{f.converge_s:.1f}" for f in found]),
+        ("s of the plain script, before and after", [" and ".join(f"{s:.1f}" for s in f.floor_s) for f in found]),
+        ("… the operator to the script", [f"{f.converge_s / f.floor:.2f}" for f in found]),
+        ("children a second, operator", [f"{f.objects / f.converge_s:.0f}" for f in found]),
+        ("children a second, script", [f"{f.objects / f.floor:.0f}" for f in found]),
+        ("s until all rules exist, once all repositories were read", [f"{f.rules_s:.1f}" for f in found]),
+        ("writes of children, a TritonModel", [_each(f, _writes(f.creation + f.rules, children=True)) for f in found]),
+        ("writes of status at creation, a TritonModel", [_each(f, _status(f.creation)) for f in found]),
+        ("… and when the repository was read", [_each(f, _status(f.rules)) for f in found]),
+        ("writes at rest", [f"{probe.writes(f.rest)} in {f.rest_s:.0f} s" for f in found]),
+        ("passes at rest", [f"{f.rest_passes:.0f}" for f in found]),
+        ("change to child, at rest, P50", [f"{1000 * median(f.change_s):.0f} ms" for f in found]),
+        ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in found]),
+        (f"… under {CHURN_PER_SECOND} changes a second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
+        ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in found]),
+        *(
+            (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in found])
+            for when in found[0].rss_mib
+        ),
+        ("CPU s at creation, of which ms a TritonModel",
+         [f"{f.creation_cpu_s:.1f}, {1000 * f.creation_cpu_s / f.size:.0f}" for f in found]),
+        ("cores at rest", [f"{f.rest_cpu:.3f}" for f in found]),
+        (f"cores under {CHURN_PER_SECOND} changes a second", [f"{f.churn_cpu:.2f}" for f in found]),
+        ("ms of a scrape of /metrics, median", [f"{1000 * median(f.scrape_s):.0f}" for f in found]),
+        ("s until an operator has started on it", [f"{f.start_s:.1f}" for f in found]),
+        ("… and its writes", [str(f.start_writes) for f in found]),
+        ("s of a fail-over, until every change is in its child", [f"{f.failover_s:.1f}" for f in found]),
+        ("… changes missed", [str(f.missed) for f in found]),
+    ]  # fmt: skip
+    return _table(("TritonModels", *(str(f.size) for f in found)), [(words, *values) for words, values in lines])
+
+
+def _requests(found: Figures) -> str:
+    """Of the operator, each divided by what it is for."""
+    columns: list[tuple[Requests, int]] = [
+        (found.creation, found.size), (found.rules, found.size),
+        (found.annotation, SINGLE_CHANGES), (found.spec, SPEC_CHANGES), (found.rest, 1),
+    ]  # fmt: skip
+    head = (
+        f"Requests of the operator, {found.size} TritonModels", "creation, each", "repository read, each",
+        "annotation changed", "spec changed", f"at rest, all in {found.rest_s:.0f} s",
+    )  # fmt: skip
+    places = sorted({place for requests, _ in columns for place in requests}, key=lambda p: (p[1], p[0]))
+    rows = [
+        (f"{verb} {resource}", *(_number(requests[verb, resource] / count) for requests, count in columns))
+        for verb, resource in places
+    ]
+    return _table(head, rows)
+
+
+def _of_all(found: Figures) -> str:
+    """At creation, by the API server's own count."""
+    rows = [
+        (f"{verb} {resource}", str(count))
+        for (verb, resource), count in sorted(found.creation_of_all.items(), key=lambda item: -item[1])
+        if count >= found.size / 2
+    ]
+    return _table((f"Requests of all clients at the creation of {found.size}, by the API server", "number"), rows)
+
+
+def _writes(requests: Requests, *, children: bool) -> int:
+    """Of objects other than TritonModels and Events."""
+    return sum(
+        n
+        for (verb, resource), n in requests.items()
+        if verb not in probe.READS and children != (resource.split("/")[0] in ("tritonmodels", "events"))
+    )
+
+
+def _status(requests: Requests) -> int:
+    return requests["PATCH", "tritonmodels/status"]
+
+
+def _each(found: Figures, count: int) -> str:
+    return _number(count / found.size)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _table(head: Row, rows: list[Row]) -> str:
+    rule = ("---",) * len(head)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))

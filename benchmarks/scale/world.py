@@ -1,0 +1,203 @@
+"""What is measured: many TritonModels, and what a cluster does with them beside the operator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from urllib3.exceptions import HTTPError
+
+from support import gen
+from support.api import Api, Object, condition, eventually
+from triton_operator.api import names, thresholds
+
+NAMESPACES = 10
+CREATORS = 4
+"""Clients that create and change TritonModels at once."""
+MAX_QPS = thresholds.PREFIX + "max-qps"
+ENTRY = "detection"
+CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodMonitor", "HorizontalPodAutoscaler")
+"""What there is at creation: the rules follow when a server's check of its repository has told of the models."""
+RULES = "PrometheusRule"
+
+
+def models(size: int) -> list[Object]:
+    """TritonModels as a user writes them, in several namespaces."""
+    return [
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {
+                "name": f"model-{number:04}",
+                "namespace": f"scale-{number % NAMESPACES}",
+                "annotations": {MAX_QPS: "1000"},
+            },
+            "spec": {
+                "modelImage": {"reference": "registry.example.com/detection:v1"},
+                "entrypoint": ENTRY,
+                "server": {"resources": {"limits": {"cpu": "2", "memory": "4Gi"}}},
+                "autoscaling": {"min": 1, "max": 4},
+                "monitoring": {"labels": {"release": "prometheus"}},
+            },
+        }
+        for number in range(size)
+    ]
+
+
+def make_namespaces(api: Api) -> None:
+    for number in range(NAMESPACES):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"scale-{number}"}})
+
+
+def create(api: Api, objects: Sequence[Object], created: Callable[[Object], None] = lambda _: None) -> None:
+    """Creates all, as several clients at once; `created` is told of each."""
+    with ThreadPoolExecutor(CREATORS) as pool:
+        for answer in pool.map(api.create, objects):
+            created(answer)
+
+
+def key(obj: Object) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+class Watch:
+    """Tells `handle(at, type, object)` of every object of a kind in all namespaces, from now on, in a thread."""
+
+    def __init__(self, api: Api, kind: str, handle: Callable[[float, str, Object], None], selector: str = "") -> None:
+        everywhere = api.within("*")
+        version = everywhere.request("GET", everywhere.path(kind) + "?limit=1")["metadata"]["resourceVersion"]
+        self._over = threading.Event()
+
+        def follow() -> None:
+            try:
+                for at, event, obj in everywhere.watch(kind, selector=selector, version=version, seconds=3600):
+                    if self._over.is_set():
+                        return
+                    handle(at, event, obj)
+            except HTTPError:
+                # The API server has ended; while it is needed, what waits for this watch fails.
+                if not self._over.is_set():
+                    raise
+
+        threading.Thread(target=follow, daemon=True).start()
+        time.sleep(0.2)  # until it is connected
+
+    def close(self) -> None:
+        """It ends with the next event, or with the API server."""
+        self._over.set()
+
+
+class Settling:
+    """When each TritonModel's status was last what it shall become."""
+
+    def __init__(self, api: Api) -> None:
+        self._at: dict[str, float] = {}
+        self.seen: dict[str, Object] = {}
+        self._watch = Watch(api, names.KIND, self._take)
+
+    def _take(self, at: float, _: str, model: Object) -> None:
+        self.seen[key(model)] = model
+        if not settled(model):
+            self._at.pop(key(model), None)
+        else:
+            self._at.setdefault(key(model), at)
+
+    def wait(self, count: int, seconds: float, told: Callable[[str], None] = lambda _: None) -> float:
+        """The moment (time.monotonic()) at which the last of `count` TritonModels had settled."""
+        deadline, before = time.monotonic() + seconds, -1
+        while len(self._at) < count:
+            assert time.monotonic() < deadline, f"{len(self._at)} of {count} settled; {self._other()}"
+            if len(self._at) // 100 != before:
+                before = len(self._at) // 100
+                told(f"{len(self._at)} of {count} settled")
+            time.sleep(0.2)
+        return max(self._at.values())
+
+    def _other(self) -> object:
+        return next((m.get("status") for k, m in self.seen.items() if k not in self._at), "none")
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+def settled(model: Object) -> bool:
+    """Whether its status tells of this generation, and of the pod that no node takes."""
+    status = model.get("status", {})
+    conditions = status.get("conditions", [])
+    return bool(
+        status.get("observedGeneration") == model["metadata"]["generation"]
+        and status.get("replicas") == 1
+        and all(c["observedGeneration"] == model["metadata"]["generation"] for c in conditions)
+        and condition(model, "Progressing").get("reason") == "RollingOut"
+    )
+
+
+def pages(api: Api, kind: str, selector: str = "") -> Iterator[Object]:
+    """All objects of a kind, in all namespaces."""
+    everywhere, token = api.within("*"), ""
+    while True:
+        query = f"?limit=250&labelSelector={selector}" + (f"&continue={token}" if token else "")
+        page = everywhere.request("GET", everywhere.path(kind) + query)
+        yield from page["items"]
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+
+
+def children(api: Api, kinds: Iterable[str] = CHILDREN) -> int:
+    """How many there are."""
+    return sum(1 for kind in kinds for _ in pages(api, kind, names.MANAGED_SELECTOR))
+
+
+def play_kubelet(api: Api) -> None:
+    """Writes into every pod's status what the check of the repository found, once, as its node would. The pod has no
+    node, and so is still not scheduled: only the entry model is known from then on, and with it the rules."""
+    report = gen.pod(gen.checked(gen.report(ENTRY, entrypoint=ENTRY)))["status"]["initContainerStatuses"]
+    found = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pages(api, "Pod", names.MANAGED_SELECTOR)]
+
+    def tell(place: tuple[str, str]) -> None:
+        namespace, name = place
+        api.patch("Pod", name, {"status": {"initContainerStatuses": report}}, "status", namespace)
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(tell, found))
+
+
+class Changes:
+    """Changes of max-qps, and when a watch showed the rules that they lead to."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._open: dict[str, tuple[int, float]] = {}
+        self._number = 1_000_000
+        self.last: dict[str, int] = {}
+        self.seconds: list[float] = []
+        self._watch = Watch(api, RULES, self._take, names.MANAGED_SELECTOR)
+
+    def change(self, where: str) -> None:
+        """Sets another value on the TritonModel `where`. The clock starts before the request is sent."""
+        self._number += 1
+        value, (namespace, name) = self._number, where.split("/")
+        self.last[where] = value
+        self._open[where] = (value, time.monotonic())
+        self._api.patch(names.KIND, name, {"metadata": {"annotations": {MAX_QPS: str(value)}}}, namespace=namespace)
+
+    def _take(self, at: float, _: str, rules: Object) -> None:
+        value, since = self._open.get(key(rules), (0, 0.0))
+        if value and holds(rules, value):
+            self.seconds.append(at - since)
+            del self._open[key(rules)]
+
+    def through(self, seconds: float = 60) -> None:
+        """Waits until every change is in its child."""
+        eventually(lambda: not self._open, seconds, lambda: f"changes that arrived nowhere: {self._open}", 0.005)
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+def holds(rules: Object, value: int) -> bool:
+    """Whether a PrometheusRule has this number in it."""
+    return any(str(value) in rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"])
