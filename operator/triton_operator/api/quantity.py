@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 """Kubernetes' own grammar, without a sign: no field here takes a negative amount."""
@@ -13,18 +13,25 @@ _SUFFIXES = {
     **{s: Decimal(1000) ** (i - 3) for i, s in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])},
     **{s + "i": Decimal(1024) ** (i + 1) for i, s in enumerate("KMGTPE")},
 }
-_SPLIT = re.compile(r"^((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)$")
+_SPLIT = re.compile(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))\Z", re.ASCII)
+_MOST, _LEAST = Decimal(2**63 - 1), Decimal("1e-9")
+_DIGITS = 64
+_EXPONENT_MAX = 400
+"""Beyond it an exponent makes no difference any more: the digits are fewer."""
 
 
 def parse(text: str | int | float) -> Decimal:
-    """The amount that `text` stands for, in units (bytes, cores, devices).
+    """The amount that `text` stands for, in units (bytes, cores, devices), as Kubernetes keeps it: what is more than
+    2^63-1 is that, and nothing has digits below a thousand millionth, which is rounded up.
 
     Raises ValueError where it isn't a quantity.
     """
     match = _SPLIT.match(str(text))
-    if match is None or match[2] not in _SUFFIXES:
-        raise ValueError(f"{text!r} is not a Kubernetes quantity, such as 500m, 2 or 4Gi")
-    return Decimal(match[1]) * _SUFFIXES[match[2]]
+    if match is None or (match[3] or "") not in _SUFFIXES or len(match[1]) > _DIGITS or len(match[2] or "") > _DIGITS:
+        raise ValueError(f"{str(text)[:_DIGITS]!r} is not a Kubernetes quantity, such as 500m, 2 or 4Gi")
+    exponent = max(-_EXPONENT_MAX, min(int(match[2] or "0"), _EXPONENT_MAX))
+    amount = Decimal(match[1]).scaleb(exponent) * _SUFFIXES[match[3] or ""]
+    return min(amount, _MOST).quantize(_LEAST, ROUND_CEILING)
 
 
 def same(left: object, right: object) -> bool:

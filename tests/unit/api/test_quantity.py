@@ -23,11 +23,24 @@ def test_parse(text: str | int | float, amount: str) -> None:
     assert isinstance(text, float) or re.match(quantity.PATTERN, str(text))
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1 Gi", "1gi", "Gi", "--1", "1e", "1KiB", "1,5", "-1", "..", "1.2.3"])
+@pytest.mark.parametrize(
+    "text", ["1e19", "8Ei", "1e400", "1e9999999", "1e999999999", "1e99999999999999999999", "9" * 32 + "E", 2**70]
+)
+def test_what_is_too_much_is_the_most(text: str | int) -> None:
+    """As in Kubernetes; written out, the third but last has a thousand million digits."""
+    assert quantity.parse(text) == 2**63 - 1
+
+
+@pytest.mark.parametrize("text", ["0.1n", "1e-10", "1e-999999999", "0.0000000001"])
+def test_what_is_too_little_is_the_least(text: str) -> None:
+    assert quantity.parse(text) == Decimal("1e-9")
+
+
+@pytest.mark.parametrize("text", ["", "1\n", "١", "9" * 5000, "1e" + "9" * 5000, "abc", "1 Gi", "1gi", "Gi", "--1", "1e", "1KiB", "1,5", "-1", "..", "1.2.3"])
 def test_what_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="not a Kubernetes quantity"):
         quantity.parse(text)
-    assert not re.match(quantity.PATTERN, text)
+    assert not re.match(quantity.PATTERN.replace("$", r"\Z"), text) or len(text) > 32
 
 
 @pytest.mark.parametrize(
