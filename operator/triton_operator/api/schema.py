@@ -26,6 +26,9 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
     if node.get("x-kubernetes-int-or-string"):
         return {k: v for k, v in node.items() if k in _KEEP and v is not None}
     out = {k: v for k, v in node.items() if k in _KEEP and k != "anyOf" and v is not None}
+    if "exclusiveMinimum" in node:
+        # A number in JSON schema, a flag beside the minimum in Kubernetes'.
+        out |= {"minimum": node["exclusiveMinimum"], "exclusiveMinimum": True}
     if "description" in out:
         out["description"] = " ".join(out["description"].split())
     if "properties" in node:

@@ -19,8 +19,9 @@ RESERVED_FLAGS = (
 )
 """Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`."""
 
-_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_MODEL_NAME = r"^[^/\s]+$"
+_MODEL_NAME = r"^[^/ \t-\r]+$"
+_NO_SPACE = r"^[^ \t-\r]+$"
+"""Not by \\s, which is the space of ASCII to the API server and that of Unicode to others."""
 
 
 def rule(cel: str, message: str) -> dict[str, JsonValue]:
@@ -81,10 +82,10 @@ class LocalObjectReference(Base):
 class ModelImage(Base):
     """The OCI image that carries the model repository."""
 
-    reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\s]+$")]
+    reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=_NO_SPACE)]
     """Image reference, by tag or (better: it can't change under you) by digest, e.g.
     registry.example.com/team/detection:v3 or registry.example.com/team/detection@sha256:…"""
-    path: Annotated[str, Field(pattern=r"^/[^\s]*$", max_length=1024)] = "/models"
+    path: Annotated[str, Field(pattern=r"^/[^ \t-\r]*$", max_length=1024)] = "/models"
     """Directory in the image that holds the models, one folder a model. An image FROM scratch is fine."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When the image is pulled. Kubernetes' default: Always for the tag latest, else IfNotPresent."""
@@ -139,7 +140,7 @@ class Server(Base):
         ),
     )
 
-    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\s]+$")] = (
+    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=_NO_SPACE)] = (
         "nvcr.io/nvidia/tritonserver:24.10-py3"
     )
     """Image of the Triton server, with the Python packages that your models need."""

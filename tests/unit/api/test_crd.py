@@ -30,8 +30,9 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 def test_the_schema_is_structural() -> None:
     for path, node in nodes(SCHEMA):
-        forbidden = {"$ref", "$defs", "title", "nullable", "oneOf", "allOf", "const", "uniqueItems", "exclusiveMinimum"}
+        forbidden = {"$ref", "$defs", "title", "nullable", "oneOf", "allOf", "const", "uniqueItems"}
         assert not forbidden & node.keys(), path
+        assert node.get("exclusiveMinimum", True) is True, path  # a flag here, a number in JSON schema
         if node.get("x-kubernetes-int-or-string"):
             assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
         else:
@@ -87,6 +88,15 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TritonModel.model_validate(gen.raw(**spec))
+
+
+def test_space_and_bounds_are_the_same_to_the_api_server_and_to_the_operator() -> None:
+    """Go's \\s is five characters, and that of the types' library is Unicode's: names with others were let in, and
+    then not understood."""
+    assert not [path for path, node in nodes(SCHEMA) if "\\s" in node.get("pattern", "")]
+    TritonModel.model_validate(gen.raw(entrypoint="a\u00a0b", modelImage={"reference": "a\u2003b", "path": "/\u3000"}))
+    utilization = SPEC["properties"]["autoscaling"]["properties"]["utilization"]
+    assert (utilization["minimum"], utilization["exclusiveMinimum"]) == (0, True)
 
 
 def test_every_flag_that_the_operator_sets_is_reserved() -> None:
