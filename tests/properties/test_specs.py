@@ -1,0 +1,89 @@
+"""Whatever the CRD's schema lets in can be read, rendered and planned."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from support import gen, specs
+from support.profiles import examples
+from triton_operator.api import names, quantity
+from triton_operator.api.types import TritonModel
+from triton_operator.plan import plan
+from triton_operator.render import Choices, choose, endpoint, render
+
+Json = dict[str, Any]
+CHOICES = st.builds(
+    Choices,
+    tools_image=st.just("registry.example.com/operator:1"),
+    delivery=st.sampled_from(["Copy", "ImageVolume"]),
+    entrypoint=st.sampled_from(["", "detection"]),
+    ensemble=st.booleans(),
+    monitoring=st.booleans(),
+)
+NAMES = st.one_of(st.just("a" * names.NAME_MAX), st.from_regex(r"[a-z]([-a-z0-9]{0,52}[a-z0-9])?", fullmatch=True))
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+@examples(200)
+@given(specs.specs())
+@example({"modelImage": {"reference": "a"}, "autoscaling": {"max": 1, "utilization": 5e-324}})
+def test_what_the_schema_admits_can_be_read(spec: Json) -> None:
+    TritonModel.model_validate(gen.raw(**spec))
+
+
+@examples(150)
+@given(specs.specs(), CHOICES, NAMES)
+def test_rendering(spec: Json, fresh: Choices, name: str) -> None:
+    model = TritonModel.model_validate(gen.raw(name=name, **spec))
+    choices = choose(model, None, fresh)
+    desired = render(model, choices)
+    assert render(model, choices) == desired
+    for obj in desired:
+        text = json.dumps(obj)
+        assert json.loads(text) == obj  # nothing that isn't JSON
+        assert _LABEL.fullmatch(obj["metadata"]["name"])
+        assert len(obj["metadata"]["name"]) <= 63
+        assert all(len(value) <= 63 for value in obj["metadata"]["labels"].values())
+    assert endpoint(model).startswith("http://")
+
+    deployment = next(obj for obj in desired if obj["kind"] == "Deployment")
+    assert choose(model, deployment, fresh).delivery == choices.delivery
+
+
+@examples(100)
+@given(specs.specs(), CHOICES)
+def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) -> None:
+    """For specs that the API server would take as they are: lists by name hold each name once."""
+    spec.pop("podTemplate", None)
+    spec.get("server", {}).pop("env", None)
+    spec.get("modelImage", {}).pop("pullSecrets", None)
+    model = TritonModel.model_validate(gen.raw(**spec))
+    desired = render(model, choose(model, None, fresh))
+    assert plan(desired, [gen.live(obj) for obj in desired], {}) == []
+
+
+@examples(100)
+@given(specs.specs(), specs.specs(), CHOICES)
+def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
+    model, before = (TritonModel.model_validate(gen.raw(**s)) for s in (spec, other))
+    live = [{**obj, "metadata": {**obj["metadata"], "uid": "u"}} for obj in render(before, choose(before, None, fresh))]
+    plan(render(model, choose(model, None, fresh)), live, {})
+
+
+@examples(200)
+@given(st.one_of(specs.QUANTITIES, specs.TEXT))
+def test_quantities(text: str | int) -> None:
+    """As Kubernetes has them: not above 2^63-1, not between 0 and a thousand millionth."""
+    try:
+        amount = quantity.parse(text)
+    except ValueError:
+        assert not re.fullmatch(quantity.PATTERN.strip("^$"), str(text)) or isinstance(text, int)
+        return
+    assert 0 <= amount <= 2**63 - 1
+    assert quantity.same(text, text)
+    assert len(str(int(amount))) < 20

@@ -1,0 +1,223 @@
+"""Strategies for what users may write: specs as the CRD's schema lets them in, and the corners of each field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from support.controlplane import ROOT
+
+Json = Any
+_CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
+_BIG = 2**63 - 1
+
+CHARACTERS = st.characters(codec="utf-8")
+"""Everything that JSON in UTF-8 can hold: NUL and other controls, right-to-left, combining, astral."""
+WORDS = st.sampled_from(
+    ["", " ", "a", "\x00", "\t", "\u00a0", "\x0b", "\u2028", "\u202eabc", "e\u0301", "🚦", "\U0010ffff", "\ufeff", "\ufffe",
+     "{{ .Bad", "}}", "$1", "%s", "\\", '"', "'", "`", "a" * 63, "a" * 64, "a" * 253, "ü" * 300, "None", "null", "true",
+     "~", "- a", "a: b", "#", "|", "0x1f", "1_000", "١٢", "８０"]
+)  # fmt: skip
+TEXT = st.one_of(st.text(CHARACTERS, max_size=12), WORDS)
+NUMBERS = st.one_of(st.integers(-3, 3), st.sampled_from([_BIG, -_BIG - 1, 2**31, 2**31 - 1, 10**6]), st.integers())
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS.filter(lambda n: abs(n) <= _BIG), TEXT, st.sampled_from([0.5, -1e300])),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXT, inner, max_size=4)),
+    max_leaves=8,
+)
+"""Any JSON value."""
+
+QUANTITIES = st.one_of(
+    st.sampled_from(
+        ["0", "1", "1.5Gi", "1e3", "1E3", "100m", "1E", "1Ei", "1.", ".5", "0.0000000001", "1n", "1u", "1e9999999",
+         "1e-9999999", "1e999999999", "1e99999999999999999999", "9" * 32, "007", "1k", "1e+3", "9223372036854775807",
+         "9223372036854775808", "8Ei"]
+    ),
+    st.integers(0, _BIG),
+    st.from_regex(r"([0-9]{1,8}(\.[0-9]{0,4})?|\.[0-9]{1,4})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,12})?", fullmatch=True),
+)  # fmt: skip
+
+VALUES = st.one_of(
+    st.sampled_from(
+        ["1e3", "1k", ".5", "5.", "inf", "+Inf", "nan", "-0", "0", "0.0", "00", "01", " 80 ", "80 ", "80\n", "８０", "٨٠", "8_0",
+         "9" * 400, "1" + "0" * 9, "1000000000.000001", "999999999.999999", "0.000001", "0.0000001", "1,5", "0x10", "",
+         "1", "1.0", "1.000000", "1000", "1000.000001", "1.000001", "-1", "+1", "1 ", "\u00a01", "1\x00", "𝟖𝟎"]
+    ),
+    st.from_regex(r"[0-9]{1,10}(\.[0-9]{1,7})?", fullmatch=True),
+    TEXT,
+)  # fmt: skip
+"""Values of annotations that mean, or don't mean, a threshold."""
+_KINDS = st.sampled_from(["max-qps", "max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor", "depth"])
+_VERSIONS = st.sampled_from(
+    ["", ".1", ".v1", ".2", ".v2", ".0", ".v", ".1.2", ".999999999", ".9999999999", ".١", ".vv1"]
+)
+KEYS = st.one_of(
+    st.builds(lambda k, v: f"tritonoperator.io/{k}{v}", _KINDS, _VERSIONS),
+    st.builds(lambda v: f"max_qps{v}", _VERSIONS),
+    st.sampled_from(["max-qps", "max_qps_per_replica", "max_tps", "note", "example.com/note"]),
+)
+ANNOTATIONS = st.dictionaries(KEYS, VALUES, max_size=4)
+
+
+def schema(*path: str) -> dict[str, Any]:
+    """The CRD's schema at this place below the root."""
+    crd = yaml.safe_load(_CRD.read_text())
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for step in path:
+        found = found["properties"][step]
+    return found
+
+
+def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
+    """Values that the API server lets in by this part of the schema; its CEL rules are not looked at."""
+    if node.get("x-kubernetes-int-or-string"):
+        return _int_or_string(node)
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        return pod_spec() if name == "spec" else st.dictionaries(TEXT, JSON, max_size=4)
+    if "enum" in node:
+        return st.sampled_from(node["enum"])
+    match node["type"]:
+        case "object" if "properties" in node:
+            required = {k: admitted(v, k) for k, v in node["properties"].items() if k in node.get("required", [])}
+            optional = {k: admitted(v, k) for k, v in node["properties"].items() if k not in required}
+            return st.fixed_dictionaries(required, optional=optional)
+        case "object":
+            values = admitted(node["additionalProperties"]) if "additionalProperties" in node else JSON
+            return st.dictionaries(_keys(name), values, max_size=min(node.get("maxProperties", 4), 4))
+        case "array":
+            unique = node.get("x-kubernetes-list-type") == "set"
+            return st.lists(admitted(node["items"]), max_size=min(node.get("maxItems", 3), 3), unique=unique)
+        case "string":
+            return _string(node)
+        case "integer":
+            return st.one_of(
+                st.sampled_from(sorted({node.get("minimum", -_BIG - 1), node.get("maximum", _BIG)})),
+                st.integers(node.get("minimum", -_BIG - 1), node.get("maximum", _BIG)),
+            )
+        case "number":
+            least, most = node.get("minimum"), node.get("maximum")
+            exclusive = bool(node.get("exclusiveMinimum", False))
+            return st.floats(least, most, exclude_min=exclusive, allow_nan=False, allow_infinity=False)
+        case "boolean":
+            return st.booleans()
+    raise TypeError(f"no strategy for {node}")
+
+
+def specs() -> SearchStrategy[Json]:
+    """Whole specs."""
+    return admitted(schema("spec"))
+
+
+def _keys(name: str) -> SearchStrategy[str]:
+    if name in ("limits", "requests"):
+        return st.one_of(st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"]), TEXT)
+    if name in ("labels", "annotations", "alertLabels"):
+        own = ["app.kubernetes.io/name", "tritonoperator.io/template-hash", "team", "__name__", "le", "severity"]
+        return st.one_of(st.sampled_from(own), TEXT)
+    return TEXT
+
+
+def go(pattern: str) -> re.Pattern[str]:
+    """A pattern of the schema as Go reads it: `\\s` is five characters of ASCII, and `$` is the very end."""
+    return re.compile(pattern.replace(r"\s", r"\t\n\f\r ").replace("$", r"\Z"))
+
+
+def _string(node: dict[str, Any]) -> SearchStrategy[str]:
+    least, most = node.get("minLength", 0), node.get("maxLength", 64)
+    usual: SearchStrategy[str] = TEXT
+    if "pattern" in node:
+        pattern = go(node["pattern"])
+        spoiled = st.builds(
+            lambda a, b, c: a + b + c, st.sampled_from(["a", "/a", "v1"]), TEXT, st.sampled_from(["", "b"])
+        )
+        usual = st.one_of(st.from_regex(pattern, alphabet=CHARACTERS), spoiled, TEXT).filter(pattern.search)
+    long = st.sampled_from([c * most for c in ("a", "9", "/")])
+    long = long.filter(go(node["pattern"]).search) if "pattern" in node and node["pattern"] in _LONG else usual
+    return st.one_of(usual, usual, usual, long).filter(lambda text: least <= len(text) <= most)
+
+
+_LONG = (r"^[^/ \t-\r]+$", r"^[^ \t-\r]+$", r"^/[^ \t-\r]*$")
+
+
+def _int_or_string(node: dict[str, Any]) -> SearchStrategy[Json]:
+    if node["pattern"] == r"^[0-9]+%$":
+        shares = st.sampled_from(["0%", "1%", "25%", "100%", "101%", "9999999%", "00%"])
+        return st.one_of(shares, st.integers(0, 3), st.sampled_from([2**31 - 1, 2**31, _BIG]))
+    pattern = go(node["pattern"])
+    return QUANTITIES.filter(lambda q: isinstance(q, int) or (bool(pattern.search(q)) and len(q) <= node["maxLength"]))
+
+
+# Pods
+
+_NAMES = st.sampled_from(
+    ["triton", "tools", "fetch", "check", "models", "shm", "tmp", "side", "side", "", "A", "a" * 64]
+)
+
+
+def _or_wrong(strategy: SearchStrategy[Json]) -> SearchStrategy[Json]:
+    """Mostly what is meant, now and then anything."""
+    return st.one_of(strategy, strategy, strategy, strategy, JSON)
+
+
+def _container() -> SearchStrategy[Json]:
+    env = st.fixed_dictionaries({}, optional={"name": TEXT, "value": _or_wrong(TEXT), "valueFrom": JSON})
+    port = st.fixed_dictionaries(
+        {}, optional={"containerPort": NUMBERS, "name": TEXT, "protocol": st.sampled_from(["TCP", "UDP", "X"])}
+    )
+    mount = st.fixed_dictionaries(
+        {}, optional={"name": _NAMES, "mountPath": st.sampled_from(["/models", "/x", "", "/tmp"])}
+    )
+    resources = st.fixed_dictionaries({}, optional={"limits": st.dictionaries(_keys("limits"), QUANTITIES, max_size=2)})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "name": _or_wrong(_NAMES),
+            "image": _or_wrong(st.sampled_from(["side:1", "", " "])),
+            "command": _or_wrong(st.lists(TEXT, max_size=2)),
+            "args": _or_wrong(st.lists(TEXT, max_size=2)),
+            "env": _or_wrong(st.lists(env, max_size=3)),
+            "ports": _or_wrong(st.lists(port, max_size=3)),
+            "volumeMounts": _or_wrong(st.lists(mount, max_size=2)),
+            "resources": _or_wrong(resources),
+            "securityContext": _or_wrong(st.fixed_dictionaries({}, optional={"privileged": st.booleans()})),
+            "readinessProbe": _or_wrong(st.fixed_dictionaries({}, optional={"periodSeconds": NUMBERS})),
+        },
+    )
+
+
+def _volume() -> SearchStrategy[Json]:
+    source = st.sampled_from([{"emptyDir": {}}, {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {}])
+    return st.builds(lambda name, source: {"name": name, **source}, _NAMES, source)
+
+
+def pod_spec() -> SearchStrategy[Json]:
+    """Parts of a PodSpec: right ones, wrong ones, and what is none at all."""
+    containers = _or_wrong(st.lists(_or_wrong(_container()), max_size=3))
+    return st.one_of(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "containers": containers,
+                "initContainers": containers,
+                "volumes": _or_wrong(st.lists(_or_wrong(_volume()), max_size=3)),
+                "nodeSelector": _or_wrong(st.dictionaries(TEXT, TEXT, max_size=2)),
+                "tolerations": _or_wrong(st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2)),
+                "topologySpreadConstraints": _or_wrong(
+                    st.lists(st.fixed_dictionaries({"topologyKey": TEXT, "maxSkew": NUMBERS}), max_size=3)
+                ),
+                "hostAliases": _or_wrong(st.lists(st.fixed_dictionaries({}, optional={"ip": TEXT}), max_size=2)),
+                "imagePullSecrets": _or_wrong(st.lists(st.fixed_dictionaries({}, optional={"name": TEXT}), max_size=3)),
+                "terminationGracePeriodSeconds": _or_wrong(NUMBERS),
+                "securityContext": _or_wrong(st.fixed_dictionaries({}, optional={"runAsUser": NUMBERS})),
+                "serviceAccountName": _or_wrong(TEXT),
+                "restartPolicy": _or_wrong(st.sampled_from(["Always", "Never", "x"])),
+                "affinity": JSON,
+                "nosuchfield": JSON,
+            },
+        ),
+        st.dictionaries(TEXT, JSON, max_size=3),
+    )
