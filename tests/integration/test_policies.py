@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from support import controlplane, gen, operator_process
-from support.api import Api, Object, RefusedError, condition, eventually
-from support.controlplane import ROOT, ControlPlane
+from support.api import Api, Object, condition, eventually
+from support.controlplane import AUDIT_POLICY, ROOT, ControlPlane
+from support.people import apply_folder, bind, dry_run, refusal
 from triton_operator.api import names, thresholds
 
 pytestmark = pytest.mark.integration
@@ -60,12 +61,12 @@ class World:
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     users = [*ROLES, "one-model", "stranger"]
-    with controlplane.running(controllers=controlplane.has_controllers(), audit=True, users=users) as plane:
+    with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
         plane.api.create(tritonmodel("stored-before", {MAX_QPS: "fast", f"{PREFIX}depth": "2"}))
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
-            _apply(plane, ROOT / "manifests" / folder)
+            apply_folder(plane, ROOT / "manifests" / folder)
         _wait_for_policies(plane)
         yield plane
 
@@ -76,15 +77,9 @@ def world(plane: ControlPlane) -> World:
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     world = World(plane, namespace)
     for user, role in ROLES.items():
-        bind(world, user, "ClusterRole", role)
+        bind(world.plane, world.namespace, user, "ClusterRole", role)
     eventually(lambda: _may_list(world, "viewer") and _may_list(world, "oncall"), 10, "the roles in force")
     return world
-
-
-def _apply(plane: ControlPlane, folder: Path) -> None:
-    command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def _wait_for_policies(plane: ControlPlane) -> None:
@@ -108,18 +103,6 @@ def _may_list(world: World, user: str) -> bool:
     return not refusal(lambda: world.api(user).list("TritonModel"))
 
 
-def bind(world: World, user: str, kind: str, role: str) -> None:
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"{user}-{role}"},
-        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
-    world.plane.api.request("POST", f"/apis/{group}/v1/namespaces/{world.namespace}/rolebindings", binding)
-
-
 def tritonmodel(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     obj = gen.raw(**spec)
     obj["metadata"] = {"name": name, **({"annotations": annotations} if annotations else {})}
@@ -137,10 +120,6 @@ def generated(kind: str, name: str, labels: dict[str, str] = MANAGED) -> Object:
     return obj
 
 
-def dry_run(api: Api, obj: Object) -> None:
-    api.request("POST", api.path(obj["kind"]) + "?dryRun=All", obj)
-
-
 def annotate(api: Api, name: str, **annotations: str | None) -> Object:
     """max_qps="80" is the alias; the other kinds with their dashes as underscores."""
     return api.patch("TritonModel", name, {"metadata": {"annotations": spelled(annotations)}})
@@ -148,15 +127,6 @@ def annotate(api: Api, name: str, **annotations: str | None) -> Object:
 
 def spelled(annotations: dict[str, Any]) -> dict[str, Any]:
     return {k if k == "max_qps" else PREFIX + k.replace("_", "-"): v for k, v in annotations.items()}
-
-
-def refusal(ask: Callable[[], object]) -> str:
-    """The API server's words; "" where it does it."""
-    try:
-        ask()
-    except RefusedError as error:
-        return f"{error.code}: {error.message}"
-    return ""
 
 
 def current(world: World, name: str) -> dict[str, str]:
@@ -430,7 +400,7 @@ def test_a_role_can_give_the_thresholds_of_one_tritonmodel(world: World) -> None
     create = {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": ["create", "patch", "update", "get"]}
     role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "one"}, "rules": [rule, create]}
     world.api().request("POST", f"/apis/{group}/v1/namespaces/{world.namespace}/roles", role)
-    bind(world, "one-model", "Role", "one")
+    bind(world.plane, world.namespace, "one-model", "Role", "one")
     one = world.api("one-model")
     eventually(lambda: not refusal(lambda: dry_run(one, tritonmodel("detector"))), 10, "the role in force")
     one.create(tritonmodel("detector", {MAX_QPS: "80"}))

@@ -126,11 +126,15 @@ def has_controllers() -> bool:
 
 @contextlib.contextmanager
 def running(
-    *, controllers: bool = False, manager_flags: Sequence[str] = (), audit: bool = False, users: Sequence[str] = ()
+    *,
+    controllers: bool = False,
+    manager_flags: Sequence[str] = (),
+    audit: Path | None = None,
+    users: Sequence[str] = (),
 ) -> Iterator[ControlPlane]:
     """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
     collection at work (needs has_controllers()), by a manager that is started with `manager_flags` too. `audit`: with
-    the shipped audit policy. `users`: people beside the cluster admin, each with the own name as token."""
+    this audit policy. `users`: people beside the cluster admin, each with the own name as token."""
     programs = binaries()
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
@@ -146,7 +150,7 @@ def running(
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         accounts = [f"{_TOKEN},admin,admin,system:masters", *(f"{u},{u},{u}" for u in (_MANAGER, *users))]
         (folder / "tokens.csv").write_text("\n".join(accounts) + "\n")
-        auditing = [f"--audit-policy-file={AUDIT_POLICY}", f"--audit-log-path={folder / 'audit.log'}"] if audit else []
+        auditing = [f"--audit-policy-file={audit}", f"--audit-log-path={folder / 'audit.log'}"] if audit else []
         server = _start(
             stack, folder, programs / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--cert-dir={folder / 'certs'}", "--bind-address=127.0.0.1", f"--secure-port={port}",

@@ -6,12 +6,8 @@ The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows 
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from . import kinds, names, thresholds
-
-Object = dict[str, Any]
+from . import kinds, names, pod_template, thresholds
+from .admission import Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"
 """The verb on tritonmodels of whoever may set thresholds."""
@@ -24,7 +20,6 @@ AUTHORS = f"thresholds.{names.GROUP}"
 DELETION = f"threshold-deletion.{names.GROUP}"
 GENERATED = f"generated.{names.GROUP}"
 
-_API_VERSION = "admissionregistration.k8s.io/v1"
 _ALIASED = [k for k in thresholds.KINDS if k.alias]
 _NAMES = [k.name for k in thresholds.KINDS]
 
@@ -32,19 +27,20 @@ _NAMES = [k.name for k in thresholds.KINDS]
 def manifests() -> dict[str, list[Object]]:
     """The policies with their bindings, by the name of the file that holds them."""
     return {
-        "threshold_values": _bound(_values(), "Deny", "Audit"),
-        "thresholds": _bound(_authors(), "Deny", "Audit"),
-        "threshold_deletion": _bound(_deletion(), "Warn", "Audit"),
-        "generated": _bound(_generated(), "Deny", "Audit"),
+        "threshold_values": bound(_values(), "Deny", "Audit"),
+        "thresholds": bound(_authors(), "Deny", "Audit"),
+        "threshold_deletion": bound(_deletion(), "Warn", "Audit"),
+        "generated": bound(_generated(), "Deny", "Audit"),
+        "pod_template": bound(pod_template.policy(), "Deny", "Audit"),
     }
 
 
 def _values() -> Object:
     """Refuses what thresholds.parse can't read. Only what a request changes is looked at: an old fault must not
     keep a finalizer, a label or a correction out."""
-    return _policy(
+    return policy(
         VALUES,
-        rules=[_rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
+        rules=[rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
         variables={
             "before": _annotations("oldObject"),
             "after": _annotations("object"),
@@ -53,7 +49,7 @@ def _values() -> Object:
             "written": f"""\
 variables.after.filter(k,
   !(k in variables.before && variables.before[k] == variables.after[k]) &&
-  (k.startsWith({_text(thresholds.PREFIX)}) || k.split('.')[0].replace('_', '-') in {_list(_NAMES)}))
+  (k.startsWith({cel_text(thresholds.PREFIX)}) || k.split('.')[0].replace('_', '-') in {cel_list(_NAMES)}))
 .map(k, {{
   'key': string(k),
   'text': string(variables.after[k]),
@@ -70,9 +66,9 @@ variables.after.filter(k,
   'text': e.text,
   'kind': e.kind,
   'version': e.version,
-  'clash': !e.text.matches({_text(thresholds.VALUE_PATTERN)}) ? '' :
+  'clash': !e.text.matches({cel_text(thresholds.VALUE_PATTERN)}) ? '' :
     {_spellings()}
-    .filter(o, o in variables.after && variables.after[o].matches({_text(thresholds.VALUE_PATTERN)}) &&
+    .filter(o, o in variables.after && variables.after[o].matches({cel_text(thresholds.VALUE_PATTERN)}) &&
       double(variables.after[o]) != double(e.text))
     .map(o, o + '=' + variables.after[o]).join(' and ')
 }})""",
@@ -87,7 +83,7 @@ variables.after.filter(k,
             },
             {
                 "expression": f"""\
-!({_text(_MAX_TPS)} in variables.after) || variables.counter != '' ||
+!({cel_text(_MAX_TPS)} in variables.after) || variables.counter != '' ||
 oldObject == null || oldObject.spec.?monitoring.?tokenCounter.orValue('') == ''""",
                 "message": f"spec.monitoring.tokenCounter is what {_MAX_TPS} counts by: remove that annotation first",
                 "reason": "Invalid",
@@ -103,38 +99,38 @@ def _slot(key: str) -> str:
     """CEL: the kind and version that a key names, `max-qps.v2`; "" where it is no threshold's."""
     out = "''"
     for kind in _ALIASED:
-        means = f"{key} == {_text(kind.alias)} || {key}.startsWith({_text(kind.alias + '.')})"
-        out = f"{means} ? {_text(kind.name)} + {key}.substring({len(kind.alias)}) : {out}"
+        means = f"{key} == {cel_text(kind.alias)} || {key}.startsWith({cel_text(kind.alias + '.')})"
+        out = f"{means} ? {cel_text(kind.name)} + {key}.substring({len(kind.alias)}) : {out}"
     prefix = thresholds.PREFIX
-    return f"{key}.startsWith({_text(prefix)}) ? {key}.substring({len(prefix)}) :\n    {out}"
+    return f"{key}.startsWith({cel_text(prefix)}) ? {key}.substring({len(prefix)}) :\n    {out}"
 
 
 def _fault() -> str:
     """CEL: what is wrong with the entry `e`, in the order in which thresholds.parse looks; "" where nothing is."""
     shown = "(e.text.matches('^[ -~]{1,32}$') ? \"'\" + e.text + \"'\" : 'its value')"
-    versioned = _list([k.name for k in thresholds.KINDS if k.versioned])
+    versioned = cel_list([k.name for k in thresholds.KINDS if k.versioned])
     known = ", ".join(
         [f"{thresholds.PREFIX}{k.name}" + (f" (and {k.name}.v2 for version 2)" if k.versioned else "")
          for k in thresholds.KINDS]
     )  # fmt: skip
-    least = _map({k.name: repr(float(k.least)) for k in thresholds.KINDS})
-    most = _map({k.name: repr(float(k.most)) for k in thresholds.KINDS})
-    bounds = _map({k.name: _text(f"above {k.least:.0f} and at most {k.most:.0f}") for k in thresholds.KINDS})
+    least = cel_map({k.name: repr(float(k.least)) for k in thresholds.KINDS})
+    most = cel_map({k.name: repr(float(k.most)) for k in thresholds.KINDS})
+    bounds = cel_map({k.name: cel_text(f"above {k.least:.0f} and at most {k.most:.0f}") for k in thresholds.KINDS})
     cases = [
         (
-            f"!(e.kind in {_list(_NAMES)})",
-            f"e.key + {_text(f' is no threshold; there are {known}: correct the name or remove it')}",
+            f"!(e.kind in {cel_list(_NAMES)})",
+            f"e.key + {cel_text(f' is no threshold; there are {known}: correct the name or remove it')}",
         ),
         (
             f"e.version != '' && !(e.kind in {versioned})",
             "e.key + ': ' + e.kind + ' is for the whole model and takes no version; remove the .' + e.version",
         ),
         (
-            f"e.version != '' && !e.version.matches({_text(thresholds.VERSION_PATTERN)})",
+            f"e.version != '' && !e.version.matches({cel_text(thresholds.VERSION_PATTERN)})",
             "e.key + ': ' + e.version + ' is not a model version such as 2 or v2'",
         ),
         (
-            f"!e.text.matches({_text(thresholds.VALUE_PATTERN)})",
+            f"!e.text.matches({cel_text(thresholds.VALUE_PATTERN)})",
             f"e.key + ': ' + {shown} + ' is not a number such as 80 or 12.5, without a unit'",
         ),
         (
@@ -143,7 +139,7 @@ def _fault() -> str:
             "(double(e.text) == 0.0 ? '; to have none, remove the annotation' : '')",
         ),
         (
-            f"e.kind == {_text(thresholds.MAX_TPS.name)} && variables.counter == ''",
+            f"e.kind == {cel_text(thresholds.MAX_TPS.name)} && variables.counter == ''",
             "e.key + ': no model of this repository is known to count tokens; name the counter that Triton exposes "
             "in spec.monitoring.tokenCounter, or use max-qps'",
         ),
@@ -158,11 +154,11 @@ def _spellings() -> str:
     for kind in thresholds.KINDS:
         bases = [thresholds.PREFIX + kind.name, *([kind.alias] if kind.alias else [])]
         number = "e.version.replace('v', '')"
-        versions = ", ".join(f"{_text(base + dot)} + {number}" for base in bases for dot in (".", ".v"))
+        versions = ", ".join(f"{cel_text(base + dot)} + {number}" for base in bases for dot in (".", ".v"))
         if kind.versioned:
-            out = f"e.kind == {_text(kind.name)} && e.version != '' ? [{versions}] :\n    {out}"
+            out = f"e.kind == {cel_text(kind.name)} && e.version != '' ? [{versions}] :\n    {out}"
         if kind.alias:
-            out = f"e.kind == {_text(kind.name)} && e.version == '' ? {_list(bases)} :\n    {out}"
+            out = f"e.kind == {cel_text(kind.name)} && e.version == '' ? {cel_list(bases)} :\n    {out}"
     return f"({out})"
 
 
@@ -170,9 +166,9 @@ def _authors() -> Object:
     """Thresholds are for whom the authorizer allows SET_THRESHOLDS, anything else for whom it allows `update`; each
     change of a threshold goes on record."""
     changes = "variables.changes.join(', ')"
-    return _policy(
+    return policy(
         AUTHORS,
-        rules=[_rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE", "DELETE")],
+        rules=[rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE", "DELETE")],
         variables={
             "before": _annotations("oldObject"),
             "after": _annotations("object"),
@@ -218,14 +214,14 @@ request.userInfo.username + ' may not set thresholds (' + {changes} + '): that n
 
 def _differs(field: str, empty: str) -> str:
     was, now = (f"{o}.metadata.?{field}.orValue({empty})" for o in ("oldObject", "object"))
-    return f"({now} == {was} ? [] : [{_text(field)}])"
+    return f"({now} == {was} ? [] : [{cel_text(field)}])"
 
 
 def _deletion() -> Object:
     """Warns whoever deletes thresholds with their TritonModel and couldn't set them again."""
-    return _policy(
+    return policy(
         DELETION,
-        rules=[_rule(names.GROUP, [names.PLURAL], "DELETE")],
+        rules=[rule(names.GROUP, [names.PLURAL], "DELETE")],
         conditions={"people-and-programs": f"!({_CONTROLLERS})"},
         variables={
             "lost": f"oldObject.metadata.?annotations.orValue({{}}).filter(k, {_is_threshold('k')})\n"
@@ -252,12 +248,12 @@ def _generated() -> Object:
         by_group.setdefault(kind.group, []).append(kind.plural)
     obj = "(object == null ? oldObject : object)"
     owner = (
-        f"{obj}.metadata.?labels.orValue({{}})[?{_text(names.LABEL_INSTANCE)}]"
+        f"{obj}.metadata.?labels.orValue({{}})[?{cel_text(names.LABEL_INSTANCE)}]"
         f".orValue('which {names.LABEL_INSTANCE} names')"
     )
-    return _policy(
+    return policy(
         GENERATED,
-        rules=[_rule(group, plurals, "CREATE", "UPDATE", "DELETE") for group, plurals in by_group.items()],
+        rules=[rule(group, plurals, "CREATE", "UPDATE", "DELETE") for group, plurals in by_group.items()],
         selector={names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
         conditions={"not-a-controller-of-kubernetes": f"!({_CONTROLLERS})"},
         validations=[
@@ -285,8 +281,10 @@ Deployments."""
 def _is_threshold(key: str) -> str:
     """CEL: thresholds.is_threshold."""
     prefix = thresholds.PREFIX
-    known = f"{key}.startsWith({_text(prefix)}) && {key}.substring({len(prefix)}).split('.')[0] in {_list(_NAMES)}"
-    aliases = [f"{key} == {_text(k.alias)} || {key}.startsWith({_text(k.alias + '.')})" for k in _ALIASED]
+    known = (
+        f"{key}.startsWith({cel_text(prefix)}) && {key}.substring({len(prefix)}).split('.')[0] in {cel_list(_NAMES)}"
+    )
+    aliases = [f"{key} == {cel_text(k.alias)} || {key}.startsWith({cel_text(k.alias + '.')})" for k in _ALIASED]
     return " || ".join([f"({known})", *aliases])
 
 
@@ -295,8 +293,8 @@ def _allowed(verb: str, of_one: bool = True) -> str:
     the API server makes up isn't known yet at a creation, and is none's that a role names."""
     name = f".name({_NAME})" if of_one else ""
     return (
-        f"authorizer.group({_text(names.GROUP)}).resource({_text(names.PLURAL)})"
-        f".namespace(request.namespace){name}.check({_text(verb)}).allowed()"
+        f"authorizer.group({cel_text(names.GROUP)}).resource({cel_text(names.PLURAL)})"
+        f".namespace(request.namespace){name}.check({cel_text(verb)}).allowed()"
     )
 
 
@@ -306,67 +304,3 @@ _NAME = "object != null ? object.metadata.?name.orValue('') : oldObject.metadata
 
 def _annotations(obj: str) -> str:
     return f"{obj} == null ? {{}} : {obj}.metadata.?annotations.orValue({{}})"
-
-
-def _policy(
-    name: str,
-    *,
-    rules: list[Object],
-    validations: list[Object],
-    variables: dict[str, str] | None = None,
-    selector: dict[str, str] | None = None,
-    conditions: dict[str, str] | None = None,
-    audit: dict[str, str] | None = None,
-) -> Object:
-    constraints: Object = {"resourceRules": rules}
-    if selector:
-        constraints["objectSelector"] = {"matchLabels": selector}
-    spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
-    if conditions:
-        spec["matchConditions"] = [{"name": n, "expression": e} for n, e in conditions.items()]
-    if variables:
-        spec["variables"] = [{"name": n, "expression": e} for n, e in variables.items()]
-    spec["validations"] = validations
-    if audit:
-        spec["auditAnnotations"] = [{"key": k, "valueExpression": e} for k, e in audit.items()]
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-def _bound(policy: Object, *actions: str) -> list[Object]:
-    """The policy and what switches it on, for the whole cluster."""
-    name = policy["metadata"]["name"]
-    binding = {
-        "apiVersion": _API_VERSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": list(actions)},
-    }
-    return [policy, binding]
-
-
-def _rule(group: str, resources: list[str], *operations: str) -> Object:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["*"],
-        "operations": list(operations),
-        "resources": resources,
-        "scope": "Namespaced",
-    }
-
-
-def _text(value: str) -> str:
-    """A CEL string literal."""
-    return "'" + json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'").replace('\\"', '"') + "'"
-
-
-def _list(values: list[str]) -> str:
-    return "[" + ", ".join(_text(v) for v in values) + "]"
-
-
-def _map(values: dict[str, str]) -> str:
-    return "{" + ", ".join(f"{_text(k)}: {v}" for k, v in values.items()) + "}"

@@ -1,0 +1,79 @@
+"""What ValidatingAdmissionPolicies are put together from: the objects, and literals of CEL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+Object = dict[str, Any]
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+
+
+def policy(
+    name: str,
+    *,
+    rules: list[Object],
+    validations: list[Object],
+    variables: dict[str, str] | None = None,
+    selector: dict[str, str] | None = None,
+    conditions: dict[str, str] | None = None,
+    audit: dict[str, str] | None = None,
+) -> Object:
+    """A policy that refuses what it can't judge."""
+    constraints: Object = {"resourceRules": rules}
+    if selector:
+        constraints["objectSelector"] = {"matchLabels": selector}
+    spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
+    if conditions:
+        spec["matchConditions"] = [{"name": n, "expression": e} for n, e in conditions.items()]
+    if variables:
+        spec["variables"] = [{"name": n, "expression": e} for n, e in variables.items()]
+    spec["validations"] = validations
+    if audit:
+        spec["auditAnnotations"] = [{"key": k, "valueExpression": e} for k, e in audit.items()]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def bound(policy: Object, *actions: str) -> list[Object]:
+    """The policy and what switches it on, for the whole cluster."""
+    name = policy["metadata"]["name"]
+    binding = {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": list(actions)},
+    }
+    return [policy, binding]
+
+
+def rule(group: str, resources: list[str], *operations: str) -> Object:
+    """Which requests a policy is asked about."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": resources,
+        "scope": "Namespaced",
+    }
+
+
+def cel_text(value: str) -> str:
+    """A CEL string literal."""
+    return "'" + json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'").replace('\\"', '"') + "'"
+
+
+def cel_list(values: Iterable[str]) -> str:
+    """A CEL list of strings."""
+    return "[" + ", ".join(cel_text(v) for v in values) + "]"
+
+
+def cel_map(values: dict[str, str]) -> str:
+    """A CEL map; its values are expressions."""
+    return "{" + ", ".join(f"{cel_text(k)}: {v}" for k, v in values.items()) + "}"

@@ -1,0 +1,49 @@
+"""A real API server with the shipped roles and policies, and a namespace with people of each kind for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import controlplane, operator_process
+from support.api import eventually
+from support.controlplane import ROOT, ControlPlane
+from support.people import RBAC, Team, apply_folder, bind, dry_run, refusal, tritonmodel
+
+AUDIT_POLICY = Path(__file__).parent / "audit.yaml"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    users = ["developer", "podmaker", "oncall"]
+    with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
+        plane.install_crds()
+        operator_process.install(plane)
+        for folder in ("rbac", "policies"):
+            apply_folder(plane, ROOT / "manifests" / folder)
+        pods = {"verbs": ["create"], "apiGroups": [""], "resources": ["pods"]}
+        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "podmaker"}, "rules": [pods]}
+        plane.api.create(role)
+        yield plane
+
+
+@pytest.fixture
+def team(plane: ControlPlane) -> Team:
+    team = Team(plane, f"team-{next(_numbers)}")
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
+    for user, role in (
+        ("developer", "tritonmodel-developer"),
+        ("podmaker", "tritonmodel-developer"),
+        ("podmaker", "podmaker"),
+        ("oncall", "tritonmodel-oncall"),
+    ):
+        bind(plane, team.namespace, user, "ClusterRole", role)
+    asking = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
+    eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), asking)), 20, "the policy")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 20, "the roles in force")
+    eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 20, "the roles in force")
+    return team

@@ -1,0 +1,262 @@
+"""What of a pod somebody gets through a TritonModel who may not create pods: asked of a real API server, by people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.api import Object
+from support.controlplane import ROOT
+from support.people import Team, dry_run, refusal, tritonmodel
+from triton_operator.api import pod_template
+
+pytestmark = pytest.mark.integration
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+
+def pod(**spec: Any) -> Object:
+    return {"podTemplate": {"spec": spec}}
+
+
+def server(**fields: Any) -> Object:
+    return pod(containers=[{"name": "triton", **fields}])
+
+
+def env(source: Any) -> Object:
+    return {"name": "TOKEN", "valueFrom": source}
+
+
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+MOUNT = {"name": "data", "mountPath": "/data"}
+HOST = {"name": "data", "hostPath": {"path": "/"}}
+EMPTY = {"name": "data", "emptyDir": {}}
+
+REFUSED: list[tuple[Object, str]] = [
+    # The node
+    (pod(hostNetwork=True), "spec.podTemplate.spec.hostNetwork"),
+    (pod(hostPID=True), "spec.podTemplate.spec.hostPID"),
+    (pod(hostIPC=True), "spec.podTemplate.spec.hostIPC"),
+    (pod(hostUsers=True), "spec.podTemplate.spec.hostUsers"),
+    (pod(shareProcessNamespace=True), "spec.podTemplate.spec.shareProcessNamespace"),
+    (server(ports=[{"containerPort": 8000, "hostPort": 80}]), "containers[triton].ports"),
+    (pod(volumes=[HOST]), "the volume data"),
+    (pod(volumes=[{**EMPTY, **HOST}]), "the volume data"),
+    # Which node
+    (pod(nodeName="control-plane"), "spec.podTemplate.spec.nodeName"),
+    (pod(schedulerName="mine"), "spec.podTemplate.spec.schedulerName"),
+    (pod(priorityClassName="system-node-critical"), "spec.podTemplate.spec.priorityClassName"),
+    (pod(runtimeClassName="bare"), "spec.podTemplate.spec.runtimeClassName"),
+    (pod(tolerations=[{"operator": "Exists"}]), "tolerations as anything but a list of"),
+    (pod(tolerations=[{"key": "", "operator": "Exists"}]), "the toleration of "),
+    (pod(tolerations=[{"key": "team-b", "operator": "Exists"}]), "the toleration of team-b"),
+    ({**pod(tolerations=[{"key": "team-b.example.com/only"}]),
+      "server": {"resources": {"limits": {"team-b.example.com/only": 0}}}}, "the toleration of team-b."),
+    (pod(affinity={"podAntiAffinity": {}}), "spec.podTemplate.spec.affinity.podAntiAffinity"),
+    (pod(affinity={"nodeAffinity": {}, "podAffinity": {}}), "spec.podTemplate.spec.affinity.podAffinity"),
+    # Another identity
+    (pod(serviceAccountName="admin"), "spec.podTemplate.spec.serviceAccountName"),
+    (pod(serviceAccount="admin"), "spec.podTemplate.spec.serviceAccount"),
+    (pod(automountServiceAccountToken=True), "spec.podTemplate.spec.automountServiceAccountToken"),
+    (pod(automountServiceAccountToken=None), "spec.podTemplate.spec.automountServiceAccountToken"),
+    (pod(imagePullSecrets=[{"name": "s"}]), "spec.podTemplate.spec.imagePullSecrets"),
+    # What the containers may
+    (pod(securityContext={"runAsUser": 0}), "spec.podTemplate.spec.securityContext"),
+    (pod(securityContext=None), "spec.podTemplate.spec.securityContext"),
+    (server(securityContext={"privileged": True}), "containers[triton].securityContext"),
+    (server(securityContext=None), "containers[triton].securityContext"),
+    (server(resources={"claims": [{"name": "gpu"}]}), "containers[triton].resources"),
+    (pod(resourceClaims=[{"name": "gpu"}]), "spec.podTemplate.spec.resourceClaims"),
+    (server(lifecycle={"postStart": {"httpGet": {"host": "10.0.0.1", "port": 1}}}), "containers[triton].lifecycle"),
+    (server(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}), "containers[triton].livenessProbe"),
+    (server(volumeDevices=[{"name": "disk", "devicePath": "/dev/x"}]), "containers[triton].volumeDevices"),
+    # More containers
+    (pod(containers=[{"name": "sidecar", "image": "i"}]), "a container sidecar"),
+    (pod(containers=[{"name": "triton"}, {"name": "sidecar", "image": "i"}]), "a container sidecar"),
+    (pod(initContainers=[{"name": "first", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
+    (pod(initContainers=[{"name": "tools", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
+    (pod(ephemeralContainers=[{"name": "e", "image": "i"}]), "spec.podTemplate.spec.ephemeralContainers"),
+    # Secrets and other things of the namespace
+    *((pod(volumes=[{"name": "data", kind: {}}]), "the volume data (anything but emptyDir)") for kind in (
+        "secret", "configMap", "projected", "persistentVolumeClaim", "csi", "ephemeral", "nfs", "downwardAPI", "image",
+        "yetToCome")),
+    *(({"server": {"env": [env(source)]}}, "the variable TOKEN") for source in (
+        SECRET, {"configMapKeyRef": {"name": "c", "key": "k"}}, {"fileKeyRef": {}}, None, "x", [],
+        {"fieldRef": {"fieldPath": "metadata.name"}, **SECRET})),
+    (server(env=[env(SECRET)]), "the variable TOKEN from a Secret or ConfigMap"),
+    (server(envFrom=[{"secretRef": {"name": "s"}}]), "containers[triton].envFrom"),
+    (server(volumeMounts=[MOUNT]), "a mount of the volume data"),
+    # Of two volumes of one name the last one counts, or the first: neither helps.
+    *((pod(volumes=v, containers=[{"name": "triton", "volumeMounts": [MOUNT]}]), "a mount of the volume data")
+      for v in ([HOST, EMPTY], [EMPTY, HOST])),
+    # What picks pods by their labels, and programs that obey annotations
+    ({"podTemplate": {"metadata": {"labels": {"app": "payments"}}}}, "spec.podTemplate.metadata.labels app"),
+    ({"podTemplate": {"metadata": {"annotations": {"vault.hashicorp.com/role": "a"}}}}, "vault.hashicorp.com/role"),
+    # What no schema has looked at
+    *((pod(**{field: value}), f"spec.podTemplate.spec.{field} as anything but a list")
+      for field in ("containers", "volumes", "tolerations")
+      for value in (None, "x", 1, True, {}, {"name": "triton", "key": "a"}, [1], [None], [[]], [{}],
+                    [{"name": None, "key": None}], [{"name": 1, "key": 1}])),
+    *((pod(affinity=value), "affinity as anything but an object") for value in (None, "x", [], 1)),
+    *((server(env=value), "env as anything but a list of") for value in (None, "x", {}, [1], [{}], [{"name": 1}])),
+    *((server(volumeMounts=value), "volumeMounts as anything but a list of") for value in (None, "x", {}, [1], [{}])),
+    # Several at once
+    ({**pod(hostNetwork=True, volumes=[HOST]), "server": {"env": [env(SECRET)]}}, "the volume data"),
+]  # fmt: skip
+
+ALLOWED: list[Object] = [
+    {},
+    pod(),
+    {"server": {"env": [{"name": "A", "value": "1"}, {"name": "B"}], "args": ["--x"], "image": "i:2"}},
+    {"server": {"env": [env({"fieldRef": {"fieldPath": "status.podIP"}}),
+                        env({"resourceFieldRef": {"resource": "limits.cpu"}})]}},
+    pod(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
+    pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
+    pod(topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
+    {**pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]), "server": GPU},
+    pod(tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 5}]),
+    pod(volumes=[EMPTY, {"name": "cache", "emptyDir": {"medium": "Memory"}}],
+        containers=[{"name": "triton", "volumeMounts": [MOUNT, {"name": "tmp", "mountPath": "/home"}],
+                     "env": [{"name": "A", "value": "1"}], "command": ["/start"], "args": ["x"], "workingDir": "/"}]),
+    {"podTemplate": {"metadata": {"annotations": {"team": "vision", "kubectl.kubernetes.io/restartedAt": "now"}}}},
+    {"modelImage": {"reference": "r:1", "pullSecrets": [{"name": "registry"}]}},
+]  # fmt: skip
+
+
+def name_of(value: object) -> str:
+    return str(value)[:90] if isinstance(value, dict) else ""
+
+
+def test_each_of_the_table_is_refused_to_who_may_not_create_pods_and_to_nobody_else(team: Team) -> None:
+    developer, podmaker = team.api("developer"), team.api("podmaker")
+    for number, (spec, words) in enumerate(REFUSED):
+        obj = tritonmodel(f"refused-{number}", **spec)
+        said = refusal(lambda o=obj: dry_run(developer, o))
+        assert said.startswith("403"), (spec, said)
+        assert "developer may not create pods in " + team.namespace in said, (spec, said)
+        assert words in said, (spec, said)
+        assert "leave it out, or ask for the verb create on pods" in said
+        assert not refusal(lambda o=obj: dry_run(podmaker, o)), spec
+
+
+def test_what_is_ordinary_is_for_every_developer(team: Team) -> None:
+    developer = team.api("developer")
+    for number, spec in enumerate(ALLOWED):
+        said = refusal(lambda n=number, s=spec: dry_run(developer, tritonmodel(f"allowed-{n}", **s)))
+        assert not said, (spec, said)
+
+
+def test_everything_that_is_wrong_is_told_at_once(team: Team) -> None:
+    spec = {**pod(hostNetwork=True, volumes=[HOST]), "server": {"env": [env(SECRET)]}}
+    said = refusal(lambda: dry_run(team.api("developer"), tritonmodel("all", **spec)))
+    for words in ("hostNetwork", "the volume data", "the variable TOKEN"):
+        assert words in said
+
+
+PRIVILEGED: Object = {
+    "server": {"env": [env(SECRET)], **GPU},
+    "podTemplate": {
+        "metadata": {"labels": {"app": "payments"}, "annotations": {"example.com/a": "b"}},
+        "spec": {
+            "hostNetwork": True,
+            "tolerations": [{"key": "team-b"}, {"key": "nvidia.com/gpu"}],
+            "affinity": {"podAntiAffinity": {"a": 1}},
+            "volumes": [HOST],
+            "containers": [
+                {"name": "triton", "volumeMounts": [{**MOUNT, "readOnly": True}], "securityContext": {"runAsUser": 0}},
+                {"name": "sidecar", "image": "i", "env": [{"name": "OTHER", "valueFrom": SECRET}]},
+            ],
+        },
+    },
+}
+"""As somebody made it who may create pods."""
+
+
+def test_what_is_there_already_holds_nobody_up(team: Team) -> None:
+    team.api("podmaker").create(tritonmodel("detector", **PRIVILEGED))
+    developer = team.api("developer")
+    developer.patch("TritonModel", "detector", {"spec": {"modelImage": {"reference": "r:2"}, "replicas": 2}})
+    developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "b"}}})
+    team.api("oncall").patch("TritonModel", "detector", {"metadata": {"annotations": {"max_qps": "80"}}})
+    team.api().patch("TritonModel", "detector", {"status": {"selector": "a=b"}}, subresource="status")
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}}, subresource="scale")
+    # What is added beside it is judged, and may be taken away again.
+    ordinary = {"spec": {"podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}}
+    developer.patch("TritonModel", "detector", ordinary)
+    triton = {"name": "triton", "volumeMounts": [{**MOUNT, "readOnly": True}], "securityContext": {"runAsUser": 0},
+              "args": ["--more"]}  # fmt: skip
+    sidecar = PRIVILEGED["podTemplate"]["spec"]["containers"][1]
+    template = {"podTemplate": {"spec": {"containers": [triton, sidecar]}}}
+    developer.patch("TritonModel", "detector", {"spec": template})
+    developer.patch("TritonModel", "detector", {"spec": {"podTemplate": {"spec": {"hostNetwork": None}}}})
+    developer.patch("TritonModel", "detector", {"spec": {"server": {"env": []}, "podTemplate": None}})
+    spec = developer.get("TritonModel", "detector")["spec"]
+    assert "env" not in spec["server"] or not spec["server"]["env"]
+    assert not spec.get("podTemplate", {}).get("spec")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (pod(hostPID=True), "spec.podTemplate.spec.hostPID"),
+        (pod(volumes=[{"name": "data", "hostPath": {"path": "/etc"}}]), "the volume data"),
+        (pod(tolerations=[{"key": "team-b", "effect": "NoExecute"}]), "the toleration of team-b"),
+        # An accelerator that is given back takes its toleration with it.
+        ({"server": {"resources": {"limits": None}}}, "the toleration of nvidia.com/gpu"),
+        (pod(affinity={"podAntiAffinity": {"a": 2}}), "affinity.podAntiAffinity"),
+        (server(securityContext={"runAsUser": 1, "privileged": True}), "containers[triton].securityContext"),
+        # A mount that was read-only, and what only the sidecar had.
+        (server(volumeMounts=[MOUNT]), "a mount of the volume data"),
+        (server(env=[{"name": "OTHER", "valueFrom": SECRET}]), "the variable OTHER"),
+        (pod(containers=[{"name": "sidecar", "image": "mine"}]), "a container sidecar"),
+        ({"server": {"env": [{"name": "ANOTHER", "valueFrom": SECRET}]}}, "the variable ANOTHER"),
+        ({"podTemplate": {"metadata": {"labels": {"app": "other"}}}}, "labels app"),
+        ({"podTemplate": {"metadata": {"annotations": {"example.com/a": "c"}}}}, "annotations example.com/a"),
+    ],
+    ids=name_of,
+)
+def test_nothing_is_added_to_what_is_there(team: Team, change: Object, words: str) -> None:
+    team.api("podmaker").create(tritonmodel("detector", **PRIVILEGED))
+    said = refusal(lambda: team.api("developer").patch("TritonModel", "detector", {"spec": change}))
+    assert words in said, said
+    assert not refusal(lambda: team.api("podmaker").patch("TritonModel", "detector", {"spec": change}))
+
+
+def test_every_way_to_write_is_judged(team: Team) -> None:
+    developer = team.api("developer")
+    bad = tritonmodel("detector", **pod(hostNetwork=True))
+    assert "hostNetwork" in refusal(lambda: developer.apply(bad))
+    assert "hostNetwork" in refusal(lambda: developer.create({**bad, "metadata": {"generateName": "made-"}}))
+    developer.create(tritonmodel("detector"))
+    assert "hostNetwork" in refusal(lambda: developer.apply(bad))
+    obj = developer.get("TritonModel", "detector")
+    obj["spec"]["podTemplate"] = bad["spec"]["podTemplate"]
+    assert "hostNetwork" in refusal(lambda: developer.request("PUT", developer.path("TritonModel", "detector"), obj))
+    patch = [{"op": "add", "path": "/spec/podTemplate", "value": bad["spec"]["podTemplate"]}]
+    path, kind = developer.path("TritonModel", "detector"), "application/json-patch+json"
+    assert "hostNetwork" in refusal(lambda: developer.request("PATCH", path, patch, kind))
+
+
+def test_a_template_of_any_size_is_refused_at_once(team: Team) -> None:
+    """The API server computes little for it, and lets nothing through because it would be too much."""
+    names = [f"v{n}" for n in range(2000)]
+    volumes = [*({"name": name, "emptyDir": {}} for name in names), HOST]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
+    variables = [{"name": name, "value": "x"} for name in names]
+    developer = team.api("developer")
+    for spec, field in (
+        (pod(volumes=volumes, containers=[{"name": "triton", "volumeMounts": [MOUNT]}]), "volumes"),
+        (server(volumeMounts=mounts), "volumeMounts"),
+        (server(env=variables), "env"),
+        (pod(containers=[{"name": "triton", "env": variables, "volumeMounts": mounts}] * 8), "volumeMounts"),
+    ):
+        obj = tritonmodel("many", **spec)
+        assert f"{field} as anything but a list of at most 64" in refusal(lambda o=obj: dry_run(developer, o))
+        assert not refusal(lambda o=obj: dry_run(team.api("podmaker"), o))
+
+
+def test_the_page_on_security_has_the_allow_list() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    for word in (*pod_template.FIELDS, *pod_template.CONTAINER, *pod_template.VALUE_FROM, *pod_template.ANNOTATIONS):
+        assert f"`{word}`" in page, word

@@ -1,0 +1,65 @@
+"""People with roles, and what the API server says to them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import gen
+from .api import Api, Object, RefusedError
+from .controlplane import ControlPlane
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True)
+class Team:
+    """A control plane, and a namespace in it."""
+
+    plane: ControlPlane
+    namespace: str
+
+    def api(self, user: str = "") -> Api:
+        """As this user sees it; the cluster admin where none is named."""
+        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
+
+
+def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -> None:
+    """Gives `user` the Role or ClusterRole `role` in `namespace`."""
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{user}-{role}"},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    }
+    plane.api.request("POST", f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
+
+
+def apply_folder(plane: ControlPlane, folder: Path) -> None:
+    """kubectl apply -k, as the cluster admin."""
+    command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def dry_run(api: Api, obj: Object) -> None:
+    api.request("POST", api.path(obj["kind"]) + "?dryRun=All", obj)
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    """The API server's words; "" where it does it."""
+    try:
+        ask()
+    except RefusedError as error:
+        return f"{error.code}: {error.message}"
+    return ""
+
+
+def tritonmodel(name: str, **spec: object) -> Object:
+    """As a user writes it."""
+    obj = gen.raw(**spec)
+    obj["metadata"] = {"name": name}
+    return obj
