@@ -153,9 +153,13 @@ class Reconciler:
     ) -> dict[str, Problem]:
         """Does the writes. Refusals are returned, by kind, and don't keep the other objects from being written."""
         refused: dict[str, Problem] = {}
+        foreign = ""
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
+            if foreign and _account(obj) == foreign:
+                # The account of that name is another's, and so are its rights.
+                continue
             try:
                 if isinstance(step, Delete):
                     self._delete(step.live)
@@ -169,6 +173,8 @@ class Reconciler:
                     raise
                 log.warning("%s: %s", name, error.message)
                 refused.setdefault(obj["kind"], self._refusal(model, obj, error))
+                if obj["kind"] == kinds.SERVICE_ACCOUNT.kind and isinstance(step, Apply) and step.live is None:
+                    foreign = obj["metadata"]["name"]
         return refused
 
     def _apply(self, key: str, step: Apply) -> None:
@@ -295,6 +301,11 @@ def _look_again(model: TritonModel, status: TritonModelStatus, now: str) -> floa
 
 
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
+
+
+def _account(obj: Any) -> str:
+    """As whom the pods of a Deployment run; "" for other objects."""
+    return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
 
 
 def _one(objects: Iterable[Object], kind: Kind) -> Object | None:

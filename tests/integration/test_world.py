@@ -218,6 +218,34 @@ def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator
     progressing(api, "RollingOut")
 
 
+def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Operator) -> None:
+    """A TritonModel named after an account would have its rights, by the cloud's word even without a token."""
+    foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": gen.NAME}})
+    make(api)
+    assert f"ServiceAccount {api.namespace}/detection exists" in progressing(api, "NameTaken")["message"]
+    assert api.find("Service", gen.NAME)
+    assert not api.find("Deployment", gen.NAME)
+    assert version(api.get("ServiceAccount", gen.NAME)) == version(foreign)
+    # Who may create pods may name an account.
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"serviceAccountName": "other"}}}})
+    eventually(lambda: api.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+    changed = api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})["metadata"]["generation"]
+
+    def looked() -> bool:
+        return bool(condition(api.get("TritonModel", gen.NAME), "Progressing").get("observedGeneration") == changed)
+
+    eventually(looked, SOON, lambda: operator.log)
+    template = api.get("Deployment", gen.NAME)["spec"]["template"]
+    assert template["spec"]["serviceAccountName"] == "other"
+    api.delete("ServiceAccount", gen.NAME)
+
+    def own() -> bool:
+        return bool(api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == gen.NAME)
+
+    eventually(own, SOON, lambda: operator.log)
+    assert api.get("ServiceAccount", gen.NAME)["metadata"]["ownerReferences"]
+
+
 # Replicas
 
 
