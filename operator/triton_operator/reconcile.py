@@ -22,7 +22,7 @@ from .cluster.store import Store, controller
 from .cluster.triton import Servers, all_ready
 from .plan import Applied, Apply, Delete, Identity, plan, remember
 from .render import Choices, choose, endpoint, render
-from .status.assess import assess, entry
+from .status.assess import assess, entry, unreadable
 from .status.conditions import pressing, transitions
 from .status.load import THRESHOLD_INVALID
 from .status.observation import Observation, Problem
@@ -82,10 +82,10 @@ class Reconciler:
         try:
             model = TritonModel.model_validate(raw)
         except ValidationError as error:
-            log.error("the spec can't be read; was the CRD of another version applied? %s", error)  # noqa: TRY400
+            self._write_unreadable(raw, error, log)
             return Outcome(again=True)
 
-        before = TritonModelStatus.model_validate(raw.get("status", {}))
+        before = _status(raw)
         live = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
         asked = thresholds.of(raw)
@@ -132,7 +132,7 @@ class Reconciler:
         if status != before:
             held = self._written.get(key, _LONG_AGO) + self._progress - clock
             if held <= timedelta() or pressing(before, status):
-                self._write(model, raw, before, status, log)
+                self._write(raw, before, status, log)
                 self._written[key] = clock
             else:
                 after = min(after or math.inf, held.total_seconds())
@@ -199,7 +199,8 @@ class Reconciler:
         if error.code == 404 and kinds.of(obj).optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
         if error.code != 409 and "metadata.uid" not in error.message:
-            return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}")
+            hint = _UNCHECKED.get(obj["kind"], "") if error.code in _ABOUT_CONTENT else ""
+            return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}{hint}")
         kind = kinds.of(obj)
         there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
         owner = controller(there)
@@ -214,9 +215,19 @@ class Reconciler:
             "or delete that object",
         )
 
+    def _write_unreadable(
+        self, raw: Object, error: ValidationError, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
+        """The schema in the cluster and the types here differ: what can't be read is told, and all else stays."""
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        log.error("the spec can't be read: %s", "; ".join(faults))
+        before, now = _status(raw), self._clock().isoformat(timespec="seconds").replace("+00:00", "Z")
+        status = unreadable(before, faults, now, raw["metadata"].get("generation", 0))
+        if status != before:
+            self._write(raw, before, status, log)
+
     def _write(
         self,
-        model: TritonModel,
         raw: Object,
         before: TritonModelStatus,
         status: TritonModelStatus,
@@ -225,11 +236,11 @@ class Reconciler:
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
-            "metadata": {"name": model.name, "namespace": model.namespace},
+            "metadata": {k: raw["metadata"][k] for k in ("name", "namespace")},
             "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         try:
-            self._store.put(self._api.apply(MODELS, body, model.metadata.uid, subresource="status"))
+            self._store.put(self._api.apply(MODELS, body, raw["metadata"]["uid"], subresource="status"))
         except ApiError as error:
             if error.code in (404, 409, 422) and not _still_there(self._api, raw):
                 return
@@ -279,6 +290,15 @@ class Reconciler:
             _log.warning("an Event could not be posted: %s", error.message)
 
 
+_ABOUT_CONTENT = (400, 413, 422, 500)
+_UNCHECKED = {
+    kinds.DEPLOYMENT.kind: "; spec.podTemplate, spec.server.env and spec.server.resources get there as they are",
+    kinds.AUTOSCALER.kind: "; spec.autoscaling.behavior gets there as it is",
+    kinds.POD_MONITOR.kind: "; spec.monitoring.labels get there as they are",
+    kinds.PROMETHEUS_RULE.kind: "; spec.monitoring.labels get there as they are",
+}
+"""Fields that the CRD doesn't know the inside of, by the kind that they become part of: the API server speaks of that
+kind's fields, and not always of any."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _NOTE_BYTES = 1024
 _PROPAGATING_SECONDS, _UNKNOWN_SECONDS = 2.0, 60.0
@@ -306,6 +326,14 @@ _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 def _account(obj: Any) -> str:
     """As whom the pods of a Deployment run; "" for other objects."""
     return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
+
+
+def _status(raw: Object) -> TritonModelStatus:
+    """The status as it is; empty where others have written one that can't be read."""
+    try:
+        return TritonModelStatus.model_validate(raw.get("status", {}))
+    except ValidationError:
+        return TritonModelStatus()
 
 
 def _one(objects: Iterable[Object], kind: Kind) -> Object | None:

@@ -22,6 +22,15 @@ Object = dict[str, Any]
 TIMEOUT_SECONDS = (3.05, 20)
 """To connect, and to read. The client itself would wait for ever."""
 _PAGE = 500
+_LASTING = (
+    # For want of a better code in apimachinery's managedfields, where a body doesn't fit the kind's schema or types.
+    "failed to create typed patch object",
+    "failed to convert new object",
+    # etcd's own limits.
+    "etcdserver: request is too large",
+    "trying to send message larger than max",
+)
+"""What a refusal with a code of 500 says that no retry cures."""
 
 
 class ApiError(Exception):
@@ -34,9 +43,7 @@ class ApiError(Exception):
     @property
     def transient(self) -> bool:
         """Whether the same request may succeed later, with nobody changing anything."""
-        # A body that doesn't fit the kind's schema gets 500, for want of a better code in apimachinery's managedfields.
-        malformed = self.message.startswith("failed to create typed patch object")
-        return self.code in (0, 408, 429) or (self.code >= 500 and not malformed)
+        return self.code in (0, 408, 429) or (self.code >= 500 and not any(w in self.message for w in _LASTING))
 
 
 class KubernetesApi:

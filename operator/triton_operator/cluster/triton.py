@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tritonclient.http import InferenceServerClient
 from tritonclient.utils import InferenceServerException
@@ -29,7 +30,16 @@ def repository_index(address: str) -> Index:
         entries = client.get_model_repository_index()
     finally:
         client.close()
-    return tuple(IndexEntry(e["name"], e.get("version", ""), e.get("state", ""), e.get("reason", "")) for e in entries)
+    return tuple(_entry(e) for e in entries)
+
+
+def _entry(entry: Any) -> IndexEntry:
+    """One line of an answer that need not be Triton's. Raises TypeError, KeyError or ValueError where it isn't."""
+    fields = [entry["name"], *(entry.get(k, "") for k in ("version", "state", "reason"))]
+    if not all(isinstance(field, str) for field in fields):
+        raise TypeError("the repository index has something that is no text")
+    # JSON may hold halves of pairs of surrogates, which nothing that is written can.
+    return IndexEntry(*(field.encode("utf-8", "replace").decode() for field in fields))
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,15 @@ class Servers:
     def _answer(self, server: Server) -> _Answer | None:
         try:
             index = self._ask(server.address)
-        except (OSError, InferenceServerException, ValueError, KeyError, TypeError) as error:
+        except (
+            OSError,
+            InferenceServerException,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             # On its way up or down; one that hangs or answers garbage is told by its missing answer.
             _log.debug("no repository index from %s: %s", server.pod, error)
             return None

@@ -22,11 +22,12 @@ from triton_operator.repository.report import Report
 
 from . import load, pods, thresholds
 from .conditions import condition, settle
-from .models import load_problem, loaded, model_states
+from .models import bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
 _AUXILIARY = {kinds.POD_MONITOR.kind, kinds.PROMETHEUS_RULE.kind, kinds.AUTOSCALER.kind}
 """Kinds that serving doesn't need."""
+SPEC_INVALID = "SpecInvalid"
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
@@ -69,7 +70,7 @@ def assess(
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=settle(before.conditions, [c for c in conditions if c], now[:19] + "Z", model.metadata.generation),
-        models=models,
+        models=bounded(models),
         loaded=loaded(models) or _declared(report),
         entrypoint=entrypoint,
         entrypoint_type=entrypoint_type,
@@ -82,6 +83,21 @@ def assess(
         ready_replicas=len(ready),
         selector=",".join(f"{k}={v}" for k, v in names.selector(model.name).items()),
         endpoint=endpoint,
+    )
+
+
+def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, generation: int) -> TritonModelStatus:
+    """The status where the spec can't be read: what runs is what ran before."""
+    message = f"the spec can't be read: {'; '.join(faults)}; is the CRD of this version of the operator installed?"
+    kept = [c for c in before.conditions if c.type != PROGRESSING]
+    if READY not in {c.type for c in kept}:
+        kept.insert(0, condition(READY, "False", SPEC_INVALID, message))
+    conditions = [*kept, condition(PROGRESSING, "False", SPEC_INVALID, message)]
+    return before.model_copy(
+        update={
+            "conditions": settle(before.conditions, conditions, now, generation),
+            "observed_generation": generation,
+        }
     )
 
 

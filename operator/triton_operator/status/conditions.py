@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY, Condition, TritonModelStatus, Truth
 
 _MESSAGE_MAX = 4096
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
+"""As Kubernetes has it, and no longer than an Event's."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,23 @@ class Transition:
 
 def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
     """A condition of this pass; `settle` adds what depends on the ones before."""
-    return Condition(type=kind, status=status, reason=reason, message=message)
+    return Condition(type=kind, status=status, reason=word(reason), message=plain(_cut(message)))
+
+
+def word(reason: str) -> str:
+    """`reason` as one word: components in a pod's status may write what they like."""
+    if _REASON.fullmatch(reason):
+        return reason
+    return "".join(re.findall("[A-Za-z][A-Za-z0-9]*", reason))[:128] or "Unknown"
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _MESSAGE_MAX else message[: _MESSAGE_MAX - 1] + "…"
+
+
+def plain(text: str) -> str:
+    """`text` without halves of pairs of surrogates, which JSON may hold and UTF-8 can't."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
@@ -32,10 +51,7 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
     for condition in now:
         old = previous.get(condition.type)
         kept = old.last_transition_time if old and old.status == condition.status else None
-        message = condition.message
-        if len(message) > _MESSAGE_MAX:
-            message = message[: _MESSAGE_MAX - 1] + "…"
-        update = {"last_transition_time": kept or time, "observed_generation": generation, "message": message}
+        update = {"last_transition_time": kept or time, "observed_generation": generation}
         out.append(condition.model_copy(update=update))
     return out
 

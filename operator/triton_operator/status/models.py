@@ -13,6 +13,9 @@ from .observation import Problem
 
 READY = "READY"
 MISSING = "MISSING"
+_REASON_MAX = 1024
+_ROOM = 256 << 10
+"""Bytes of JSON that the models may take: spec and status must fit into the 1.5 MiB that etcd takes."""
 _UNLISTED = "Triton doesn't list it: a model that it is made of isn't loaded, or its configuration can't be read"
 
 
@@ -51,6 +54,35 @@ def expected(model: TritonModel, report: Report | None) -> list[str]:
 def loaded(models: Sequence[ModelStatus]) -> str:
     """E.g. 3/4; empty where nothing is known."""
     return f"{sum(m.state == READY for m in models)}/{len(models)}" if models else ""
+
+
+def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
+    """`models` so that a status can hold them. Long reasons are cut, further where there are many; if even that is too
+    much, models that are READY are left out before others. `status.loaded` counts them all."""
+    reasoned = [m.model_copy(update={"reason": ""}) for m in models if m.reason]
+    room = max(0, _ROOM - sum(map(_size, reasoned)))
+    longest = min(_REASON_MAX, room // (_MOST_BYTES * max(len(reasoned), 1)))
+    kept, room = [], _ROOM
+    for model in sorted((_short(m, longest) for m in models), key=lambda m: m.state == READY):
+        size = _size(model)
+        if size <= room:
+            kept.append(model)
+            room -= size
+    return sorted(kept, key=lambda m: (m.name, m.version))
+
+
+_MOST_BYTES = 6
+"""That one character takes, as JSON: \\u0000."""
+
+
+def _short(model: ModelStatus, longest: int) -> ModelStatus:
+    if len(model.reason) <= longest:
+        return model
+    return model.model_copy(update={"reason": model.reason[: max(0, longest - 1)] + "…" if longest else ""})
+
+
+def _size(model: ModelStatus) -> int:
+    return len(model.model_dump_json(by_alias=True)) + 1
 
 
 def load_problem(models: Sequence[ModelStatus]) -> Problem | None:

@@ -36,7 +36,27 @@ def test_what_is_too_little_is_the_least(text: str) -> None:
     assert quantity.parse(text) == Decimal("1e-9")
 
 
-@pytest.mark.parametrize("text", ["", "1\n", "١", "9" * 5000, "1e" + "9" * 5000, "abc", "1 Gi", "1gi", "Gi", "--1", "1e", "1KiB", "1,5", "-1", "..", "1.2.3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1\n",
+        "١",
+        "9" * 5000,
+        "1e" + "9" * 5000,
+        "abc",
+        "1 Gi",
+        "1gi",
+        "Gi",
+        "--1",
+        "1e",
+        "1KiB",
+        "1,5",
+        "-1",
+        "..",
+        "1.2.3",
+    ],
+)
 def test_what_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="not a Kubernetes quantity"):
         quantity.parse(text)

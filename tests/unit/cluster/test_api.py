@@ -17,7 +17,9 @@ MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment)
     [
         (0, "no answer", True), (408, "", True), (429, "", True), (500, "etcd timed out", True), (503, "", True),
         (400, "", False), (403, "exceeded quota", False), (404, "", False), (409, "", False), (422, "", False),
-        (500, MALFORMED, False),
+        (500, MALFORMED, False), (500, "etcdserver: request is too large", False), (500, "etcdserver: timeout", True),
+        (500, "failed to convert new object (a/b; apps/v1, Kind=Deployment) to proper version: unable to…", False),
+        (500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)", False),
     ],
 )  # fmt: skip
 def test_transient(code: int, message: str, transient: bool) -> None:

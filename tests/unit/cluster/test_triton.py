@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -50,6 +51,23 @@ def test_a_server_that_loads_is_asked_each_time() -> None:
     world.look()
     world.look()
     assert world.asked == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "{", "[" * 100_000, "null", "5", '"a"', "{}", "[5]", "[[]]", '[{"name": 5}]', '[{"name": ["a"]}]', "[{}]",
+     '[{"name": "a", "state": null}]', '[{"name": "a", "version": 1}]', '[{"name": "a", "reason": {}}]'],
+)  # fmt: skip
+def test_an_answer_that_is_not_tritons_is_none(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    monkeypatch.setattr(triton.InferenceServerClient, "get_model_repository_index", lambda _: json.loads(answer))
+    found = Servers().indexes("ns/a", [Server("u", "pod", "127.0.0.1:1", (0, True))])
+    assert found == ({"pod": ()} if answer == "{}" else {})
+
+
+def test_an_answer_with_half_a_character_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = '[{"name": "\\ud800", "version": "1", "state": "READY", "reason": "\\udfff"}]'
+    monkeypatch.setattr(triton.InferenceServerClient, "get_model_repository_index", lambda _: json.loads(entry))
+    assert triton.repository_index("127.0.0.1:1") == (IndexEntry("?", "1", "READY", "?"),)
 
 
 def test_a_server_that_does_not_answer_is_left_out_and_asked_again() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.repository import report as reports
-from triton_operator.status.models import expected, load_problem, loaded, model_states
+from triton_operator.status.models import bounded, expected, load_problem, loaded, model_states
 
 
 def index(*entries: tuple[str, ...]) -> Index:
@@ -20,6 +20,32 @@ def report(*models: str) -> reports.Report:
     found = reports.parse(json.dumps(gen.report(*models)))
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("reason", ["a" * 10_000, "\x00" * 10_000, "🚦" * 10_000, ""])
+def test_many_models_with_long_reasons_fit_into_a_status(reason: str) -> None:
+    entries = [
+        (f"model-{n}", str(v), "UNAVAILABLE" if reason else "READY", reason) for n in range(200) for v in range(8)
+    ]
+    states = model_states(gen.model(), {"p1": index(*entries)}, None)
+    kept = bounded(states)
+    assert [(m.name, m.version, m.state) for m in kept] == [(m.name, m.version, m.state) for m in states]
+    assert sum(len(m.model_dump_json()) for m in kept) < 300_000
+    assert all(m.reason for m in kept) == bool(reason)
+
+
+def test_what_is_ready_gives_room_to_what_is_not() -> None:
+    long = [(f"{n:03}" + "n" * 250, str(v), "READY") for n in range(500) for v in range(8)]
+    states = model_states(gen.model(), {"p1": index(*long, ("z", "1", "UNAVAILABLE", "no such file"))}, None)
+    kept = bounded(states)
+    assert 500 < len(kept) < len(states)
+    assert (kept[-1].name, kept[-1].reason) == ("z", "no such file")
+    assert loaded(states) == "4000/4001"
+
+
+def test_a_reason_is_cut_where_it_is_long() -> None:
+    states = bounded(model_states(gen.model(), {"p1": index(("a", "1", "UNAVAILABLE", "w" * 2000))}, None))
+    assert states[0].reason == "w" * 1023 + "…"
 
 
 def test_two_servers_that_agree() -> None:

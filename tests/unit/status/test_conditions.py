@@ -1,0 +1,48 @@
+"""What a condition may say: one word, and text that can be written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from triton_operator.api.status import PROGRESSING, READY, TritonModelStatus
+from triton_operator.status.assess import unreadable
+from triton_operator.status.conditions import condition
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("Evicted", "Evicted"), ("A,b:c_d", "A,b:c_d"), ("X", "X"), ("Node is gone", "Nodeisgone"), ("", "Unknown"),
+        ("--", "Unknown"), ("1st try", "sttry"), ("a" * 200, "a" * 128), ("Ärger", "rger"), ("Late,", "Late"),
+        ("End\n", "End"),
+    ],
+)  # fmt: skip
+def test_a_reason_is_one_word(given: str, told: str) -> None:
+    assert condition(READY, "False", given, "").reason == told
+
+
+def test_a_message_can_be_written_and_is_bounded() -> None:
+    told = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
+    assert told.message.encode()[:2] == b"?a"
+    assert len(told.message) == 4096
+
+
+def test_a_spec_that_cannot_be_read_is_told_by_its_field() -> None:
+    status = unreadable(TritonModelStatus(), ["spec.entrypoint: no"], "2026-01-01T00:00:00Z", 3)
+    assert [(c.type, c.status, c.reason) for c in status.conditions] == [
+        (READY, "False", "SpecInvalid"), (PROGRESSING, "False", "SpecInvalid"),
+    ]  # fmt: skip
+    assert all("spec.entrypoint: no" in c.message for c in status.conditions)
+    assert status.observed_generation == 3
+    assert unreadable(status, ["spec.entrypoint: no"], "2027-01-01T00:00:00Z", 3) == status
+
+
+def test_servers_that_run_stay_ready_while_the_spec_cannot_be_read() -> None:
+    before = TritonModelStatus(
+        conditions=[condition(READY, "True", "EntrypointAnswers", "a answers")], ready_replicas=2
+    )
+    status = unreadable(before, ["spec.entrypoint: no"], "2026-01-01T00:00:00Z", 3)
+    assert [(c.type, c.status) for c in status.conditions] == [(READY, "True"), (PROGRESSING, "False")]
+    assert status.ready_replicas == 2
