@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, Verbosity, settings
 
 SOAK = os.environ.get("SOAK") == "1"
 _TIMES = 20
@@ -15,10 +14,20 @@ _settings = settings(
     database=None,
     derandomize=not SOAK,
     print_blob=SOAK,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 
 
-def examples(count: int, soak: int | None = None) -> Callable[[Any], Any]:
-    """Settings for a test: so many examples, and in a soak twenty times as many, unless `soak` says how many."""
-    return settings(_settings, max_examples=(soak or count * _TIMES) if SOAK else count)
+def examples(count: int, **more: Any) -> settings:
+    """Settings for a test: so many examples, and in a soak twenty times as many."""
+    return settings(_settings, max_examples=count * _TIMES if SOAK else count, **more)
+
+
+def batches(count: int) -> settings:
+    """Settings for a test against a world that remembers: what fails there isn't tried again in smaller pieces."""
+    return examples(count, phases=[Phase.explicit, Phase.generate], verbosity=Verbosity.quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from support.controlplane import ROOT
+from triton_operator.api.types import RESERVED_FLAGS
 
 Json = Any
 _CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
@@ -18,7 +20,8 @@ _BIG = 2**63 - 1
 CHARACTERS = st.characters(codec="utf-8")
 """Everything that JSON in UTF-8 can hold: NUL and other controls, right-to-left, combining, astral."""
 WORDS = st.sampled_from(
-    ["", " ", "a", "\x00", "\t", "\u00a0", "\x0b", "\u2028", "\u202eabc", "e\u0301", "🚦", "\U0010ffff", "\ufeff", "\ufffe",
+    ["", " ", "a", "\x00", "\t", "\u00a0", "\x0b", "\u2028", "\u202eabc", "e\u0301", "🚦", "\U0010ffff",
+     "\ufeff", "\ufffe",
      "{{ .Bad", "}}", "$1", "%s", "\\", '"', "'", "`", "a" * 63, "a" * 64, "a" * 253, "ü" * 300, "None", "null", "true",
      "~", "- a", "a: b", "#", "|", "0x1f", "1_000", "١٢", "８０"]
 )  # fmt: skip
@@ -38,12 +41,15 @@ QUANTITIES = st.one_of(
          "9223372036854775808", "8Ei"]
     ),
     st.integers(0, _BIG),
-    st.from_regex(r"([0-9]{1,8}(\.[0-9]{0,4})?|\.[0-9]{1,4})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,12})?", fullmatch=True),
+    st.from_regex(
+        r"([0-9]{1,8}(\.[0-9]{0,4})?|\.[0-9]{1,4})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,12})?", fullmatch=True
+    ),
 )  # fmt: skip
 
 VALUES = st.one_of(
     st.sampled_from(
-        ["1e3", "1k", ".5", "5.", "inf", "+Inf", "nan", "-0", "0", "0.0", "00", "01", " 80 ", "80 ", "80\n", "８０", "٨٠", "8_0",
+        ["1e3", "1k", ".5", "5.", "inf", "+Inf", "nan", "-0", "0", "0.0", "00", "01", " 80 ", "80 ", "80\n", "８０",
+         "٨٠", "8_0",
          "9" * 400, "1" + "0" * 9, "1000000000.000001", "999999999.999999", "0.000001", "0.0000001", "1,5", "0x10", "",
          "1", "1.0", "1.000000", "1000", "1000.000001", "1.000001", "-1", "+1", "1 ", "\u00a01", "1\x00", "𝟖𝟎"]
     ),
@@ -221,3 +227,53 @@ def pod_spec() -> SearchStrategy[Json]:
         ),
         st.dictionaries(TEXT, JSON, max_size=3),
     )
+
+
+# Whole resources
+
+_RESERVED = go(f"^--({RESERVED_FLAGS})(=|$)")
+_ALERT_LABEL = go("^[a-zA-Z_][a-zA-Z0-9_]*$")
+_OWN_LABELS = {"alertname", "namespace", "tritonmodel", "model", "version", "severity"}
+
+
+def lawful(spec: Json) -> Json:
+    """`spec` made to fit the CRD's CEL rules, which generated values rarely do by themselves."""
+    out = copy.deepcopy(spec)
+    server = out.get("server", {})
+    if "loadModels" in server or "modelControl" in server:
+        server["modelControl"] = "explicit" if server.get("loadModels") else "none"
+    if len(server.get("loadModels", [])) > 1:
+        out.setdefault("entrypoint", "detection")
+    if "args" in server:
+        server["args"] = [a for a in server["args"] if not _RESERVED.search(a) and "counter_latencies" not in a]
+    resources = server.get("resources", {})
+    if "requests" in resources:
+        resources["requests"] = resources.get("limits", {})
+    if "autoscaling" in out:
+        out.pop("replicas", None)
+        scaling = out["autoscaling"]
+        scaling["min"] = min(scaling.get("min", 1), scaling["max"])
+    labels = out.get("monitoring", {}).get("alertLabels", {})
+    for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in _OWN_LABELS]:
+        del labels[key]
+    rollout = out.get("rollout", {})
+    if {str(rollout.get(k)) for k in ("maxSurge", "maxUnavailable")} <= {"0", "0%"}:
+        rollout.pop("maxSurge", None)
+    return out
+
+
+MODEL_NAMES = st.one_of(
+    st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True),
+    st.sampled_from(["a" * 53, "a" * 54, "a" * 55, "a" * 63, "a" * 253, "a" * 254, "a.b", "1a", "a-", "-a", "A", "ü",
+                     "a_b", "a b", "default", "kubernetes", "a" * 52 + "-9"]),
+)  # fmt: skip
+
+
+def resources() -> SearchStrategy[Json]:
+    """TritonModels, most of which the API server lets in; namespace and kind are the caller's to add."""
+    spec = st.one_of(*[specs().map(lawful)] * 6, specs(), JSON)
+    metadata = st.fixed_dictionaries(
+        {"name": MODEL_NAMES},
+        optional={"annotations": ANNOTATIONS, "labels": st.dictionaries(TEXT, TEXT, max_size=1)},
+    )
+    return st.fixed_dictionaries({"metadata": metadata, "spec": spec})

@@ -1,0 +1,165 @@
+"""Whatever the API server lets in either becomes true, or a condition names the field; and nobody else suffers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import controlplane, operator_process, specs
+from support.api import Api, RefusedError, condition, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from support.profiles import batches
+from triton_operator.api import names
+
+pytestmark = pytest.mark.properties
+
+Json = dict[str, Any]
+RESYNC = 5
+CANARIES = ("canary-one", "canary-two")
+PATIENCE = 60
+"""Seconds within which whatever has to happen does; as a rule it takes one."""
+_FIELD = re.compile(
+    r"(^|[^a-zA-Z0-9])(spec|metadata|data)(\.|\[|:|/)|\.spec|\.metadata|request (body|entity) too large"
+)
+"""What a message must have to name a field."""
+_numbers = itertools.count(1)
+
+
+@dataclass
+class World:
+    plane: ControlPlane
+    operator: Operator
+    api: Api
+    kept: dict[str, Json] = field(default_factory=dict)
+    """What is there and reconciled."""
+
+    def model(self, name: str) -> Json:
+        return self.api.get("TritonModel", name)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with controlplane.running() as plane:
+        plane.install_crds()
+        plane.install_monitoring()
+        plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "crowd"}})
+        kubeconfig = operator_process.install(plane)
+        folder = tmp_path_factory.mktemp("operator")
+        with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as operator:
+            world = World(plane, operator, plane.api.within("crowd"))
+            for name in CANARIES:
+                assert create(world.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
+            yield world
+            assert operator.stop() == 0
+            assert "Traceback" not in operator.log
+
+
+def create(api: Api, spec: Any, **metadata: Any) -> tuple[Json, str]:
+    """What the API server made of it, or {} and its refusal."""
+    body = {"apiVersion": names.API_VERSION, "kind": names.KIND, "spec": spec}
+    try:
+        return api.create({**body, "metadata": {**metadata, "namespace": api.namespace}}), ""
+    except RefusedError as refusal:
+        return {}, refusal.message
+
+
+@batches(4)
+@given(st.lists(specs.resources(), min_size=15, max_size=15))
+def test_bad_input_is_told_and_stops_nobody(world: World, crowd: list[Json]) -> None:
+    admitted: dict[str, Json] = {}
+    for one in crowd:
+        name = one["metadata"]["name"]
+        if len(name) < 40:
+            name = f"{name}-{next(_numbers)}" if name[-1:].isalnum() else name
+        created, refusal = create(world.api, one["spec"], **{**one["metadata"], "name": name})
+        if created:
+            admitted[name] = created
+        else:
+            assert _FIELD.search(refusal), (one, refusal)
+    waiting = set(admitted)
+
+    def all_told() -> bool:
+        waiting.difference_update([name for name in waiting if told(world, name)])
+        return not waiting
+
+    eventually(all_told, PATIENCE, lambda: "\n\n".join(account(world, name) for name in waiting))
+    canaries_live(world)
+    assert "Traceback" not in world.operator.log
+    world.kept |= admitted
+
+
+def told(world: World, name: str) -> bool:
+    """Whether everything is there for this TritonModel, or a condition says of what isn't why."""
+    model = world.model(name)
+    spec, status = model["spec"], model.get("status", {})
+    if status.get("observedGeneration") != model["metadata"]["generation"]:
+        return False
+    wanted = {
+        ("ServiceAccount", name): "Progressing",
+        ("Service", name): "Progressing",
+        ("Service", f"{name}-headless"): "Progressing",
+        ("Deployment", name): "Progressing",
+    }
+    if spec.get("replicas", 1) > 1:
+        wanted["PodDisruptionBudget", name] = "Progressing"
+    if spec["monitoring"]["enabled"]:
+        wanted["PodMonitor", name] = "MonitoringAvailable"
+        if spec.get("entrypoint") and status.get("entrypointType"):
+            wanted["PrometheusRule", name] = "MonitoringAvailable"
+    if spec.get("autoscaling", {}).get("engine") == "HPA":
+        wanted["HorizontalPodAutoscaler", name] = "AutoscalerActive"
+    return all(
+        world.api.find(kind, child) is not None or explained(condition(model, by))
+        for (kind, child), by in wanted.items()
+    )
+
+
+def account(world: World, name: str) -> str:
+    """What there is to say of this TritonModel."""
+    model, key = world.model(name), f'"{world.api.namespace}/{name}"'
+    lines = [line[:3000] for line in world.operator.log.splitlines() if key in line]
+    return json.dumps([model["metadata"], model["spec"], model.get("status")])[:6000] + "\n" + "\n".join(lines[-5:])
+
+
+def explained(found: Json) -> bool:
+    refused = found.get("status") == "False" and found.get("reason") in ("ApplyRefused", "SpecInvalid", "NameTaken")
+    return refused and bool(_FIELD.search(found["message"]) or found["reason"] == "NameTaken")
+
+
+def canaries_live(world: World) -> None:
+    """Ordinary changes of ordinary resources still reach their children."""
+    image = f"example.com/triton:{next(_numbers)}"
+    for name in CANARIES:
+        world.api.patch("TritonModel", name, {"spec": {"server": {"image": image}}})
+
+    def follow(name: str) -> bool:
+        deployment = world.api.find("Deployment", name)
+        return bool(deployment) and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+
+    for name in CANARIES:
+        eventually(lambda n=name: follow(n), PATIENCE, lambda: world.operator.log[-3000:])
+
+
+def test_nothing_is_written_afterwards(world: World) -> None:
+    """What was refused is tried again, ever more rarely; it leaves, and then nothing is written at all."""
+    for name in world.kept:
+        model = world.model(name)
+        if any(c["reason"] == "ApplyRefused" for c in model["status"]["conditions"]):
+            world.api.delete("TritonModel", name)
+    before = 0.0
+
+    def still() -> bool:
+        nonlocal before
+        was, before = before, sum(world.plane.writes().values())
+        return was == before
+
+    eventually(still, PATIENCE, "no write for two resyncs", every=2 * RESYNC + 1)
