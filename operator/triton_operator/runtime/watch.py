@@ -1,6 +1,9 @@
 """kopf, for what it does best: watching, with reconnects and credentials. The only module that imports it.
 
 Nothing but `on.event` handlers are registered, so that kopf writes nothing: no annotation, no finalizer, no status.
+They only say what is watched: events go from kopf's streams straight to `seen`. What kopf does on an event's way to a
+handler (a task and a memory for each object, copies to find what changed) took most of the operator's CPU time
+(docs/scale.md), and serves handlers of other sorts.
 """
 
 from __future__ import annotations
@@ -10,16 +13,22 @@ import contextlib
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from typing import Any
+from typing import Any, cast
 
 import kopf
-from kopf._cogs.structs.references import Insights  # not public; the version of kopf is pinned
+
+# Not public; the version of kopf is pinned.
+from kopf._cogs.aiokits.aiotoggles import Toggle, ToggleSet
+from kopf._cogs.clients import watching
+from kopf._cogs.structs.references import Insights, Namespace, Resource
+from kopf._core.reactor import queueing
 
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
+Seen = Callable[[str | None, Object], None]
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = (1, 2, 5, 10, 30)
 _DISCOVERY_SECONDS = 30
@@ -35,7 +44,7 @@ class _Endless:
 
 
 async def watch(
-    seen: Callable[[str | None, Object], None],
+    seen: Seen,
     kinds: Callable[[], Awaitable[Collection[Kind]]],
     namespaces: Collection[str],
     stop: asyncio.Event,
@@ -68,7 +77,7 @@ async def watch(
 
 
 async def _run(
-    seen: Callable[[str | None, Object], None],
+    seen: Seen,
     kinds: Collection[Kind],
     namespaces: Collection[str],
     stop: asyncio.Event,
@@ -80,9 +89,10 @@ async def _run(
     # Made before kopf starts: at its end it waits for tasks that were made while it ran.
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
+    queueing.watcher = _straight(seen)  # type: ignore[assignment]
     try:
         await kopf.operator(
-            registry=_registry(seen, kinds),
+            registry=_registry(kinds),
             settings=_settings(kinds),
             insights=insights,
             # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
@@ -140,15 +150,45 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-def _registry(seen: Callable[[str | None, Object], None], kinds: Collection[Kind]) -> kopf.OperatorRegistry:
+def _straight(seen: Seen) -> Callable[..., Awaitable[None]]:
+    """kopf's watcher of one kind in one namespace, with `seen` in place of all that comes after the stream."""
+
+    async def watcher(
+        *,
+        resource: Resource,
+        namespace: Namespace,
+        settings: kopf.OperatorSettings,
+        operator_paused: ToggleSet | None = None,
+        operator_indexed: ToggleSet | None = None,
+        resource_indexed: Toggle | None = None,
+        **_: Any,
+    ) -> None:
+        stream = watching.infinite_watch(
+            settings=settings, resource=resource, namespace=namespace, operator_paused=operator_paused
+        )
+        async for event in stream:
+            if event is watching.Bookmark.LISTED and operator_indexed is not None and resource_indexed is not None:
+                await operator_indexed.drop_toggle(resource_indexed)
+            if isinstance(event, watching.Bookmark) or event["type"] == "BOOKMARK":
+                continue
+            try:
+                seen(event["type"], cast(Object, event["object"]))
+            except Exception:
+                # One object that can't be dealt with must not end the watch of all others.
+                _log.exception("an event of %s could not be taken in", resource)
+
+    return watcher
+
+
+def _registry(kinds: Collection[Kind]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(kopf.login_via_client)
 
-    async def handle(event: Any, **_: Any) -> None:
-        seen(event["type"], event["object"])
+    async def watched(**_: Any) -> None:
+        """Never called: it makes kopf watch the kind."""
 
     for kind in kinds:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handle)
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(watched)
     return registry
 
 
