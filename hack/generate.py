@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dashboards
+import permissions_page
 import validate_page
 import yaml
 from dashboards import grafana, page
@@ -25,6 +26,8 @@ def generated() -> dict[Path, str]:
         Path("crds/tritonoperator.io_tritonmodels.yaml"): _yaml(crd.definition()),
         Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
         Path("manifests/rbac/roles.yaml"): _yaml(*rbac.roles()),
+        Path("manifests/namespaced/role.yaml"): _yaml(*rbac.namespaced()),
+        Path("docs/permissions.md"): permissions_page.text(),
         **{Path(f"manifests/policies/{name}.yaml"): _yaml(*both) for name, both in policies.manifests().items()},
         **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
         DASHBOARDS / "kustomization.yaml": _yaml(grafana.kustomization(dashboards.ALL)),

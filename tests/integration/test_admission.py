@@ -27,6 +27,18 @@ def resources(**fields: Any) -> dict[str, Any]:
     return server(resources=fields)
 
 
+def clients(**peer: Any) -> dict[str, Any]:
+    return {"networkPolicy": {"clients": [peer]}}
+
+
+def egress(**port: Any) -> dict[str, Any]:
+    return {"networkPolicy": {"egress": [{"ports": [port]}]}}
+
+
+def expression(**requirement: Any) -> dict[str, Any]:
+    return clients(podSelector={"matchExpressions": [requirement]})
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # CEL
     (server(modelControl="explicit"), "loadModels goes with modelControl: explicit"),
@@ -42,7 +54,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (resources(limits={"cpu": 1}, requests={"nvidia.com/gpu": 1}), "must be set in limits"),
     ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "can't both be 0"),
     ({"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "can't both be 0"),
+    (clients(), "a peer is either an ipBlock, or pods by podSelector, namespaceSelector or both"),
+    (clients(ipBlock={"cidr": "10.0.0.0/8"}, podSelector={}), "a peer is either an ipBlock, or pods"),
+    (expression(key="a", operator="In"), "In and NotIn need values; Exists and DoesNotExist take none"),
+    (expression(key="a", operator="Exists", values=["b"]), "In and NotIn need values"),
+    (egress(endPort=80), "endPort needs a port that is a number and not above it"),
+    (egress(port="http", endPort=80), "endPort needs a port that is a number and not above it"),
+    (egress(port=81, endPort=80), "endPort needs a port that is a number and not above it"),
     # Enums
+    (expression(key="a", operator="Like"), 'supported values: "In", "NotIn", "Exists", "DoesNotExist"'),
+    (egress(port=80, protocol="ICMP"), 'supported values: "TCP", "UDP", "SCTP"'),
     (image(delivery="Pigeon"), 'supported values: "Auto", "Copy", "ImageVolume"'),
     (image(pullPolicy="Sometimes"), 'supported values: "Always", "IfNotPresent", "Never"'),
     (server(modelControl="poll"), 'supported values: "none", "explicit"'),
@@ -74,7 +95,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (resources(limits={"cpu": -1}), "greater than or equal to 0"),
     (resources(limits={"memory": "-1Gi"}), "in body should match"),
     (resources(limits={f"example.com/{n}": 1 for n in range(33)}), "must have at most 32 items"),
+    (clients(ipBlock={"cidr": "10.0.0.0"}), "spec.networkPolicy.clients[0].ipBlock.cidr in body should match"),
+    (clients(ipBlock={"cidr": "example.com/24"}), "ipBlock.cidr in body should match"),
+    (clients(ipBlock={"cidr": "10.0.0.0/8", "except": ["10.1.1.1"]}), "ipBlock.except[0] in body should match"),
+    (clients(podSelector={"matchLabels": {"a": "b c"}}), "in body should match"),
+    (egress(port="Http"), "spec.networkPolicy.egress[0].ports[0].port in body should match"),
     # Bounds
+    (egress(port=0), "greater than or equal to 1"),
+    (egress(port=65536), "less than or equal to 65535"),
     (server(logVerbosity=-1), "greater than or equal to 0"),
     (server(logVerbosity=11), "less than or equal to 10"),
     ({"replicas": -1}, "greater than or equal to 0"),
@@ -134,6 +162,13 @@ ACCEPTED: list[dict[str, Any]] = [
     {"rollout": {"maxSurge": 0, "maxUnavailable": "100%"}},
     server(args=["--http-thread-count=8", "--cache-config=local,size=1"], env=[{"name": "A", "value": "1"}]),
     image(path="/", pullPolicy="Never", delivery="ImageVolume"),
+    {"networkPolicy": {}},
+    {"networkPolicy": {"clients": [], "monitoring": [], "egress": [{}]}},
+    clients(ipBlock={"cidr": "2001:db8::/32", "except": ["2001:db8:1::/48"]}),
+    expression(key="example.com/a", operator="NotIn", values=["b", ""]),
+    egress(port="https"),
+    egress(port=1, endPort=65535, protocol="SCTP"),
+    egress(),
     {"replicas": 0},
     {"entrypoint": "Détection-🚦"},
     {"podTemplate": {"spec": {"anything": {"goes": [1, "2", None]}}, "metadata": {"labels": {"a": "b"}}}},

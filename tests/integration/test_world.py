@@ -194,6 +194,29 @@ def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Ope
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME) is None, SOON)
 
 
+def test_a_network_policy_comes_changes_and_goes_with_its_field(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    assert api.find("NetworkPolicy", gen.NAME) is None
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {}}})
+    made = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
+    operators = {"matchLabels": {"kubernetes.io/metadata.name": operator_process.NAMESPACE}}
+    assert made["spec"]["ingress"][-1]["from"][0]["namespaceSelector"] == operators
+    assert "egress" not in made["spec"]
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
+    eventually(lambda: api.get("NetworkPolicy", gen.NAME)["spec"].get("egress"), SOON, lambda: operator.log)
+    # Opened by somebody, it is closed again; unchanged, it is left alone.
+    api.patch("NetworkPolicy", gen.NAME, {"spec": {"ingress": [{}]}})
+    eventually(lambda: len(api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"]) == 3, SOON, lambda: operator.log)
+    settled(api)
+    before = version(api.get("NetworkPolicy", gen.NAME))
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    assert version(api.get("NetworkPolicy", gen.NAME)) == before
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": None}})
+    eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON, lambda: operator.log)
+
+
 # What belongs to others
 
 

@@ -19,31 +19,41 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    users = ["developer", "podmaker", "oncall"]
-    with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
+    users = ["developer", "podmaker", "netadmin", "oncall"]
+    # Some clusters have this plugin: who makes an object that blocks the deletion of its owner must be allowed to.
+    plugin = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
+    with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
+        plane.install_monitoring()
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)
-        pods = {"verbs": ["create"], "apiGroups": [""], "resources": ["pods"]}
-        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "podmaker"}, "rules": [pods]}
-        plane.api.create(role)
+        for user, group, plural in (("podmaker", "", "pods"), ("netadmin", "networking.k8s.io", "networkpolicies")):
+            rules = [{"verbs": ["create"], "apiGroups": [group], "resources": [plural]}]
+            role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
+            plane.api.create(role)
         yield plane
 
 
 @pytest.fixture
 def team(plane: ControlPlane) -> Team:
+    """`developer` has the role tritonmodel-developer and nothing else; `podmaker` may create pods as well, `netadmin`
+    NetworkPolicies; `oncall` may set thresholds."""
     team = Team(plane, f"team-{next(_numbers)}")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
     for user, role in (
         ("developer", "tritonmodel-developer"),
         ("podmaker", "tritonmodel-developer"),
         ("podmaker", "podmaker"),
+        ("netadmin", "tritonmodel-developer"),
+        ("netadmin", "netadmin"),
         ("oncall", "tritonmodel-oncall"),
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
     asking = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
     eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), asking)), 20, "the policy")
     eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 20, "the roles in force")
+    isolated = tritonmodel("probe", networkPolicy={})
+    eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 20, "the roles in force")
     eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 20, "the roles in force")
     return team

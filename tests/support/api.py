@@ -20,6 +20,7 @@ _GROUPS = {
     "v1": ["Pod", "Service", "ServiceAccount", "ConfigMap", "Secret", "Event", "Endpoints"],
     "apps/v1": ["Deployment", "ReplicaSet"],
     "policy/v1": ["PodDisruptionBudget"],
+    "networking.k8s.io/v1": ["NetworkPolicy"],
     "batch/v1": ["Job"],
     "autoscaling/v2": ["HorizontalPodAutoscaler"],
     "coordination.k8s.io/v1": ["Lease"],
@@ -33,7 +34,7 @@ _CLUSTER_WIDE = {
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding"],
 }
 _VERSIONS = {kind: version for table in (_GROUPS, _CLUSTER_WIDE) for version, kinds in table.items() for kind in kinds}
-_PLURALS = {"Endpoints": "endpoints", "Prometheus": "prometheuses"}
+_PLURALS = {"Endpoints": "endpoints", "NetworkPolicy": "networkpolicies", "Prometheus": "prometheuses"}
 _UNSCOPED = {kind for kinds in _CLUSTER_WIDE.values() for kind in kinds}
 
 

@@ -29,7 +29,7 @@ _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
     "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|horizontalpodautoscalers|podmonitors"
-    "|prometheusrules|events|pods"
+    "|prometheusrules|networkpolicies|events|pods"
 )
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
@@ -129,12 +129,14 @@ def running(
     *,
     controllers: bool = False,
     manager_flags: Sequence[str] = (),
+    server_flags: Sequence[str] = (),
     audit: Path | None = None,
     users: Sequence[str] = (),
 ) -> Iterator[ControlPlane]:
     """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
-    collection at work (needs has_controllers()), by a manager that is started with `manager_flags` too. `audit`: with
-    this audit policy. `users`: people beside the cluster admin, each with the own name as token."""
+    collection at work (needs has_controllers()), by a manager that is started with `manager_flags` too, as the API
+    server is with `server_flags`. `audit`: with this audit policy. `users`: people beside the cluster admin, each with
+    the own name as token."""
     programs = binaries()
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
@@ -159,7 +161,7 @@ def running(
             f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
             # No controller makes the ServiceAccount `default`, without which it would refuse every pod.
-            "--disable-admission-plugins=ServiceAccount", *auditing,
+            "--disable-admission-plugins=ServiceAccount", *auditing, *server_flags,
         )  # fmt: skip
         certificate = folder / "certs" / "apiserver.crt"
         eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")

@@ -24,13 +24,23 @@ class Kind:
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 SERVICE = Kind("", "v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", optional=True)
 PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", optional=True)
 POD = Kind("", "v1", "Pod", "pods")
 
-CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, DISRUPTION_BUDGET, POD_MONITOR, PROMETHEUS_RULE, AUTOSCALER)
+CHILDREN = (
+    SERVICE_ACCOUNT,
+    SERVICE,
+    NETWORK_POLICY,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    POD_MONITOR,
+    PROMETHEUS_RULE,
+    AUTOSCALER,
+)
 """What the operator makes for a TritonModel, in the order in which it is applied."""
 
 

@@ -14,6 +14,8 @@ FIELD_MANAGER = "triton-operator"
 HANDOVER_MANAGER = "triton-operator-handover"
 """Holds a field's value for the moment between the operator's letting go and its next owner's first write."""
 
+LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+"""The name of a namespace, which Kubernetes puts among its labels."""
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -1,12 +1,12 @@
 """Admission policies, made from the tables of thresholds and kinds: values that can be read, who may set them, and
-who may write what the operator makes.
+who may write what the operator makes. What nobody shall get in a roundabout way is in `escalation`.
 
 The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows it.
 """
 
 from __future__ import annotations
 
-from . import kinds, names, pod_template, thresholds
+from . import escalation, kinds, names, thresholds
 from .admission import Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"
@@ -31,7 +31,8 @@ def manifests() -> dict[str, list[Object]]:
         "thresholds": bound(_authors(), "Deny", "Audit"),
         "threshold_deletion": bound(_deletion(), "Warn", "Audit"),
         "generated": bound(_generated(), "Deny", "Audit"),
-        "pod_template": bound(pod_template.policy(), "Deny", "Audit"),
+        "pod_template": bound(escalation.pod_template(), "Deny", "Audit"),
+        "network_policy": bound(escalation.network_policy(), "Deny", "Audit"),
     }
 
 

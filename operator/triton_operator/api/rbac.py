@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import kinds, names, policies
@@ -9,72 +10,122 @@ from . import kinds, names, policies
 Rule = dict[str, Any]
 
 _API_VERSION = "rbac.authorization.k8s.io/v1"
-_READ = ["get", "list", "watch"]
-_CHILD_VERBS = [*_READ, "create", "patch", "delete"]
+_READ = ("get", "list", "watch")
 
 
-def cluster_rules() -> list[Rule]:
-    """Rules for the namespaces that are served, as the ClusterRole (or a Role in each of them) has them."""
-    by_group: dict[str, list[str]] = {}
+@dataclass(frozen=True)
+class Grant:
+    """Verbs on resources, and what they are for. `only`: the names of the objects, where not all are meant."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    only: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """As a Role has it."""
+        named = {"resourceNames": list(self.only)} if self.only else {}
+        return _rule(self.group, list(self.resources), list(self.verbs)) | named
+
+
+def grants() -> list[Grant]:
+    """What is needed in the namespaces that are served, by a ClusterRole or by a Role in each of them."""
+    by_group: dict[str, tuple[str, ...]] = {}
     for kind in kinds.CHILDREN:
-        by_group.setdefault(kind.group, []).append(kind.plural)
+        by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
+    models = names.PLURAL
     return [
-        _rule(names.GROUP, [names.PLURAL], [*_READ, policies.EDIT_GENERATED]),
-        _rule(names.GROUP, [f"{names.PLURAL}/status"], ["patch"]),
-        # Owner references with blockOwnerDeletion need it where that admission plugin is on.
-        _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], ["update"]),
-        *(_rule(group, plurals, _CHILD_VERBS) for group, plurals in by_group.items()),
-        _rule(kinds.POD.group, [kinds.POD.plural], ["get", "list", "watch"]),
-        _rule("events.k8s.io", ["events"], ["create"]),
+        Grant(names.GROUP, (models,), _READ, "What is wanted: listed, watched, and read after a refused status write."),
+        Grant(
+            names.GROUP,
+            (models,),
+            (policies.EDIT_GENERATED,),
+            "Lets the operator through the policy that guards what it makes.",
+        ),
+        Grant(names.GROUP, (f"{models}/status",), ("patch",), "What is true of it: status, by server-side apply."),
+        Grant(
+            names.GROUP,
+            (f"{models}/finalizers",),
+            ("update",),
+            "Owner references with blockOwnerDeletion, where the plugin OwnerReferencesPermissionEnforcement is on.",
+        ),
+        *(Grant(group, plurals, _READ, "To see its own objects, by label, and whose a taken name is.")
+          for group, plurals in by_group.items()),
+        *(Grant(group, plurals, ("create", "patch"), "Makes and repairs them, by server-side apply.")
+          for group, plurals in by_group.items()),
+        *(Grant(group, plurals, ("delete",), "What is no longer wanted, by its uid.")
+          for group, plurals in by_group.items()),
+        Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "How the servers are, and their addresses."),
+        Grant("events.k8s.io", ("events",), ("create",), "Says what happened to a TritonModel."),
+    ]  # fmt: skip
+
+
+def cluster_grants() -> list[Grant]:
+    """What is read of the cluster as a whole. Without it everything works but what the reason names."""
+    return [
+        Grant("", ("nodes",), ("list",), "Which container runtimes there are, once at start, for `delivery: Auto`."),
+        Grant("", ("namespaces",), ("list",), "Labels by which a Prometheus selects namespaces."),
+        Grant(
+            "monitoring.coreos.com",
+            ("prometheuses",),
+            ("list",),
+            "Which Prometheus picks the rules up: told in MonitoringAvailable, and asked for thresholds.",
+        ),
     ]
 
 
-def node_rules() -> list[Rule]:
-    """What is read of the cluster as a whole. Which container runtimes the nodes have decides whether images can be
-    mounted; it is read once at start."""
+def own_grants() -> list[Grant]:
+    """What is needed in the operator's own namespace."""
+    leases = ("coordination.k8s.io", ("leases",))
     return [
-        _rule("", ["nodes"], ["list"]),
-        # Which Prometheus picks up the rules of a namespace: told in MonitoringAvailable, and asked for thresholds.
-        _rule("", ["namespaces"], ["list"]),
-        _rule("monitoring.coreos.com", ["prometheuses"], ["list"]),
-    ]
-
-
-def lease_rules() -> list[Rule]:
-    """Rules in the operator's own namespace."""
-    return [
-        _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [names.FIELD_MANAGER]},
+        Grant(*leases, ("create",), "The Lease by which one replica works; `create` can't be given by name."),
+        Grant(*leases, ("get", "update"), "To hold it, and no other.", (names.FIELD_MANAGER,)),
     ]
 
 
 def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
     """The roles and their bindings to the ServiceAccount triton-operator of `namespace`."""
+    return _pair("ClusterRole", grants() + cluster_grants(), namespace) + _pair("Role", own_grants(), namespace)
+
+
+def namespaced(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
+    """The role of an operator that serves its own namespace only."""
+    return _pair("Role", grants() + own_grants(), namespace)
+
+
+def _pair(kind: str, granted: list[Grant], namespace: str) -> list[dict[str, Any]]:
+    """A role and its binding to the operator's ServiceAccount."""
     name = names.FIELD_MANAGER
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    metadata = {"name": name} | ({"namespace": namespace} if kind == "Role" else {})
+    return [
+        {"apiVersion": _API_VERSION, "kind": kind, "metadata": metadata, "rules": [r.rule for r in _joined(granted)]},
+        {
+            "apiVersion": _API_VERSION,
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    ]
 
-    def pair(kind: str, rules: list[Rule], scope: dict[str, str]) -> list[dict[str, Any]]:
-        return [
-            {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name, **scope}, "rules": rules},
-            {
-                "apiVersion": _API_VERSION,
-                "kind": f"{kind}Binding",
-                "metadata": {"name": name, **scope},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-                "subjects": [subject],
-            },
-        ]
 
-    return pair("ClusterRole", cluster_rules() + node_rules(), {}) + pair(
-        "Role", lease_rules(), {"namespace": namespace}
-    )
+def _joined(granted: list[Grant]) -> list[Grant]:
+    """One rule for all verbs on the same objects."""
+    found: dict[tuple[Any, ...], Grant] = {}
+    for grant in granted:
+        key = (grant.group, grant.resources, grant.only)
+        before = found.get(key)
+        found[key] = replace(before, verbs=(*before.verbs, *grant.verbs)) if before else grant
+    return list(found.values())
 
 
 def roles() -> list[dict[str, Any]]:
     """The roles for people. Verbs are named one by one: `*` would hold the operator's own. What view and edit take up,
     admin has as well; SET_THRESHOLDS is in none of them, so that only a binding gives it."""
     group, models = names.GROUP, names.PLURAL
-    read = [_rule(group, [models, f"{models}/status"], _READ)]
+    read = [_rule(group, [models, f"{models}/status"], list(_READ))]
     write = ["create", "update", "patch", "delete", "deletecollection"]
     return [
         _role("tritonmodel-viewer", read, into="view"),

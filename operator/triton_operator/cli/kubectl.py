@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 import yaml
 
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
@@ -48,7 +48,20 @@ main.add_command(validate.command)
     help="What spec.entrypoint is, which the operator knows from a server's repository. Without it no PrometheusRule "
     "is printed.",
 )
-def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str, entrypoint_type: str | None) -> None:
+@click.option(
+    "--operator-namespace",
+    default=names.FIELD_MANAGER,
+    show_default=True,
+    help="Where the operator runs, for the NetworkPolicy.",
+)
+def render_(
+    file: TextIO,
+    tools_image: str,
+    delivery: Any,
+    namespace: str,
+    entrypoint_type: str | None,
+    operator_namespace: str,
+) -> None:
     """Print the objects that the operator would make from FILE (- for standard input), by the operator's own code.
 
     Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
@@ -62,6 +75,7 @@ def render_(file: TextIO, tools_image: str, delivery: Any, namespace: str, entry
             entrypoint=(model.spec.entrypoint or "") if entrypoint_type else "",
             ensemble=entrypoint_type == "Ensemble",
             thresholds=thresholds.effective_of(document),
+            operator_namespace=operator_namespace,
         )
         objects += render(model, choose(model, None, fresh))
         for note in _notes(model, document, bool(fresh.entrypoint)):

@@ -11,6 +11,7 @@ from .choices import Choices
 from .choose import choose
 from .deployment import deployment
 from .disruption_budget import disruption_budget
+from .network_policy import network_policy
 from .pod_monitor import pod_monitor
 from .prometheus_rule import prometheus_rule
 from .service import endpoint, services
@@ -22,7 +23,10 @@ __all__ = ["Choices", "choose", "endpoint", "render"]
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """All objects of `model`, in the order in which they are applied."""
     rest = [disruption_budget(model, choices), *_monitoring(model, choices), autoscaler(model)]
-    return [service_account(model), *services(model), deployment(model, choices), *(o for o in rest if o)]
+    # The network policy first: no server is to run without it.
+    isolation = network_policy(model, choices)
+    before = [service_account(model), *services(model), *([isolation] if isolation else [])]
+    return [*before, deployment(model, choices), *(o for o in rest if o)]
 
 
 def _monitoring(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from triton_operator.api import names
 from triton_operator.api.thresholds import Slot
 
 Delivery = Literal["Copy", "ImageVolume"]
@@ -16,7 +17,8 @@ class Choices:
     """`tools_image`: the operator's own image, for the pods' init containers. `delivery`: Auto, resolved.
     `replicas`: how many servers there shall be, by the spec or by whatever else scales. `entrypoint`: the model that
     clients call, "" where it isn't known yet; `ensemble`: whether it is one. `thresholds`: what is in force, which the
-    rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator."""
+    rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator.
+    `operator_namespace`: from where the operator asks the servers."""
 
     tools_image: str
     delivery: Delivery
@@ -25,3 +27,4 @@ class Choices:
     ensemble: bool = False
     thresholds: Mapping[Slot, float] = field(default_factory=dict)
     monitoring: bool = True
+    operator_namespace: str = names.FIELD_MANAGER

@@ -9,7 +9,7 @@ import pytest
 from support.api import Object
 from support.controlplane import ROOT
 from support.people import Team, dry_run, refusal, tritonmodel
-from triton_operator.api import pod_template
+from triton_operator.api import escalation
 
 pytestmark = pytest.mark.integration
 
@@ -238,6 +238,22 @@ def test_every_way_to_write_is_judged(team: Team) -> None:
     assert "hostNetwork" in refusal(lambda: developer.request("PATCH", path, patch, kind))
 
 
+def test_network_policies_are_for_who_may_create_them(team: Team) -> None:
+    developer, admin = team.api("developer"), team.api("netadmin")
+    open_to_all = {"networkPolicy": {"clients": [{"namespaceSelector": {}}], "egress": [{}]}}
+    for spec in ({"networkPolicy": {}}, open_to_all):
+        said = refusal(lambda s=spec: dry_run(developer, tritonmodel("detector", **s)))
+        assert "developer may not create networkpolicies in" in said
+        assert "ask for the verb create on networkpolicies" in said
+    admin.create(tritonmodel("detector", networkPolicy={}))
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 2}})
+    for change in ({"networkPolicy": None}, {"networkPolicy": {"egress": [{}]}}):
+        assert "networkpolicies" in refusal(lambda c=change: developer.patch("TritonModel", "detector", {"spec": c}))
+    admin.patch("TritonModel", "detector", {"spec": open_to_all})
+    admin.patch("TritonModel", "detector", {"spec": {"networkPolicy": None}})
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
+
+
 def test_a_template_of_any_size_is_refused_at_once(team: Team) -> None:
     """The API server computes little for it, and lets nothing through because it would be too much."""
     names = [f"v{n}" for n in range(2000)]
@@ -258,5 +274,5 @@ def test_a_template_of_any_size_is_refused_at_once(team: Team) -> None:
 
 def test_the_page_on_security_has_the_allow_list() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
-    for word in (*pod_template.FIELDS, *pod_template.CONTAINER, *pod_template.VALUE_FROM, *pod_template.ANNOTATIONS):
+    for word in (*escalation.FIELDS, *escalation.CONTAINER, *escalation.VALUE_FROM, *escalation.ANNOTATIONS):
         assert f"`{word}`" in page, word

@@ -1,15 +1,16 @@
-"""The policy on what of a pod somebody gets through a TritonModel who may not create pods.
+"""Policies on what somebody gets through a TritonModel who may not make it without: of a pod, and as a NetworkPolicy.
 
-An allow list: what Kubernetes invents tomorrow is refused until it has been looked at. Everything in the spec that
-reaches the pod as it was written goes through it: `spec.podTemplate` and `spec.server.env`.
+Of a pod there is an allow list: what Kubernetes invents tomorrow is refused until it has been looked at. Everything in
+the spec that reaches the pod as it was written goes through it: `spec.podTemplate` and `spec.server.env`.
 """
 
 from __future__ import annotations
 
-from . import admission, names
+from . import admission, kinds, names
 from .admission import Object, cel_list, cel_text
 
-NAME = f"pod-template.{names.GROUP}"
+POD_TEMPLATE = f"pod-template.{names.GROUP}"
+NETWORK = f"network-policy.{names.GROUP}"
 
 FIELDS = ("affinity", "containers", "nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Of spec.podTemplate.spec."""
@@ -28,10 +29,10 @@ MOST = 64
 OWN_VOLUMES = ("models", "shm", "tmp", "tools")
 
 
-def policy() -> Object:
+def pod_template() -> Object:
     """Refuses what is new and not allowed; what stood there before holds nobody else up."""
     return admission.policy(
-        NAME,
+        POD_TEMPLATE,
         rules=[admission.rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
         # The status, the scale, a threshold and a label are none of its business.
         conditions={"the-spec-changes": "oldObject == null || object.spec != oldObject.spec"},
@@ -70,16 +71,44 @@ def policy() -> Object:
         },
         validations=[
             {
-                "expression": "authorizer.group('').resource('pods').namespace(request.namespace)"
-                ".check('create').allowed() ||\nsize(variables.faults) == 0",
+                "expression": f"{_may_create('', 'pods')} ||\nsize(variables.faults) == 0",
                 "message": "spec.podTemplate and spec.server.env have what needs the verb create on pods",
                 "messageExpression": "request.userInfo.username + ' may not create pods in ' + request.namespace + "
                 "', and so may not ask for ' + variables.faults.join(', ') + ': leave it out, or ask for the verb "
                 "create on pods'",
                 "reason": "Forbidden",
-            }
+            },
         ],
     )
+
+
+def network_policy() -> Object:
+    """spec.networkPolicy is for who may create NetworkPolicies."""
+
+    def network(obj: str) -> str:
+        return f"dyn({obj}).spec.?networkPolicy.orValue(null)"
+
+    return admission.policy(
+        NETWORK,
+        rules=[admission.rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
+        validations=[
+            {
+                # Policies add up, so that one opens what another closes; and to take one away opens as well.
+                "expression": f"{network('object')} == (oldObject == null ? null : {network('oldObject')}) ||\n"
+                + _may_create(kinds.NETWORK_POLICY.group, kinds.NETWORK_POLICY.plural),
+                "message": "spec.networkPolicy needs the verb create on networkpolicies",
+                "messageExpression": "request.userInfo.username + ' may not create networkpolicies in ' + "
+                "request.namespace + ', and so may not change spec.networkPolicy: leave it as it is, or ask for the "
+                "verb create on networkpolicies'",
+                "reason": "Forbidden",
+            },
+        ],
+    )
+
+
+def _may_create(group: str, plural: str) -> str:
+    where = f"group({cel_text(group)}).resource({cel_text(plural)}).namespace(request.namespace)"
+    return f"authorizer.{where}.check('create').allowed()"
 
 
 _LISTS = {"containers": "name", "volumes": "name", "tolerations": "key"}

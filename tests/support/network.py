@@ -1,0 +1,114 @@
+"""What NetworkPolicies let through, as the API's documentation defines it: for clusters whose network plugin enforces
+them, which the tests' own doesn't."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .api import Object
+
+NODE = "the node that the pod is on"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """`ports`: name → number, for policies that name one."""
+
+    namespace: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The policies of a cluster, and its namespaces. These have their name among their labels by themselves."""
+
+    policies: tuple[Object, ...]
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def lets(self, source: Pod | str, target: Pod | str, port: int, protocol: str = "TCP") -> bool:
+        """Whether a connection may be made. What isn't a pod is an address, or NODE."""
+        if NODE in (source, target):
+            return True  # what a node says to its own pods is never held back
+        asks = (port, protocol)
+        return self._one_way(source, "Egress", target, asks, target) and self._one_way(
+            target, "Ingress", source, asks, target
+        )
+
+    def _one_way(self, pod: Pod | str, way: str, other: Pod | str, asks: tuple[int, str], target: Pod | str) -> bool:
+        """Whether `pod` is let, by the union of the rules of all policies that isolate it."""
+        if isinstance(pod, str):
+            return True
+        isolating = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
+        rules = [(p, r) for p in isolating for r in p["spec"].get(way.lower()) or []]
+        return not isolating or any(self._matches(p, r, way, other, asks, target) for p, r in rules)
+
+    def _matches(
+        self, policy: Object, rule: Object, way: str, other: Pod | str, asks: tuple[int, str], target: Pod | str
+    ) -> bool:
+        peers = rule.get("from" if way == "Ingress" else "to") or []
+        ports = rule.get("ports") or []
+        # No peers are all peers, and no ports all ports.
+        return (not peers or any(self._is(p, other, policy["metadata"]["namespace"]) for p in peers)) and (
+            not ports or any(_is_port(p, asks, target) for p in ports)
+        )
+
+    def _is(self, peer: Object, other: Pod | str, home: str) -> bool:
+        if "ipBlock" in peer:
+            return isinstance(other, str) and _within(peer["ipBlock"], other)
+        if isinstance(other, str):
+            return False
+        if "namespaceSelector" in peer:
+            named = {"kubernetes.io/metadata.name": other.namespace, **self.labels.get(other.namespace, {})}
+            near = selects(peer["namespaceSelector"], named)
+        else:
+            near = other.namespace == home
+        return near and selects(peer.get("podSelector", {}), other.labels)
+
+
+def selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    """A label selector; an empty one selects everything."""
+    if any(labels.get(k) != v for k, v in selector.get("matchLabels", {}).items()):
+        return False
+    return all(_expression(e, labels) for e in selector.get("matchExpressions", []))
+
+
+def _expression(asked: Object, labels: Mapping[str, str]) -> bool:
+    here = asked["key"] in labels
+    value = labels.get(asked["key"])
+    return {
+        "In": here and value in asked.get("values", []),
+        "NotIn": value not in asked.get("values", []),
+        "Exists": here,
+        "DoesNotExist": not here,
+    }[asked["operator"]]
+
+
+def _types(policy: Object) -> Iterable[str]:
+    spec = policy["spec"]
+    return spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def _picks(policy: Object, pod: Pod) -> bool:
+    return policy["metadata"]["namespace"] == pod.namespace and selects(policy["spec"]["podSelector"], pod.labels)
+
+
+def _within(block: Object, address: str) -> bool:
+    at = ipaddress.ip_address(address)
+    return at in ipaddress.ip_network(block["cidr"]) and not any(
+        at in ipaddress.ip_network(part) for part in block.get("except", [])
+    )
+
+
+def _is_port(asked: Object, asks: tuple[int, str], target: Pod | str) -> bool:
+    port, protocol = asks
+    if asked.get("protocol", "TCP") != protocol:
+        return False
+    if "port" not in asked:
+        return True
+    first = asked["port"]
+    if isinstance(first, str):
+        return isinstance(target, Pod) and target.ports.get(first) == port
+    return bool(first <= port <= asked.get("endPort", first))

@@ -1,0 +1,165 @@
+"""Who may talk to the servers and to the operator, and to whom they may: the policies that are made and installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support import gen
+from support.api import Object
+from support.network import NODE, Network, Pod
+from triton_operator.api import names
+from triton_operator.render import Choices, render
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE, API_SERVER, METADATA = "203.0.113.9", "172.18.0.2", "169.254.169.254"
+SERVER = Pod("vision", names.labels("detection") | {"pod-template-hash": "1"})
+OTHER_SERVER = Pod("speech", names.labels("asr"))
+CLIENT = Pod("vision", {"app": "camera"})
+STRANGER = Pod("payments", {"app": "camera"})
+PROMETHEUS = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"})
+DNS = Pod("kube-system", {"k8s-app": "kube-dns"})
+# From its Deployment, so that a label which is changed there is changed here.
+OPERATOR = Pod(
+    "triton-operator",
+    yaml.safe_load((ROOT / "manifests/operator/deployment.yaml").read_text())["spec"]["template"]["metadata"]["labels"],
+)
+IMPOSTOR = Pod("payments", OPERATOR.labels)
+INSTALLED: Object = yaml.safe_load((ROOT / "manifests/operator/network_policy.yaml").read_text())
+
+
+def made(**spec: Any) -> list[Object]:
+    return [o for o in render(gen.model(**spec), Choices("operator:1", "Copy")) if o["kind"] == "NetworkPolicy"]
+
+
+def network(**spec: Any) -> Network:
+    return Network((*made(**spec), INSTALLED), {"gateways": {"tier": "edge"}})
+
+
+def test_without_the_field_none_is_made_and_everything_goes() -> None:
+    assert made() == []
+    for source in (CLIENT, STRANGER, OUTSIDE):
+        assert network().lets(source, SERVER, 8000)
+    assert network().lets(SERVER, OUTSIDE, 443)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "port"),
+    [
+        (CLIENT, SERVER, 8000),
+        (CLIENT, SERVER, 8001),  # gRPC, by the Service or by the headless one: policies see the pods
+        (PROMETHEUS, SERVER, 8002),
+        (OPERATOR, SERVER, 8000),
+        (NODE, SERVER, 8000),  # the kubelet's probes
+        (PROMETHEUS, OPERATOR, 8080),
+        (NODE, OPERATOR, 8080),
+        (OPERATOR, API_SERVER, 6443),
+        (OPERATOR, API_SERVER, 443),
+        (OPERATOR, DNS, 53),
+        (OPERATOR, PROMETHEUS, 9090),
+        (OPERATOR, OTHER_SERVER, 8000),
+    ],
+)
+def test_what_serving_and_watching_needs_goes(source: Pod | str, target: Pod | str, port: int) -> None:
+    assert network(networkPolicy={}).lets(source, target, port)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "port"),
+    [
+        (STRANGER, SERVER, 8000),
+        (STRANGER, SERVER, 8001),
+        (OUTSIDE, SERVER, 8000),
+        (IMPOSTOR, SERVER, 8000),  # the operator's label in another namespace
+        (PROMETHEUS, SERVER, 8000),
+        (OPERATOR, SERVER, 8001),
+        (CLIENT, SERVER, 22),
+        (SERVER, OUTSIDE, 443),
+        (SERVER, METADATA, 80),
+        (SERVER, API_SERVER, 6443),
+        (SERVER, DNS, 53),
+        (SERVER, CLIENT, 80),
+        (SERVER, OTHER_SERVER, 8000),
+        (SERVER, SERVER, 8000),
+        (OUTSIDE, OPERATOR, 8080),
+        (CLIENT, OPERATOR, 8081),
+        (OPERATOR, OUTSIDE, 80),
+        (OPERATOR, METADATA, 80),
+        (OPERATOR, CLIENT, 8000),
+        (OPERATOR, SERVER, 8002),
+    ],
+)
+def test_nothing_else_goes(source: Pod | str, target: Pod | str, port: int) -> None:
+    assert not network(networkPolicy={}).lets(source, target, port)
+
+
+def test_the_users_peers_take_the_place_of_the_defaults() -> None:
+    policy = {
+        "clients": [
+            {"namespaceSelector": {"matchLabels": {"tier": "edge"}},
+             "podSelector": {"matchLabels": {"app": "gateway"}}},
+            {"ipBlock": {"cidr": "203.0.113.0/24", "except": ["203.0.113.128/25"]}},
+        ],
+        "monitoring": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}], "ports": [{"port": 443}]},
+                   {"to": [{"namespaceSelector": {}}], "ports": [{"port": 53, "protocol": "UDP"}]}],
+    }  # fmt: skip
+    net = network(networkPolicy=policy)
+    assert net.lets(Pod("gateways", {"app": "gateway"}), SERVER, 8001)
+    assert net.lets(OUTSIDE, SERVER, 8000)
+    assert net.lets(PROMETHEUS, SERVER, 8002)
+    assert net.lets(OPERATOR, SERVER, 8000)
+    assert net.lets(SERVER, OUTSIDE, 443)
+    assert net.lets(SERVER, DNS, 53, "UDP")
+    for source in (CLIENT, Pod("gateways"), Pod("vision", {"app": "gateway"}), "203.0.113.200"):
+        assert not net.lets(source, SERVER, 8000)
+    assert not net.lets(STRANGER, SERVER, 8002)
+    assert not net.lets(SERVER, OUTSIDE, 80)
+    assert not net.lets(SERVER, DNS, 53, "TCP")
+
+
+def test_an_empty_list_is_nobody_and_not_everybody() -> None:
+    net = network(networkPolicy={"clients": [], "monitoring": [], "egress": []})
+    for source in (CLIENT, STRANGER, PROMETHEUS, OUTSIDE):
+        assert not any(net.lets(source, SERVER, port) for port in (8000, 8001, 8002))
+    assert net.lets(OPERATOR, SERVER, 8000)
+    assert not net.lets(SERVER, OUTSIDE, 443)
+
+
+def test_an_operator_in_another_namespace_may_ask() -> None:
+    choices = Choices("operator:1", "Copy", operator_namespace="serving-system")
+    (policy,) = [o for o in render(gen.model(networkPolicy={}), choices) if o["kind"] == "NetworkPolicy"]
+    net = Network((policy,))
+    assert net.lets(Pod("serving-system", OPERATOR.labels), SERVER, 8000)
+    assert not net.lets(OPERATOR, SERVER, 8000)
+
+
+# The judge itself: what is easily mistaken in the semantics of policies
+
+
+@pytest.mark.parametrize(
+    ("spec", "lets"),
+    [
+        ({"podSelector": {}, "policyTypes": ["Ingress"]}, False),
+        ({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": []}, False),
+        ({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}, True),
+        ({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": []}]}, True),
+        ({"podSelector": {}, "policyTypes": ["Egress"]}, True),
+        ({"podSelector": {"matchLabels": {"app": "x"}}, "policyTypes": ["Ingress"]}, True),
+        ({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]}, False),
+        ({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {}, "podSelector": {}}]}]}, True),
+        ({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}, {"namespaceSelector": {}}]}]}, True),
+        ({"podSelector": {}, "ingress": [{"ports": [{"port": 8000, "protocol": "UDP"}]}]}, False),
+        ({"podSelector": {}, "ingress": [{"ports": [{"port": 7000, "endPort": 8000}]}]}, True),
+        ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, False),
+    ],
+)  # fmt: skip
+def test_the_judge_reads_policies_as_kubernetes_does(spec: Object, lets: bool) -> None:
+    policy = {"metadata": {"namespace": "vision"}, "spec": spec}
+    assert Network((policy,)).lets(STRANGER, SERVER, 8000) is lets
+    # Policies add up: one that lets everything in makes any other futile.
+    everything = {"metadata": {"namespace": "vision"}, "spec": {"podSelector": {}, "ingress": [{}]}}
+    assert Network((policy, everything)).lets(STRANGER, SERVER, 8000)
