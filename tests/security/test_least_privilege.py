@@ -1,0 +1,175 @@
+"""The operator needs each of its rules and no other: by the API server's audit log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Api, Object, condition, eventually
+from support.controlplane import ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import Operator
+from triton_operator.api import kinds, names, rbac
+
+pytestmark = pytest.mark.integration
+
+SOON = 20.0
+Use = tuple[str, str, str]
+"""(API group, resource, verb)"""
+UNSEEN: dict[Use, str] = {
+    (names.GROUP, names.PLURAL, "editgenerated"): "asked of the authorizer by the policy generated.tritonoperator.io",
+    (names.GROUP, f"{names.PLURAL}/finalizers", "update"): "asked by the plugin OwnerReferencesPermissionEnforcement, "
+    "which is on here: without the rule no child is made",
+}
+
+
+def granted() -> set[Use]:
+    every = [*rbac.grants(), *rbac.cluster_grants(), *rbac.own_grants()]
+    return {(g.group, resource, verb) for g in every for resource in g.resources for verb in g.verbs}
+
+
+def used(events: list[Object]) -> set[Use]:
+    out = set()
+    for event in events:
+        ref = event.get("objectRef")
+        if ref and ref.get("resource"):
+            resource = ref["resource"] + (f"/{ref['subresource']}" if "subresource" in ref else "")
+            out.add((ref.get("apiGroup", ""), resource, event["verb"]))
+            # An apply that makes an object is authorized as `create` too.
+            if event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == 201:
+                out.add((ref.get("apiGroup", ""), resource, "create"))
+    return out
+
+
+def make(api: Api, name: str, **spec: Any) -> Object:
+    obj = gen.raw(name=name, **spec)
+    obj["metadata"] = {"name": name}
+    return api.create(obj)
+
+
+def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:
+    """An object of a kind that the operator makes: of the TritonModel `owner`, or of nobody."""
+    match = {"matchLabels": {"a": name}}
+    spec: Object = {
+        "Service": {"ports": [{"port": 80}]},
+        "Deployment": {
+            "replicas": 0,
+            "selector": match,
+            "template": {"metadata": {"labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+        },
+        "PodDisruptionBudget": {"selector": match},
+        "NetworkPolicy": {"podSelector": match},
+        "HorizontalPodAutoscaler": {
+            "maxReplicas": 1,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        },
+        "PodMonitor": {"selector": match, "podMetricsEndpoints": []},
+        "PrometheusRule": {"groups": []},
+    }.get(kind.kind, {})
+    metadata: Object = {"name": name}
+    if owner:
+        metadata["labels"] = names.labels(owner["metadata"]["name"])
+        metadata["ownerReferences"] = [
+            {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": owner["metadata"]["name"],
+             "uid": owner["metadata"]["uid"], "controller": True}
+        ]  # fmt: skip
+    out: Object = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    return {**out, "spec": spec} if spec else out
+
+
+def refuse_status(plane: ControlPlane, namespace: str, name: str) -> None:
+    """A policy of the cluster that refuses what the operator writes of this TritonModel."""
+    group = "admissionregistration.k8s.io"
+    rule = {"apiGroups": [names.GROUP], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": [f"{names.PLURAL}/status"]}  # fmt: skip
+    mine = f"object.metadata.namespace != '{namespace}' || object.metadata.name != '{name}'"
+    policy = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "refuse-status"},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": mine}]},
+    }
+    spec = {"policyName": "refuse-status", "validationActions": ["Deny"]}
+    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": spec}
+    for obj, plural in ((policy, "validatingadmissionpolicies"), (binding, "validatingadmissionpolicybindings")):
+        plane.api.request("POST", f"/apis/{group}/v1/{plural}", obj)
+
+
+def test_every_rule_is_used_and_no_request_is_refused(plane: ControlPlane, tmp_path: Path) -> None:
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "privilege"}})
+    api = plane.api.within("privilege")
+    refuse_status(plane, "privilege", "silenced")
+    for kind in kinds.CHILDREN:
+        api.create(child(kind, "taken"))
+    kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        everything(api, operator)
+        taken(api, operator)
+        strays(api, operator)
+        make(api, "silenced")
+        needed = granted() - set(UNSEEN)
+        eventually(lambda: not needed - seen(plane), SOON, lambda: (needed - seen(plane), operator.log))
+        assert operator.stop() == 0
+    refused = [e for e in plane.audit_events() if e.get("responseStatus", {}).get("code") in (401, 403)]
+    assert not refused
+    assert seen(plane) <= granted() - set(UNSEEN)
+
+
+def seen(plane: ControlPlane) -> set[Use]:
+    return used(plane.audit_events())
+
+
+def everything(api: Api, operator: Operator) -> None:
+    """One of each kind is made."""
+    make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
+    make(api, "scaled", autoscaling={"max": 3}, replicas=None)
+    eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
+    serve(api, "detection")
+    for kind in kinds.CHILDREN:
+        name = "scaled" if kind == kinds.AUTOSCALER else "detection"
+        eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
+
+
+def serve(api: Api, name: str) -> None:
+    """A pod that tells what its repository holds, without which there are no rules."""
+    report = gen.report("detection", entrypoint="detection")
+    add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name=f"{name}-1", model=name)
+
+
+def taken(api: Api, operator: Operator) -> None:
+    """Names that are taken by somebody else: whose the object is must be looked up."""
+    anyone = {
+        "podTemplate": {"spec": {"serviceAccountName": "default"}},
+        "networkPolicy": {},
+        "entrypoint": "detection",
+    }
+    make(api, "taken", replicas=2, **anyone)
+
+    def told() -> bool:
+        return condition(api.get("TritonModel", "taken"), "Progressing").get("reason") == "NameTaken"
+
+    eventually(told, SOON, lambda: operator.log)
+    template = api.get("Deployment", "detection")["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {**template["spec"], "nodeName": "node-1"}}
+    metadata = {"name": "taken-1", "labels": names.labels("taken"), "annotations": template["metadata"]["annotations"]}
+    api.create({**pod, "metadata": metadata})
+    status = gen.pod(gen.checked(gen.report("detection", entrypoint="detection")), gen.put("status.podIP", ""))
+    now = {**api.get("Pod", "taken-1"), "status": status["status"]}
+    api.request("PUT", api.path("Pod", "taken-1") + "/status", now)
+    api.patch("TritonModel", "taken", {"spec": {"replicas": None, "autoscaling": {"max": 3}}})
+    eventually(
+        lambda: condition(api.get("TritonModel", "taken"), "AutoscalerActive").get("reason") == "NameTaken",
+        SOON, lambda: operator.log,
+    )  # fmt: skip
+
+
+def strays(api: Api, operator: Operator) -> None:
+    """Objects of a TritonModel that it doesn't ask for go."""
+    owner = api.get("TritonModel", "detection")
+    for kind in kinds.CHILDREN:
+        api.create(child(kind, "stray", owner))
+    for kind in kinds.CHILDREN:
+        eventually(lambda k=kind.kind: api.find(k, "stray") is None, SOON, lambda: operator.log)
