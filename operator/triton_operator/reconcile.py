@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .api import kinds, names, thresholds
+from .api import kinds, names, secrets, thresholds
 from .api.kinds import Kind
 from .api.monitoring import Answer, Installed
 from .api.status import TritonModelStatus
@@ -153,7 +153,7 @@ class Reconciler:
     ) -> dict[str, Problem]:
         """Does the writes. Refusals are returned, by kind, and don't keep the other objects from being written."""
         refused: dict[str, Problem] = {}
-        foreign = ""
+        foreign, hidden = "", secrets.values(model)
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
@@ -167,10 +167,12 @@ class Reconciler:
                 else:
                     self._apply(key, step)
                     log.info("applied %s: %s", name, step.why)
-            except ApiError as error:
+            except ApiError as refusal:
+                # The API server's words have the values that it doesn't like, and go into logs and Events.
+                error = ApiError(refusal.code, refusal.reason, secrets.hide(refusal.message, hidden))
                 # An admission webhook that is down fails what it is for, and not what servers need.
                 if error.transient and not kinds.of(dict(obj)).optional:
-                    raise
+                    raise error from None
                 log.warning("%s: %s", name, error.message)
                 refused.setdefault(obj["kind"], self._refusal(model, obj, error))
                 if obj["kind"] == kinds.SERVICE_ACCOUNT.kind and isinstance(step, Apply) and step.live is None:

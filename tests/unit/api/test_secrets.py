@@ -1,0 +1,59 @@
+"""Which values of a spec are kept out of logs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api import secrets
+
+PEM = '-----BEGIN\n"KEY"\t'
+
+
+def env(value: Any) -> dict[str, Any]:
+    return {"name": "A", "value": value}
+
+
+@pytest.mark.parametrize("place", ["server", "containers", "initContainers"])
+@pytest.mark.parametrize("value", ["hunter22", "pass word", PEM, "ключ-ключ"])
+def test_values_of_the_environment_are_hidden(place: str, value: str) -> None:
+    spec: dict[str, Any] = {"server": {"env": [env(value)]}}
+    if place != "server":
+        spec = {"podTemplate": {"spec": {place: [{"name": "triton", "env": [env(value)]}]}}}
+    hidden = secrets.values(gen.model(**spec))
+    for said in (f"Invalid value: {value} is not", f"Invalid value: {json.dumps(value, ensure_ascii=False)}: is not"):
+        told = secrets.hide(said, hidden)
+        assert value not in told
+        assert "hunter" not in told
+        assert "BEGIN" not in told
+        assert told.startswith("Invalid value: ")
+        assert secrets.HIDDEN in told
+
+
+def test_a_number_that_should_have_been_quoted_is_hidden_too() -> None:
+    hidden = secrets.values(gen.model(server={"env": [env(9876543210)]}))
+    assert secrets.hide("expected string, got &{9876543210}", hidden) == "expected string, got &{(hidden)}"
+
+
+@pytest.mark.parametrize("value", [["hunter22"], {"hunter22": [{"a": "hunter22"}]}])
+def test_what_is_no_text_is_hidden_too(value: Any) -> None:
+    assert secrets.values(gen.model(server={"env": [env(value)]})) == ("hunter22",)
+
+
+def test_what_holds_another_is_hidden_first() -> None:
+    hidden = secrets.values(gen.model(server={"env": [env("hunter"), env("hunter-two")]}))
+    assert secrets.hide("hunter-two hunter", hidden) == "(hidden) (hidden)"
+
+
+@pytest.mark.parametrize("value", ["1", "true", "info", "", None, [], {}])
+def test_what_is_no_secret_stays_readable(value: Any) -> None:
+    hidden = secrets.values(gen.model(server={"env": [env(value), {"name": "B"}, {}]}))
+    assert secrets.hide("1 true info", hidden) == "1 true info"
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 1, ["x"], [None], [{"env": "x"}], [{"env": [1]}], [{"env": None}]])
+def test_a_template_of_any_form_is_looked_through(wrong: Any) -> None:
+    assert secrets.values(gen.model(podTemplate={"spec": {"containers": wrong, "initContainers": wrong}})) == ()
