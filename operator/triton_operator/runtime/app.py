@@ -237,7 +237,7 @@ class App:
     def _make_reconciler(self) -> Reconciler:
         delivery = nodes.best_delivery(self._api)
         _log.info("delivery Auto means %s on this cluster", delivery)
-        fresh = Choices(self._settings.tools_image, delivery)
+        fresh = Choices(self._settings.tools_image, delivery, operator_namespace=self._settings.namespace)
         return Reconciler(
             self._api,
             self._store,
