@@ -1,0 +1,100 @@
+"""The namespaced installation: a Role in one namespace does for the whole job, and there is nothing cluster-wide."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support import gen, operator_process
+from support.api import Api, Object, RefusedError, condition, eventually
+from support.controlplane import ROOT, ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import NAME
+from triton_operator.api import kinds, names
+
+pytestmark = pytest.mark.integration
+
+SOON = 20.0
+OVERLAY = ROOT / "manifests" / "namespaced"
+HOME = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())["namespace"]
+
+
+def installed() -> list[Object]:
+    done = subprocess.run(["kubectl", "kustomize", OVERLAY], capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_everything_is_in_the_namespace() -> None:
+    objects = installed()
+    assert {o["kind"] for o in objects} == {
+        "ServiceAccount", "Role", "RoleBinding", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy",
+    }  # fmt: skip
+    assert {o["metadata"]["namespace"] for o in objects} == {HOME}
+    (binding,) = [o for o in objects if o["kind"] == "RoleBinding"]
+    assert [s["namespace"] for s in binding["subjects"]] == [HOME]
+    (deployment,) = [o for o in objects if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {e["name"]: e for e in container["env"]}
+    assert env["WATCH_NAMESPACES"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    assert "value" not in env["WATCH_NAMESPACES"]
+    assert env["TOOLS_IMAGE"]["value"] == container["image"]
+
+
+def make(api: Api, name: str, **spec: object) -> None:
+    obj = gen.raw(name=name, **spec)
+    obj["metadata"] = {"name": name, "annotations": {"max_qps": "80"}}
+    api.create(obj)
+
+
+def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: ControlPlane, tmp_path: Path) -> None:
+    for name in (HOME, "elsewhere"):
+        plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api, elsewhere = plane.api.within(HOME), plane.api.within("elsewhere")
+    command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(OVERLAY)]
+    subprocess.run(command, capture_output=True, check=True)
+    kubeconfig = plane.kubeconfig_of(HOME, NAME)
+    make(elsewhere, "detection")
+    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME) as operator:
+        make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
+        make(api, "scaled", autoscaling={"max": 3})
+        eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
+        report = gen.report("detection", entrypoint="detection")
+        add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name="detection-1", model="detection")
+        for kind, name in itertools.product(kinds.CHILDREN, ("detection", "scaled")):
+            if (kind == kinds.AUTOSCALER) == (name == "scaled"):
+                eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
+        from_ = api.get("NetworkPolicy", "detection")["spec"]["ingress"][-1]["from"]
+        assert from_[0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": HOME}}
+        for name in ("detection", "scaled"):
+            eventually(lambda n=name: condition(api.get("TritonModel", n), "Ready"), SOON, lambda: operator.log)
+        # Repairs, changes and deletes, by watch and not only by the first listing.
+        api.delete("Service", "detection")
+        eventually(lambda: api.find("Service", "detection"), SOON, lambda: operator.log)
+        api.patch("TritonModel", "detection", {"spec": {"replicas": 1, "networkPolicy": None}})
+        for kind in ("PodDisruptionBudget", "NetworkPolicy"):
+            eventually(lambda k=kind: api.find(k, "detection") is None, SOON, lambda: operator.log)
+        assert api.get("Lease", names.FIELD_MANAGER)["spec"]["holderIdentity"]
+        events = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{HOME}/events")["items"]
+        assert {e["regarding"]["name"] for e in events} == {"detection", "scaled"}
+        # What it can't know without rights over the cluster is told as not known.
+        reason = condition(api.get("TritonModel", "detection"), "MonitoringAvailable")
+        assert reason["status"] == "Unknown", reason
+        assert elsewhere.find("Deployment", "detection") is None
+        assert "status" not in elsewhere.get("TritonModel", "detection")
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+        assert "orbidden" not in operator.log
+    account = Api.of(kubeconfig)
+    for path in (
+        account.path("TritonModel", namespace="elsewhere"),
+        account.path("Pod", namespace="elsewhere"),
+        account.path("Namespace"),
+        account.path("Node"),
+        account.path("Secret", namespace=HOME),
+    ):
+        with pytest.raises(RefusedError, match="cannot list resource"):
+            account.request("GET", path)
