@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration properties e2e lint golden generate serve bench corpus lock cluster monitoring clean venv tools
+.PHONY: help demo test unit rules server integration properties e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -39,6 +39,10 @@ corpus: venv ## The real server against every repository of tests/corpus, into d
 	@.venv/bin/python hack/generate.py
 lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
+sbom: venv ## What the operator's image has of other people's code: dist/operator.cdx.json
+	@hack/supply.sh sbom
+audit: venv ## Known vulnerabilities of the locked packages; needs the internet
+	@hack/supply.sh audit
 cluster: venv tools ## The cluster with the operator in it
 	@hack/cluster.sh up
 	@hack/deploy.sh
