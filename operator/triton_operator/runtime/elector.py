@@ -10,8 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
@@ -20,7 +21,12 @@ LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2.0
+ATTEMPT_SECONDS = 5.0
+"""For one attempt, so that a request that hangs leaves time for another on a new connection."""
+_THREADS = 8
+"""More than attempts can be on their way until the slowest has timed out."""
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Elector:
@@ -37,22 +43,27 @@ class Elector:
         self._api, self._namespace, self._name, self._identity, self._clock = api, namespace, name, identity, clock
         self._seen: tuple[Any, Any] = (None, None)
         self._seen_at = clock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lease")
+        self._over = False
         self.leading = asyncio.Event()
         self.held = False
+        """Whether the lease may be ours: it is, or a request for it is on its way."""
 
     async def run(self) -> None:
         """Campaigns until the lease is won, then renews; returns when it could not be renewed in time."""
-        while not await self._attempt():
+        while True:
+            renewed = self._clock()
+            if await self._attempt():
+                break
             await asyncio.sleep(RETRY_SECONDS)
         _log.info("leading", extra={"identity": self._identity})
-        self.held = True
         self.leading.set()
         try:
-            renewed = self._clock()
-            while self._clock() - renewed < RENEW_SECONDS:
-                await asyncio.sleep(RETRY_SECONDS)
+            while (left := renewed + RENEW_SECONDS - self._clock()) > 0:
+                await asyncio.sleep(min(RETRY_SECONDS, left))
                 asked = self._clock()
-                if await self._attempt():
+                # Never past the end: by then another may lead.
+                if await self._attempt(min(ATTEMPT_SECONDS, renewed + RENEW_SECONDS - asked)):
                     renewed = asked
         finally:
             self.leading.clear()
@@ -60,21 +71,36 @@ class Elector:
         _log.error("the lease could not be renewed in %s s: leading no more", RENEW_SECONDS)
 
     async def release(self) -> None:
-        """Gives the lease back, so that the next holder needs not wait for it to run out."""
-        try:
-            lease = await asyncio.to_thread(self._api.get, LEASES, self._namespace, self._name)
-            if lease["spec"].get("holderIdentity") == self._identity:
-                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-                await asyncio.to_thread(self._api.replace, LEASES, self._namespace, self._name, lease)
-                _log.info("released the lease")
-        except ApiError as error:
-            _log.warning("the lease could not be released: %s", error.message)
-
-    async def _attempt(self) -> bool:
-        """Wins or renews the lease; False where another holds it, or the API server doesn't let us."""
+        """Gives the lease back, so that the next holder needs not wait for it to run out. Final: it takes no other."""
+        self._over = True
         try:
             async with asyncio.timeout(RENEW_SECONDS):
-                return await asyncio.to_thread(self._take)
+                for pause in (0.1, 0.5, 2.0):
+                    try:
+                        return await self._in_thread(self._give_back)
+                    except ApiError as error:
+                        # A renewal that was on its way has come in between, or the connection broke.
+                        if error.code != 409 and not error.transient:
+                            raise
+                    await asyncio.sleep(pause)
+                await self._in_thread(self._give_back)
+        except ApiError as error:
+            _log.warning("the lease could not be released: %s", error.message)
+        except TimeoutError:
+            _log.warning("the lease could not be released: no answer from the API server")
+
+    def _give_back(self) -> None:
+        lease = self._api.get(LEASES, self._namespace, self._name)
+        if lease["spec"].get("holderIdentity") == self._identity:
+            lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+            self._api.replace(LEASES, self._namespace, self._name, lease)
+            _log.info("released the lease")
+
+    async def _attempt(self, seconds: float = ATTEMPT_SECONDS) -> bool:
+        """Wins or renews the lease; False where another holds it, or the API server doesn't let us."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._in_thread(self._take)
         except ApiError as error:
             if error.code != 409:
                 _log.warning("lease: %s", error.message)
@@ -82,12 +108,18 @@ class Elector:
             _log.warning("lease: no answer from the API server")
         return False
 
+    async def _in_thread(self, step: Callable[[], T]) -> T:
+        """In threads of its own: what hangs elsewhere must not keep the lease waiting."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, step)
+
     def _take(self) -> bool:
         try:
             lease = self._api.get(LEASES, self._namespace, self._name)
         except ApiError as error:
             if error.code != 404:
                 raise
+            if not self._may_write():
+                return False
             self._api.create(LEASES, self._namespace, self._new())
             return True
         spec = lease.setdefault("spec", {})
@@ -101,8 +133,16 @@ class Elector:
         if holder != self._identity:
             spec |= {"acquireTime": _now(), "leaseTransitions": spec.get("leaseTransitions", 0) + 1}
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now()}
+        if not self._may_write():
+            return False
         self._api.replace(LEASES, self._namespace, self._name, lease)
         return True
+
+    def _may_write(self) -> bool:
+        """Asked after the lease was read: an attempt that outlives the release finds it given back, or changed."""
+        if not self._over:
+            self.held = True
+        return not self._over
 
     def _new(self) -> dict[str, Any]:
         return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -189,3 +191,83 @@ def test_the_lead_ends_in_time_when_the_api_server_is_gone(monkeypatch: pytest.M
     assert not elector.held
     assert took + module.RETRY_SECONDS >= module.RENEW_SECONDS
     assert took < module.LEASE_SECONDS
+
+
+def test_the_lead_ends_in_time_when_the_api_server_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that hangs must not outlast the lead: others count from the last renewal, and then begin."""
+    for name, seconds in (("RENEW_SECONDS", 0.5), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
+        monkeypatch.setattr(module, name, seconds)
+    leases, hang = Leases(), threading.Event()
+    elector = candidate(leases, "a", time.monotonic)  # type: ignore[arg-type]
+    read = leases.get
+
+    async def main() -> float:
+        task = asyncio.create_task(elector.run())
+        await elector.leading.wait()
+        began = time.monotonic()
+        leases.get = lambda *args: (hang.wait(5), read(*args))[1]  # type: ignore[method-assign]
+        await task
+        return time.monotonic() - began
+
+    took = asyncio.run(main())
+    hang.set()
+    assert 0.3 < took < 0.8, took
+
+
+def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("RENEW_SECONDS", 1.0), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
+        monkeypatch.setattr(module, name, seconds)
+    leases, hang = Leases(), threading.Event()
+    elector = candidate(leases, "a", time.monotonic)  # type: ignore[arg-type]
+    read = leases.get
+
+    def once(*args: Any) -> Object:
+        leases.get = read  # type: ignore[method-assign]
+        hang.wait(5)
+        return read(*args)
+
+    async def main() -> bool:
+        task = asyncio.create_task(elector.run())
+        await elector.leading.wait()
+        leases.get = once  # type: ignore[method-assign]
+        await asyncio.sleep(1.5)
+        leading = elector.leading.is_set()
+        task.cancel()
+        return leading
+
+    try:
+        assert asyncio.run(main())
+    finally:
+        hang.set()
+
+
+def test_a_renewal_between_the_two_halves_of_a_release_does_not_keep_the_lease() -> None:
+    leases = Leases()
+    first = candidate(leases, "a")
+    assert attempt(first)
+    replace = leases.replace
+
+    def renewed_meanwhile(*args: Any) -> Object:
+        leases.replace = replace  # type: ignore[method-assign]
+        leases._write(leases.lease or {})
+        return replace(*args)
+
+    leases.replace = renewed_meanwhile  # type: ignore[method-assign]
+    asyncio.run(first.release())
+    assert leases.spec["holderIdentity"] == ""
+
+
+def test_an_attempt_that_outlives_the_release_takes_nothing() -> None:
+    leases = Leases()
+    first = candidate(leases, "a")
+    assert attempt(first)
+    read = leases.get
+
+    def released_meanwhile(*args: Any) -> Object:
+        leases.get = read  # type: ignore[method-assign]
+        asyncio.run(first.release())
+        return read(*args)
+
+    leases.get = released_meanwhile  # type: ignore[method-assign]
+    assert not attempt(first)
+    assert leases.spec["holderIdentity"] == ""
