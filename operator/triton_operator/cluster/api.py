@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import kubernetes
@@ -166,8 +166,11 @@ class KubernetesApi:
         self._on_request(verb or method, plural, response.status)
         if response.status >= 400:
             raise _error(response.status, data)
-        answer: Object = json.loads(data)
-        return answer
+        try:
+            answer = json.loads(data)
+        except ValueError as error:
+            raise ApiError(0, "Garbled", f"the API server's answer can't be read: {error}") from error
+        return cast(Object, answer)
 
 
 def _yaml(body: Object) -> bytes:

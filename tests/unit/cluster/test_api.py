@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import types
+from typing import Any
 
 import pytest
 import yaml
 
-from triton_operator.cluster.api import ApiError, _yaml
+from triton_operator.cluster.api import ApiError, KubernetesApi, _yaml
 
 MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
 
@@ -34,3 +36,19 @@ def test_a_body_is_json_and_yaml_alike(text: str) -> None:
     assert json.loads(body) == {"a": text, text: "a"}
     assert yaml.safe_load(body) == {"a": text, text: "a"}
     assert b"\\ud83d\\u" not in body  # no pair of surrogates: the API server's YAML refuses it
+
+
+@pytest.mark.parametrize("body", [b"", b'{"kind": "Lea', b"<html>bad gateway</html>", b"\xff"])
+def test_an_answer_that_is_no_json_is_none(body: bytes) -> None:
+    """As from a proxy in between: nothing that ends a process."""
+
+    class Client:
+        def param_serialize(self, *_: Any, **__: Any) -> tuple[()]:
+            return ()
+
+        def call_api(self, *_: Any, **__: Any) -> Any:
+            return types.SimpleNamespace(status=200, read=lambda: body)
+
+    with pytest.raises(ApiError) as found:
+        KubernetesApi(Client()).version()  # type: ignore[arg-type]
+    assert found.value.transient
