@@ -12,6 +12,8 @@ from triton_operator.api import names
 from .slim import slim
 
 Object = dict[str, Any]
+_REMEMBERED = 10_000
+"""Removed objects that are remembered: more than can go while a request is answered."""
 Key = str
 """namespace/name of a TritonModel."""
 
@@ -34,6 +36,7 @@ class Store:
         self._lock = threading.RLock()
         self._objects: dict[Key, dict[tuple[str, str], Object]] = {}
         self._listings: list[_Meanwhile] = []
+        self._gone: dict[str, int] = {}
 
     def put(self, obj: Object) -> Key | None:
         """Takes the state of an object; the key of its TritonModel where that is news, else None. What changed
@@ -44,7 +47,9 @@ class Store:
         with self._lock:
             group = self._objects.setdefault(key, {})
             known = group.get(_place(obj))
-            if known is not None and not _newer(obj, known):
+            if (known is not None and not _newer(obj, known)) or self._is_gone(obj):
+                if not group:
+                    del self._objects[key]
                 return None
             kept = group[_place(obj)] = slim(obj)
             for listing in self._listings:
@@ -59,6 +64,7 @@ class Store:
         with self._lock:
             for listing in self._listings:
                 listing.removed.add(obj["metadata"]["uid"])
+            self._note_gone(obj)
             group = self._objects.get(key, {})
             known = group.get(_place(obj))
             # A successor of the same name may be known already.
@@ -67,6 +73,16 @@ class Store:
             if not group:
                 self._objects.pop(key, None)
         return key
+
+    def _note_gone(self, obj: Object) -> None:
+        self._gone[obj["metadata"]["uid"]] = int(obj["metadata"]["resourceVersion"])
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+
+    def _is_gone(self, obj: Object) -> bool:
+        """Whether `obj` was removed since: the answer to a write can come after the event that tells of its end.
+        One that only lost its label, and so its watch, is there in this state or a newer one."""
+        return int(obj["metadata"]["resourceVersion"]) < self._gone.get(obj["metadata"]["uid"], 0)
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> None:
         """Takes a complete list of one kind: what is known and not in it is forgotten.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support import gen
+from triton_operator.cluster import store as module
 from triton_operator.cluster.store import Store
 from triton_operator.render import Choices, render
 
@@ -178,3 +179,28 @@ def test_a_models_annotation_is_news() -> None:
     store.put(gen.raw())
     changed = gen.raw(gen.put("metadata.resourceVersion", "2"), gen.put("metadata.annotations", {"max_qps": "8"}))
     assert store.put(changed) == KEY
+
+
+def test_the_answer_to_a_write_that_comes_after_the_news_of_its_end_changes_nothing() -> None:
+    store = Store()
+    store.put(gen.raw())
+    assert store.remove(child(version=12)) == KEY
+    assert store.put(child(version=11)) is None
+    assert names_of(store) == set()
+
+
+def test_what_only_left_the_selection_of_the_watch_can_be_found_again() -> None:
+    """The watch tells of its end with the version of the edit that took its label."""
+    store = Store()
+    store.put(child(version=10))
+    store.remove(child(version=11))
+    assert store.put(child(version=11)) == KEY
+    assert names_of(store) == {("Deployment", "detection")}
+
+
+def test_what_is_gone_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    store = Store()
+    for number in range(5):
+        store.remove(child(version=12, uid=str(number)))
+    assert [store.put(child(version=11, uid=str(n))) is None for n in range(5)] == [False, False, True, True, True]
