@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration properties e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean venv tools
+.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean venv tools
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -11,7 +11,7 @@ help: ## Show this
 demo: venv tools ## From nothing to boxes: a cluster, the operator, a detector, a picture
 	@hack/demo.sh
 test: venv tools ## Every test, each with all that it needs
-	@hack/test.sh unit rules server integration properties e2e
+	@hack/test.sh unit rules server integration faults properties e2e
 unit: venv ## Pure code and golden files
 	@hack/test.sh unit
 rules: venv tools ## The Prometheus rules and the dashboards' queries, against a real Prometheus
@@ -20,8 +20,12 @@ server: venv ## The model images, under a real Triton in Docker
 	@hack/test.sh server
 integration: venv tools ## The operator against a real API server
 	@hack/test.sh integration
+faults: venv tools ## The operator while the world around it breaks
+	@hack/test.sh faults
 properties: venv tools ## Generated bad input against a real API server
 	@hack/test.sh properties
+soak: venv tools ## Faults and bad input in full: more kills, longer outages, far more examples
+	@SOAK=1 hack/test.sh faults properties
 e2e: venv tools ## The installation, in a kind cluster
 	@hack/test.sh e2e
 lint: venv ## ruff, mypy, the layers, stale generated files

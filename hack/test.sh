@@ -4,6 +4,7 @@
 #   rules        the Prometheus rules and the dashboards' queries, against a real Prometheus
 #   server       the model images under a real Triton, in Docker
 #   integration  the operator against a real API server
+#   faults       the operator while the world around it breaks; with SOAK=1 more often and for longer
 #   properties   generated bad input against a real API server; with SOAK=1 much more of it, and the pure properties too
 #   e2e          the installation, in the kind cluster
 . "$(dirname "$0")/lib.sh"
@@ -21,7 +22,7 @@ part() {
 
 for name in "$@"; do
   case $name in
-    unit) part unit "not rules and not server and not integration and not properties and not e2e" ;;
+    unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" ;;
     rules) part rules rules ;;
     server)
       need_docker
@@ -31,6 +32,11 @@ for name in "$@"; do
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
       export KUBEBUILDER_ASSETS
       part integration integration
+      ;;
+    faults)
+      KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
+      export KUBEBUILDER_ASSETS
+      part faults faults
       ;;
     properties)
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)

@@ -11,8 +11,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class ControlPlane:
     url: str
     kubeconfig: Path
     folder: Path
+    programs: Mapping[str, _Program] = field(default_factory=dict)
 
     @property
     def api(self) -> Api:
@@ -99,6 +100,15 @@ class ControlPlane:
                 counted[labels] = float(value)
         return counted
 
+    def kill(self, program: str) -> None:
+        """kill -9 of `etcd`, `kube-apiserver` or `kube-controller-manager`. What it has written stays."""
+        self.programs[program].kill()
+
+    def start(self, program: str) -> None:
+        """Starts what was killed, on the same port and with the same data, and waits until the API server is well."""
+        self.programs[program].start()
+        eventually(lambda: _served(self.api, "/readyz"), _START_SECONDS, lambda: _log(self.folder))
+
     def _install(self, objects: Iterable[Object]) -> None:
         for crd in objects:
             if crd["kind"] != "CustomResourceDefinition":
@@ -143,7 +153,7 @@ def running(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         etcd, peer, port, manager_port = _free_ports(4)
         url, kubeconfig = f"https://127.0.0.1:{port}", folder / "kubeconfig"
-        _start(
+        store = _start(
             stack, folder, programs / "etcd", f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls=http://127.0.0.1:{etcd}", f"--advertise-client-urls=http://127.0.0.1:{etcd}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}", "--unsafe-no-fsync", "--log-level=error",
@@ -166,7 +176,7 @@ def running(
         certificate = folder / "certs" / "apiserver.crt"
         eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")
         _write_kubeconfig(kubeconfig, url, certificate, _TOKEN)
-        plane = ControlPlane(url, kubeconfig, folder)
+        plane = ControlPlane(url, kubeconfig, folder, {p.name: p for p in (store, server)})
         api = plane.api
         eventually(lambda: _served(api, "/readyz") or _ended(server, folder), _START_SECONDS, lambda: _log(folder))
         if controllers:
@@ -183,20 +193,33 @@ def running(
         yield plane
 
 
-def _start(stack: contextlib.ExitStack, folder: Path, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    log = stack.enter_context((folder / f"{program.name}.log").open("wb"))
-    process = subprocess.Popen([program, *arguments], stdout=log, stderr=log, cwd=folder)
+class _Program:
+    """One program of the control plane, that can be killed and started again."""
 
-    def stop() -> None:
-        process.terminate()
+    def __init__(self, folder: Path, program: Path, arguments: Sequence[str]) -> None:
+        self.name, self._folder, self._command = program.name, folder, [program, *arguments]
+        self.start()
+
+    def start(self) -> None:
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._folder)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
         try:
-            process.wait(5)
+            self.process.wait(5)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self.kill()
 
-    stack.callback(stop)
-    return process
+
+def _start(stack: contextlib.ExitStack, folder: Path, program: Path, *arguments: str) -> _Program:
+    started = _Program(folder, program, arguments)
+    stack.callback(started.stop)
+    return started
 
 
 def _free_ports(count: int) -> list[int]:
@@ -215,9 +238,9 @@ def _served(api: Api, path: str) -> bool:
     return True
 
 
-def _ended(server: subprocess.Popen[bytes], folder: Path) -> bool:
+def _ended(server: _Program, folder: Path) -> bool:
     """Never True: a server that ended is a failure, told with the end of its log."""
-    if server.poll() is not None:
+    if server.process.poll() is not None:
         time.sleep(0.1)
         raise AssertionError(f"kube-apiserver ended: {_log(folder)}")
     return False

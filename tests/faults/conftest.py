@@ -1,0 +1,119 @@
+"""One control plane with controllers for all faults, a namespace with users, kubelets and strangers for each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support import controlplane, fault_proxy, operator_process, world
+from support.api import Api, eventually
+from support.controlplane import ControlPlane
+from support.fault_proxy import FaultProxy
+from support.supervised import Supervised, supervised
+from support.workload import Kubelet, Workload
+from support.world import Foreign
+
+_numbers = itertools.count(1)
+Begin = Callable[..., AbstractContextManager[Supervised]]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often, and how long, the world is broken: the short form, and the full one of `make soak`."""
+
+    soak: bool = False
+    kills: int = 6
+    restarts: int = 1
+    fault_seconds: float = 4.0
+    outage_seconds: float = 3.0
+    hostile_edits: int = 20
+
+    @classmethod
+    def of_environment(cls) -> Rounds:
+        if os.environ.get("SOAK") != "1":
+            return cls()
+        return cls(soak=True, kills=50, restarts=5, fault_seconds=20.0, outage_seconds=25.0, hostile_edits=200)
+
+
+@pytest.fixture(scope="session")
+def rounds() -> Rounds:
+    return Rounds.of_environment()
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with Deployments and garbage collection at work. Whoever kills a part of it starts it again."""
+    if not controlplane.has_controllers():
+        pytest.skip("no kube-controller-manager beside kube-apiserver (the published tarballs have none)")
+    with controlplane.running(controllers=True) as found:
+        found.install_crds()
+        found.install_monitoring()
+        yield found
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(plane: ControlPlane) -> Path:
+    """With the shipped rights, and no others."""
+    return operator_process.install(plane)
+
+
+@pytest.fixture(scope="session")
+def proxy(kubeconfig: Path) -> Iterator[FaultProxy]:
+    with fault_proxy.between(kubeconfig, seed()) as found:
+        yield found
+
+
+def seed() -> int:
+    """Of all that is random here: SEED=… repeats a run."""
+    return int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(3)) + 1
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A namespace of a test's own, what users want of it, and what belongs to others."""
+
+    plane: ControlPlane
+    api: Api
+    work: Workload
+    kubelet: Kubelet
+    foreign: Foreign
+
+    def whole(self, operator: Supervised, **more: object) -> float:
+        """Asserts the state of the world (support/world.py); how long it took to become so."""
+        took = world.assert_whole(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
+        print(f"whole again after {took:.1f} s")
+        return took
+
+
+@pytest.fixture
+def scene(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    number = seed() ^ zlib.crc32(request.node.name.encode()) if os.environ.get("SEED") else seed()
+    print(f"seed of the users: {number}")
+    name = f"vision-{next(_numbers)}"
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api = plane.api.within(name)
+    found = Scene(plane, api, Workload(api, number), Kubelet(api), Foreign(api))
+    with found.kubelet.running():
+        yield found
+        # The next test has the operator, and the writes, to itself.
+        for model in api.list("TritonModel"):
+            api.delete("TritonModel", model["metadata"]["name"])
+        plane.api.delete("Namespace", name)
+        eventually(lambda: plane.api.find("Namespace", name) is None, 60, f"{name} gone")
+
+
+@pytest.fixture
+def begin(kubeconfig: Path, tmp_path: Path) -> Begin:
+    """Starts an operator that is kept running; `through`: a kubeconfig other than its own."""
+
+    def start(through: Path | None = None, **env: str) -> AbstractContextManager[Supervised]:
+        return supervised(through or kubeconfig, tmp_path, **env)
+
+    return start

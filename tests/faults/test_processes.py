@@ -1,0 +1,60 @@
+"""Whole processes go, at random points: the operator, the API server, etcd."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+
+from faults.conftest import Begin, Rounds, Scene
+from support.api import eventually
+from support.operator_process import NAME, NAMESPACE
+from support.supervised import Supervised
+
+pytestmark = pytest.mark.faults
+
+
+def leads(operator: Supervised, seconds: float = 40) -> None:
+    eventually(lambda: operator.now.leads(), seconds, lambda: operator.log[-3000:])
+
+
+def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    chance = random.Random(scene.work.seed)
+    with begin() as operator, scene.work.running():
+        for number in range(rounds.kills):
+            leads(operator)
+            time.sleep(chance.uniform(0, 1.5))
+            operator.kill()
+            if number % 5 != 4:
+                # The Lease of the dead, as if its 15 s were over; each fifth time they have to pass.
+                scene.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+            # Also while it starts.
+            if chance.random() < 0.2:
+                time.sleep(chance.uniform(0, 2))
+                operator.kill()
+        assert operator.ends.count(-signal.SIGKILL) >= rounds.kills
+    with begin(RESYNC_SECONDS="2") as operator:
+        leads(operator)
+        scene.whole(operator, still=5)
+        assert operator.close() == 0
+
+
+@pytest.mark.parametrize("program", ["kube-apiserver", "etcd"])
+def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    with begin() as operator:
+        with scene.work.running():
+            leads(operator)
+            for _ in range(rounds.restarts):
+                time.sleep(2)
+                scene.plane.kill(program)
+                time.sleep(rounds.outage_seconds)
+                scene.plane.start(program)
+                time.sleep(2)
+                leads(operator)
+        scene.whole(operator)
+        # It ended only where the lease could not be renewed in time.
+        assert set(operator.ends) <= {1}
+        assert len(operator.ends) <= rounds.restarts
+        assert operator.close() == 0

@@ -1,0 +1,176 @@
+"""Users at work: TritonModels are created, changed and deleted at random, and kubelets run what there is to run."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from urllib3.exceptions import HTTPError
+
+from triton_operator.api import names, thresholds
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, render
+
+from . import gen
+from .api import Api, Object, RefusedError, eventually
+from .operator_process import TOOLS_IMAGE
+
+ENTRY = "detection"
+BROKEN = (RefusedError, HTTPError, OSError)
+"""What a request may meet while the world is broken."""
+
+
+class Repeated:
+    """Calls `step` again and again in a thread of its own, with a pause of `seconds`; what breaks is tried again."""
+
+    def __init__(self, step: Callable[[], None], seconds: float) -> None:
+        self._step, self._seconds, self._over = step, seconds, threading.Event()
+        self.count = 0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Repeated:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds):
+            try:
+                self._step()
+                self.count += 1
+            except BROKEN:
+                continue
+            except BaseException as error:
+                self._error = error
+                return
+
+
+class Workload:
+    """What users want of a namespace. `wanted`: name → the TritonModel as it was last applied.
+
+    No two specs that it writes are alike, so that a pod template that comes back is one too many.
+    """
+
+    def __init__(self, api: Api, seed: int, most: int = 6) -> None:
+        self.api, self.seed, self._random, self._most = api, seed, random.Random(seed), most
+        self.wanted: dict[str, Object] = {}
+        self.templates: dict[str, int] = {}
+        """The hash of every pod template that was ever asked for, and which number of all it was."""
+        self._number = 0
+        self.steps = {"create": 0, "change": 0, "delete": 0}
+
+    def running(self, seconds: float = 0.15) -> Repeated:
+        """At work as long as the context lasts."""
+        return Repeated(self.step, seconds)
+
+    def step(self) -> None:
+        what = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
+        if not self.wanted or (what == "create" and len(self.wanted) < self._most):
+            self.create(f"m-{self._random.randrange(2 * self._most)}")
+        elif what == "delete" and len(self.wanted) > self._most // 2:
+            self.delete(self._random.choice(sorted(self.wanted)))
+        else:
+            self.change(self._random.choice(sorted(self.wanted)))
+
+    def create(self, name: str) -> None:
+        """Makes it, or changes it where it is there already."""
+        self.steps["create"] += 1
+        self._apply(name)
+
+    def change(self, name: str) -> None:
+        self.steps["change"] += 1
+        self._apply(name)
+
+    def delete(self, name: str) -> None:
+        self.steps["delete"] += 1
+        del self.wanted[name]
+        self.api.delete("TritonModel", name)
+
+    def finish(self) -> None:
+        """Repeats what may have been lost while the world was broken: now what is wanted is what is said."""
+
+        def said() -> bool:
+            try:
+                for obj in self.wanted.values():
+                    self.api.apply(obj, "users")
+                for found in self.api.list("TritonModel"):
+                    if found["metadata"]["name"] not in self.wanted:
+                        self.api.delete("TritonModel", found["metadata"]["name"])
+            except BROKEN:
+                return False
+            return True
+
+        eventually(said, 60, "the API server takes what is wanted")
+
+    def _apply(self, name: str) -> None:
+        self._number += 1
+        obj = model(self.api.namespace, name, self._number, self._random)
+        self.wanted[name] = obj
+        self.templates[template_hash(obj)] = self._number
+        self.api.apply(obj, "users")
+
+
+def model(namespace: str, name: str, number: int, chance: random.Random) -> Object:
+    """A TritonModel as users write them. `number` makes its pods unlike those of any other."""
+    spec: dict[str, Any] = {
+        "modelImage": {"reference": f"registry.example.com/detection:v{number}"},
+        "entrypoint": chance.choice((ENTRY, None)),
+        "replicas": chance.choice((0, 1, 1, 2)),
+        "monitoring": chance.choice(({}, {"labels": {"release": "prometheus"}}, {"enabled": False})),
+        "server": {"resources": {"limits": {"memory": chance.choice(("1Gi", "2Gi"))}}},
+    }
+    if chance.random() < 0.25:
+        spec |= {"replicas": None, "autoscaling": {"min": 1, "max": chance.randint(2, 4)}}
+    annotations = {f"{thresholds.PREFIX}max-qps": str(chance.randint(1, 99))} if chance.random() < 0.5 else {}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "spec": {k: v for k, v in spec.items() if v is not None},
+    }
+
+
+def desired(raw: Object, live: Object | None = None, monitoring: bool = True) -> list[Object]:
+    """The children that `raw`, as the API server has it, stands for. `live`: its Deployment."""
+    parsed = TritonModel.model_validate(raw)
+    # The kubelet of these tests lets every check find the same repository. Without a pod there is none, and no rules.
+    known = raw.get("status", {}).get("entrypointType") == "Ensemble"
+    fresh = Choices(
+        TOOLS_IMAGE, "Copy", entrypoint=ENTRY if known else "", ensemble=True, monitoring=monitoring,
+        thresholds=thresholds.effective_of(raw),
+    )  # fmt: skip
+    return render(parsed, choose(parsed, live, fresh))
+
+
+def template_hash(raw: Object) -> str:
+    """Which pod template a TritonModel asks for."""
+    known = {**raw, "metadata": {**raw["metadata"], "uid": "any", "generation": 1, "resourceVersion": "1"}}
+    (deployment,) = (o for o in desired(known) if o["kind"] == "Deployment")
+    return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+
+class Kubelet:
+    """Runs the pods of a namespace: they get the status of servers that serve, as soon as they are seen."""
+
+    def __init__(self, api: Api, *modifiers: gen.Modifier) -> None:
+        self._api = api
+        # No address: there is nobody who could be asked.
+        report = gen.checked(gen.report("pre", ENTRY, entrypoint=ENTRY))
+        self._status = gen.pod(report, gen.put("status.podIP", ""), *modifiers)["status"]
+
+    def running(self) -> Repeated:
+        return Repeated(self.step, 0.25)
+
+    def step(self) -> None:
+        for pod in self._api.list("Pod", names.MANAGED_SELECTOR):
+            if pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]:
+                path = self._api.path("Pod", pod["metadata"]["name"]) + "/status"
+                self._api.request("PUT", path, {**pod, "status": self._status})
