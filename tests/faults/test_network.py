@@ -9,7 +9,8 @@ import pytest
 
 from faults.conftest import Begin, Rounds, Scene
 from faults.test_processes import leads
-from support import world
+from support import fault_proxy, world
+from support.api import eventually
 from support.fault_proxy import WRITES, Fault, FaultProxy
 
 pytestmark = pytest.mark.faults
@@ -57,3 +58,59 @@ def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy,
         assert operator.close() == 0
     first, *_, last = memory.values()
     assert last < first + 20, memory
+
+
+def test_a_watch_that_hangs_in_silence_is_noticed(
+    scene: Scene, begin: Begin, proxy: FaultProxy, rounds: Rounds
+) -> None:
+    """Half-open connections: no byte comes, and no end. In the short form the resync has to make up for it, in the full
+    form, with the resync that is shipped, the watches are begun anew once no bookmark has come for 70 s."""
+    env = {} if rounds.soak else {"RESYNC_SECONDS": "4"}
+    with begin(through(proxy), **env) as operator, proxy.faulty():
+        leads(operator)
+        with scene.work.running():
+            time.sleep(2)
+            assert proxy.freeze_watches() >= 8
+            proxy.frozen = not rounds.soak
+            frozen = time.monotonic()
+            time.sleep(3)
+        took = scene.whole(operator, within=120 if rounds.soak else 40)
+        if rounds.soak:
+            assert time.monotonic() - frozen > 30
+            assert took < 100
+        assert operator.ends == []
+        assert operator.close() == 0
+
+
+def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds) -> None:
+    """The leader is cut off in the midst of its work: its requests get no answer, nor do those on their way. Another
+    takes over; nothing that the first one had begun comes after what the second one does."""
+    with (
+        fault_proxy.between(kubeconfig, 1) as old,
+        fault_proxy.between(kubeconfig, 2) as new,
+        begin(through(old)) as leader,
+    ):
+        for _ in range(rounds.restarts):
+            leads(leader)
+            with begin(through(new)) as follower:
+                with scene.work.running():
+                    eventually(lambda f=follower: f.now.ask("/readyz") == "ok", 40, lambda f=follower: f.log)
+                    time.sleep(1)
+                    lives, cut = len(leader.ends), time.monotonic()
+                    old.cut_off = True
+                    while not follower.now.leads():
+                        assert time.monotonic() < cut + 40, follower.log[-3000:]
+                        time.sleep(0.05)
+                    # By then the process of the other is over, whatever hung in it.
+                    assert leader.ends[lives:] == [1]
+                    took = time.monotonic() - cut
+                    assert 10 < took < 25, took
+                    old.heal()
+                    # The one that was cut off comes back, as a candidate.
+                    eventually(lambda: leader.now.ask("/readyz") == "ok", 40, lambda: leader.log)
+                    assert not leader.now.leads()
+                scene.whole(follower)
+                last = max(w.ended for w in old.done if w.resource != "leases" and w.began < cut + 20)
+                first = min(w.began for w in new.done if w.resource != "leases" and w.began > cut)
+                assert last < first, (last - cut, first - cut)
+                assert follower.close() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -72,18 +73,20 @@ class Workload:
         return Repeated(self.step, seconds)
 
     def step(self) -> None:
+        """One thing that a user does, to one of the models that chance has made."""
+        mine = sorted(n for n in self.wanted if re.fullmatch(r"m-\d+", n))
         what = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
-        if not self.wanted or (what == "create" and len(self.wanted) < self._most):
+        if not mine or (what == "create" and len(mine) < self._most):
             self.create(f"m-{self._random.randrange(2 * self._most)}")
-        elif what == "delete" and len(self.wanted) > self._most // 2:
-            self.delete(self._random.choice(sorted(self.wanted)))
+        elif what == "delete" and len(mine) > self._most // 2:
+            self.delete(self._random.choice(mine))
         else:
-            self.change(self._random.choice(sorted(self.wanted)))
+            self.change(self._random.choice(mine))
 
-    def create(self, name: str) -> None:
-        """Makes it, or changes it where it is there already."""
+    def create(self, name: str, **spec: object) -> None:
+        """Makes it, or changes it where it is there already. `spec`: laid over what chance gives."""
         self.steps["create"] += 1
-        self._apply(name)
+        self._apply(name, spec)
 
     def change(self, name: str) -> None:
         self.steps["change"] += 1
@@ -110,9 +113,11 @@ class Workload:
 
         eventually(said, 60, "the API server takes what is wanted")
 
-    def _apply(self, name: str) -> None:
+    def _apply(self, name: str, spec: Object | None = None) -> None:
         self._number += 1
         obj = model(self.api.namespace, name, self._number, self._random)
+        if spec:
+            obj["spec"] = {k: v for k, v in obj["spec"].items() if k != "autoscaling"} | spec
         self.wanted[name] = obj
         self.templates[template_hash(obj)] = self._number
         self.api.apply(obj, "users")
@@ -158,19 +163,29 @@ def template_hash(raw: Object) -> str:
 
 
 class Kubelet:
-    """Runs the pods of a namespace: they get the status of servers that serve, as soon as they are seen."""
+    """Runs the pods of a namespace: they get the status of servers that serve, as soon as they are seen.
 
-    def __init__(self, api: Api, *modifiers: gen.Modifier) -> None:
+    `addresses`: of the pods of these models; by default they have none, and there is nobody who could be asked.
+    `statuses`: the status of the pods of these models, instead.
+    """
+
+    def __init__(self, api: Api) -> None:
         self._api = api
-        # No address: there is nobody who could be asked.
-        report = gen.checked(gen.report("pre", ENTRY, entrypoint=ENTRY))
-        self._status = gen.pod(report, gen.put("status.podIP", ""), *modifiers)["status"]
+        self.addresses: dict[str, str] = {}
+        self.statuses: dict[str, Object] = {}
 
     def running(self) -> Repeated:
         return Repeated(self.step, 0.25)
 
     def step(self) -> None:
         for pod in self._api.list("Pod", names.MANAGED_SELECTOR):
-            if pod["status"].get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"]:
-                path = self._api.path("Pod", pod["metadata"]["name"]) + "/status"
-                self._api.request("PUT", path, {**pod, "status": self._status})
+            metadata = pod["metadata"]
+            if "podIP" in pod["status"] or "conditions" in pod["status"] or "deletionTimestamp" in metadata:
+                continue
+            status = self._status(metadata["labels"][names.LABEL_INSTANCE])
+            self._api.request("PUT", self._api.path("Pod", metadata["name"]) + "/status", {**pod, "status": status})
+
+    def _status(self, model: str) -> Object:
+        report = gen.checked(gen.report("pre", ENTRY, entrypoint=ENTRY))
+        serves = gen.pod(report, gen.put("status.podIP", self.addresses.get(model, "")))["status"]
+        return self.statuses.get(model, serves)

@@ -24,8 +24,13 @@ class Foreign:
     """Objects of others, as like ours as can be, that nobody may touch. No controller writes their status."""
 
     def __init__(self, api: Api, monitoring: bool = True) -> None:
-        self._api = api
-        labels = names.labels("m-1")
+        self._api, self._monitoring = api, monitoring
+        self.known: dict[tuple[str, str], str] = {}
+        self.plant()
+
+    def plant(self) -> None:
+        """Makes them; again where the namespace is another one."""
+        api, labels = self._api, names.labels("m-1")
         ports = {"ports": [{"port": 80}], "selector": names.selector("m-1")}
         objects: list[Object] = [
             _object("v1", "ConfigMap", "owner", {}),
@@ -34,10 +39,9 @@ class Foreign:
             _object("v1", "ServiceAccount", "m-1-canary", labels),
             _object("v1", "ConfigMap", "m-1", labels),
         ]
-        if monitoring:
+        if self._monitoring:
             version = "monitoring.coreos.com/v1"
             objects.append(_object(version, "PrometheusRule", "m-1-canary", labels, spec={"groups": []}))
-        self.known: dict[tuple[str, str], str] = {}
         for obj in objects:
             obj["metadata"]["namespace"] = api.namespace
             self._note(api.create(obj))
@@ -53,6 +57,10 @@ class Foreign:
             found = self._api.find(kind, name)
             if found is None or found["metadata"]["resourceVersion"] != version:
                 yield f"the foreign {kind} {name} was touched: {found}"
+
+    def forget(self, kind: str) -> None:
+        """Its CRD has gone, and all objects with it."""
+        self.known = {(k, n): v for (k, n), v in self.known.items() if k != kind}
 
     def has(self, kind: str, name: str) -> bool:
         return (kind, name) in self.known

@@ -1,0 +1,159 @@
+"""What the operator asks misbehaves: servers that hang, answer garbage or never get ready, and Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from faults.conftest import Begin, Rounds, Scene
+from faults.test_processes import leads
+from support import bad_servers, gen, world
+from support.api import Api, condition, eventually
+from support.bad_servers import Behaviour, answers
+from support.fake_prometheus import FakePrometheus
+from support.supervised import Supervised
+
+pytestmark = pytest.mark.faults
+
+BAD: dict[str, Behaviour] = {
+    "hangs": bad_servers.hangs,
+    "trickles": bad_servers.trickles,
+    "floods": bad_servers.floods,
+    "closes": bad_servers.closes,
+    "no-http": bad_servers.speaks_no_http,
+    "no-json": answers(b"<html>hello</html>"),
+    "no-list": answers(b'{"name": "pre"}'),
+    "no-name": answers(b'[{"state": "READY"}]'),
+    "numbers": answers(b'[{"name": 1, "version": 2, "state": 3, "reason": 4}]'),
+    "deep": answers(b"[" * 100_000),
+    "null": answers(b"null"),
+    "strange": answers('[{"name": "\\u0000🚦", "version": "x", "state": "GONE", "reason": "\\ud83d"}]'.encode()),
+    "huge": answers(b'[{"name": "%s", "version": "1", "state": "UNAVAILABLE"}]' % (b"a" * 1_000_000)),
+    "refuses": answers(b'{"error": "no"}', "500 Internal Server Error"),
+    "nobody": lambda *_: None,
+}
+
+
+def test_servers_that_misbehave_stop_nobody_else(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    """More of them than the operator has workers; the others' changes come through all the same."""
+    addresses = {name: f"127.0.0.{number}" for number, name in enumerate(BAD, 20)}
+    scene.kubelet.addresses |= addresses
+    with contextlib.ExitStack() as stack:
+        for name, behave in BAD.items():
+            if name != "nobody":
+                stack.enter_context(bad_servers.server(addresses[name], behave))
+        operator = stack.enter_context(begin(WORKERS="4"))
+        leads(operator)
+        before = world.resident(operator)
+        for name in BAD:
+            scene.work.create(name, replicas=1)
+        eventually(lambda: all(loaded(scene.api, n) for n in BAD), 90, lambda: unloaded(scene.api))
+        with scene.work.running():
+            time.sleep(2 * rounds.fault_seconds)
+            worst = 0.0
+            for number in range(3):
+                worst = max(worst, reaches(scene, operator, f"probe-{number}"))
+        print(f"slowest of the others: {worst:.1f} s")
+        assert worst < 15
+        scene.whole(operator)
+        assert operator.now.ask("/healthz") == "ok"
+        grown = world.resident(operator) - before
+        print(f"memory: {before:.0f} MiB, and {grown:.0f} more")
+        assert grown < 60
+        assert operator.ends == []
+        assert operator.close() == 0
+
+
+def loaded(api: Api, name: str) -> str:
+    """The reason of its condition ModelsLoaded, once there is one."""
+    model = api.get("TritonModel", name)
+    ready = condition(model, "Ready").get("status") == "True"
+    return condition(model, "ModelsLoaded").get("reason", "") if ready else ""
+
+
+def unloaded(api: Api) -> dict[str, object]:
+    return {n: api.get("TritonModel", n).get("status") for n in BAD if not loaded(api, n)}
+
+
+def reaches(scene: Scene, operator: Supervised, name: str) -> float:
+    """How long it takes until a new model has its Deployment."""
+    began = time.monotonic()
+    scene.work.create(name, replicas=1)
+    eventually(lambda: scene.api.find("Deployment", name), 60, lambda: operator.log[-3000:])
+    return time.monotonic() - began
+
+
+def test_pods_that_never_get_ready_are_told_of_and_stop_nobody_else(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    stuck = {"pending", "pulling", "crashing"}
+    scene.kubelet.statuses |= {
+        "pending": gen.pod(gen.unschedulable("0/1 nodes are available"))["status"],
+        "pulling": gen.pod(gen.waiting("fetch", "ImagePullBackOff", "not found"))["status"],
+        "crashing": gen.pod(gen.ended("triton", 1, "no"), gen.put("status.podIP", ""))["status"],
+    }
+    with begin() as operator:
+        leads(operator)
+        for name in stuck:
+            scene.work.create(name, replicas=2)
+        with scene.work.running():
+            wanted = {"pending": "Unschedulable", "pulling": "ImagePullFailed", "crashing": "ServerCrashed"}
+            for name, reason in wanted.items():
+                eventually(
+                    lambda n=name, r=reason: condition(scene.api.get("TritonModel", n), "Ready").get("reason") == r,
+                    30,
+                    lambda n=name: scene.api.get("TritonModel", n).get("status"),
+                )
+        # Not whole, but quiet: what stays broken is no reason to write.
+        world.assert_still(scene.plane, operator, 4)
+        for name in stuck:
+            scene.work.delete(name)
+        scene.whole(operator)
+        assert operator.ends == []
+        assert operator.close() == 0
+
+
+def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    """It hangs, refuses, answers garbage and is gone; whoever wants something else of the operator doesn't notice."""
+    fake = FakePrometheus()
+    with contextlib.closing(fake), begin(PROMETHEUS_URL=fake.url) as operator:
+        leads(operator)
+        with scene.work.running():
+            for hang, status, body in ((10, 200, ""), (0, 503, ""), (0, 200, "<html>"), (0, 200, '{"status": 1}')):
+                fake.hang, fake.status, fake.body = hang, status, body
+                time.sleep(75 if rounds.soak else 1.5)
+                assert reaches(scene, operator, f"probe-{status}-{len(body)}-{hang}") < 10
+        scene.whole(operator)
+        eventually(lambda: "PrometheusUnreachable" in reasons(scene.api, "ThresholdLive"), 30)
+        fake.hang, fake.status, fake.body = 0.0, 200, ""
+        for model in scene.api.list("TritonModel"):
+            limits = {t["kind"].replace("-", "_"): t["value"] for t in model["status"].get("thresholds", [])}
+            fake.tell(scene.api.namespace, model["metadata"]["name"], **limits)
+        if rounds.soak:  # it is looked at again within a minute, by itself
+            eventually(lambda: reasons(scene.api, "ThresholdLive") <= {"None", "Live", "NotMonitored", "Starting"}, 90)
+        scene.whole(operator)
+        assert operator.ends == []
+        assert operator.close() == 0
+
+
+def reasons(api: Api, kind: str) -> set[str]:
+    return {str(condition(m, kind).get("reason")) for m in api.list("TritonModel")}
+
+
+def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    with begin(DISCOVERY_SECONDS="1") as operator:
+        leads(operator)
+        for _ in range(rounds.restarts):
+            with scene.work.running():
+                time.sleep(2)
+                scene.plane.remove_monitoring()
+                scene.foreign.forget("PrometheusRule")
+                time.sleep(rounds.fault_seconds)
+            scene.whole(operator, monitoring=False)
+            with scene.work.running():
+                time.sleep(1)
+                scene.plane.install_monitoring()
+                time.sleep(rounds.fault_seconds)
+            scene.whole(operator)
+        assert operator.ends == []
+        assert operator.close() == 0

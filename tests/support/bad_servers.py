@@ -1,0 +1,92 @@
+"""Servers in the place of Triton that don't do what Triton does."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+PORT = 8000
+Behaviour = Callable[[socket.socket, threading.Event], None]
+
+
+def hangs(connection: socket.socket, over: threading.Event) -> None:
+    """Accepts, and never answers."""
+    over.wait()
+
+
+def trickles(connection: socket.socket, over: threading.Event) -> None:
+    """A byte now and then, for ever: no pause is long enough to be taken for silence."""
+    _request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
+    while not over.wait(0.3):
+        connection.sendall(b"[")
+
+
+def floods(connection: socket.socket, over: threading.Event) -> None:
+    """An answer without an end."""
+    _request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
+    while not over.is_set():
+        connection.sendall(chunk)
+
+
+def answers(body: bytes, status: str = "200 OK") -> Behaviour:
+    """Always the same."""
+
+    def behave(connection: socket.socket, _: threading.Event) -> None:
+        _request(connection)
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+
+    return behave
+
+
+def speaks_no_http(connection: socket.socket, _: threading.Event) -> None:
+    connection.sendall(b"\x00\xff\x16\x03 hello\r\n\r\n" * 100)
+
+
+def closes(connection: socket.socket, _: threading.Event) -> None:
+    """As soon as it is connected to."""
+
+
+@contextlib.contextmanager
+def server(address: str, behave: Behaviour) -> Iterator[list[float]]:
+    """A server at `address`, on Triton's port for HTTP; when it was connected to."""
+    over, asked = threading.Event(), list[float]()
+    listener = socket.create_server((address, PORT))
+
+    def serve() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            asked.append(time.monotonic())
+            threading.Thread(target=handle, args=(connection,), daemon=True).start()
+
+    def handle(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            behave(connection, over)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def _request(connection: socket.socket) -> None:
+    """Reads the head of one."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        more = connection.recv(4096)
+        if not more:
+            return
+        got += more
