@@ -26,11 +26,11 @@ def run() -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     logs.configure(settings.log_format, settings.log_level)
-    code = asyncio.run(_run(settings))
-    # Threads of passes that hang on the network would hold up a normal exit, and the Lease is gone by now.
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    code = await App(settings).run()
+    # A normal exit, that of the loop too, waits for threads that hang on the network, and the Lease is gone by now.
     logging.shutdown()
     os._exit(code)
-
-
-async def _run(settings: Settings) -> int:
-    return await App(settings).run()

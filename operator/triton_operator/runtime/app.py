@@ -70,12 +70,17 @@ class App:
             lead = asyncio.create_task(self._lead(), name="lead")
             lead.add_done_callback(lambda _: self._stop.set())
             await asyncio.sleep(0.1)  # until its own tasks have begun
-            await watch.watch(
-                self._seen, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
+            watching = asyncio.create_task(
+                watch.watch(
+                    self._seen, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
+                ),
+                name="watch",
             )
+            await asyncio.wait({lead, watching}, return_when=asyncio.FIRST_COMPLETED)
             self._queue.close()
             if lead.done():
                 return self._lost(lead)
+            await watching
             await self._drain()
             lead.cancel()
             await asyncio.gather(lead, return_exceptions=True)
@@ -96,7 +101,7 @@ class App:
                 task.cancel()
 
     def _lost(self, lead: asyncio.Task[None]) -> int:
-        """Nothing is waited for: the next leader may begin before a pass that hangs has ended."""
+        """Nothing is waited for: the next leader may begin before a pass or a watch that hangs has ended."""
         if not lead.cancelled() and (error := lead.exception()):
             _log.error("the work ended", exc_info=error)
         return 1
