@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, cast
 
+import aiohttp
 import kopf
 
 # Not public; the version of kopf is pinned.
 from kopf._cogs.aiokits.aiotoggles import Toggle, ToggleSet
 from kopf._cogs.clients import watching
+from kopf._cogs.clients.errors import APIError
+from kopf._cogs.clients.watching import WatchingError
 from kopf._cogs.structs.references import Insights, Namespace, Resource
 from kopf._core.reactor import queueing
 
@@ -63,13 +67,20 @@ async def watch(
         try:
             anew.clear()
             await _run(seen, await kinds(), namespaces, stop, anew, ready)
-        except Exception:
+        except Exception as error:
             # kopf gives up on some errors of the API server; an operator that others rely on doesn't.
             if asyncio.get_running_loop().time() - started > 300:
                 failures = 0
             pause = _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)]
             failures += 1
-            _log.exception("the watches ended; starting them again in %s s", pause)
+            foreseen = isinstance(error, _FORESEEN)
+            _log.log(
+                logging.WARNING if foreseen else logging.ERROR,
+                "the watches ended: %s; starting them again in %s s",
+                error or type(error).__name__,
+                pause,
+                exc_info=not foreseen,
+            )
             stop_on_signals(stop)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -116,6 +127,22 @@ async def _run(
 
 class DeafError(Exception):
     """kopf looked for the resources once, while the API server didn't answer for all of them."""
+
+
+_FORESEEN = (DeafError, APIError, WatchingError, aiohttp.ClientError, json.JSONDecodeError, TimeoutError)
+"""What the API server, or the way to it, can do to a watch."""
+
+
+class _Brief(logging.Filter):
+    """kopf tells of an error that ends a watch with a traceback, once in each of its tasks that it passes. It comes
+    to `watch` in the end, which says what becomes of it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], _FORESEEN))
+
+
+for _name in ("kopf._core.reactor.orchestration", "kopf._core.reactor.running"):
+    logging.getLogger(_name).addFilter(_Brief())
 
 
 async def _guard(
