@@ -29,6 +29,7 @@ from kopf._core.reactor import queueing
 
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import ApiError
 from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
@@ -129,7 +130,7 @@ class DeafError(Exception):
     """kopf looked for the resources once, while the API server didn't answer for all of them."""
 
 
-_FORESEEN = (DeafError, APIError, WatchingError, aiohttp.ClientError, json.JSONDecodeError, TimeoutError)
+_FORESEEN = (DeafError, ApiError, APIError, WatchingError, aiohttp.ClientError, json.JSONDecodeError, TimeoutError)
 """What the API server, or the way to it, can do to a watch."""
 
 
