@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 PORT = 8000
 Behaviour = Callable[[socket.socket, threading.Event], None]
@@ -23,6 +23,14 @@ def trickles(connection: socket.socket, over: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
     while not over.wait(0.3):
         connection.sendall(b"[")
+
+
+def trickles_a_head(connection: socket.socket, over: threading.Event) -> None:
+    """The same before the answer has begun."""
+    _request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not over.wait(0.3):
+        connection.sendall(b"X-Line: 1\r\n")
 
 
 def floods(connection: socket.socket, over: threading.Event) -> None:
@@ -53,11 +61,20 @@ def closes(connection: socket.socket, _: threading.Event) -> None:
     """As soon as it is connected to."""
 
 
+@dataclass
+class Served:
+    """`asked`: how often it was connected to."""
+
+    address: str
+    asked: int = 0
+
+
 @contextlib.contextmanager
-def server(address: str, behave: Behaviour) -> Iterator[list[float]]:
-    """A server at `address`, on Triton's port for HTTP; when it was connected to."""
-    over, asked = threading.Event(), list[float]()
-    listener = socket.create_server((address, PORT))
+def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
+    """A server on `host`, by default on Triton's port for HTTP; 0 means any."""
+    over = threading.Event()
+    listener = socket.create_server((host, port))
+    served = Served(f"{host}:{listener.getsockname()[1]}")
 
     def serve() -> None:
         while not over.is_set():
@@ -65,7 +82,7 @@ def server(address: str, behave: Behaviour) -> Iterator[list[float]]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            asked.append(time.monotonic())
+            served.asked += 1
             threading.Thread(target=handle, args=(connection,), daemon=True).start()
 
     def handle(connection: socket.socket) -> None:
@@ -74,7 +91,7 @@ def server(address: str, behave: Behaviour) -> Iterator[list[float]]:
 
     threading.Thread(target=serve, daemon=True).start()
     try:
-        yield asked
+        yield served
     finally:
         over.set()
         with contextlib.suppress(OSError):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from typing import Any
-
-from tritonclient.http import InferenceServerClient
-from tritonclient.utils import InferenceServerException
 
 from triton_operator.api.servers import Index, IndexEntry, Server
 
 _log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 2.0
+ANSWER_SECONDS, ANSWER_BYTES = 4.0, 4 << 20
+"""For all of an answer: what trickles, or has no end, is none."""
+ASKING_SECONDS = 10.0
+"""For all servers of a TritonModel: a fleet that hangs must not hold a worker for minutes."""
 FRESH_SECONDS = 55.0
 """How long the answer of a server that has all its models is taken as still true."""
 
@@ -23,14 +29,31 @@ FRESH_SECONDS = 55.0
 def repository_index(address: str) -> Index:
     """The models of the server at `address` (host:port), as its repository index lists them.
 
-    Raises OSError or InferenceServerException where it doesn't answer.
+    Raises OSError, HTTPException, ValueError, TypeError, KeyError or RecursionError where no Triton answers. Triton's
+    own client would read for as long, and as much, as whatever is in the pod likes to send.
     """
-    client = InferenceServerClient(address, connection_timeout=TIMEOUT_SECONDS, network_timeout=TIMEOUT_SECONDS)
+    host, _, port = address.rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=TIMEOUT_SECONDS)
+    late = threading.Timer(ANSWER_SECONDS, _hang_up, (connection,))
+    late.daemon = True
     try:
-        entries = client.get_model_repository_index()
+        connection.connect()
+        late.start()
+        connection.request("POST", "/v2/repository/index")
+        response = connection.getresponse()
+        data = response.read(ANSWER_BYTES + 1)
+        if response.status != 200 or len(data) > ANSWER_BYTES:
+            raise ValueError(f"HTTP {response.status}, {len(data)} bytes")
+        return tuple(_entry(e) for e in json.loads(data))
     finally:
-        client.close()
-    return tuple(_entry(e) for e in entries)
+        late.cancel()
+        connection.close()
+
+
+def _hang_up(connection: HTTPConnection) -> None:
+    """Ends whatever waits for this connection, in whichever thread."""
+    with contextlib.suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _entry(entry: Any) -> IndexEntry:
@@ -57,19 +80,27 @@ class Servers:
     ) -> None:
         self._ask, self._clock = ask, clock
         self._answers: dict[str, dict[str, _Answer]] = {}
+        self._silent: dict[str, frozenset[str]] = {}
 
     def indexes(self, key: str, servers: Iterable[Server]) -> dict[str, Index]:
         """Pod name → models, for those servers of the TritonModel `key` that answer."""
         known, answers, found = self._answers.get(key, {}), {}, {}
-        for server in servers:
-            answer = self._fresh(known.get(server.uid), server) or self._answer(server)
+        before, silent, until = self._silent.get(key, frozenset()), set(), self._clock() + ASKING_SECONDS
+        # Those that hung come last, so that they are the ones for which there is no time.
+        for server in sorted(servers, key=lambda s: s.uid in before):
+            answer, asked = self._fresh(known.get(server.uid), server), self._clock() < until
+            if answer is None and asked:
+                answer = self._answer(server)
             if answer is not None:
                 answers[server.uid], found[server.pod] = answer, answer.index
-        self._answers[key] = answers
+            elif asked or server.uid in before:
+                silent.add(server.uid)
+        self._answers[key], self._silent[key] = answers, frozenset(silent)
         return found
 
     def forget(self, key: str) -> None:
         self._answers.pop(key, None)
+        self._silent.pop(key, None)
 
     def _fresh(self, answer: _Answer | None, server: Server) -> _Answer | None:
         if answer is None or answer.epoch != server.epoch or self._clock() - answer.at > FRESH_SECONDS:
@@ -81,7 +112,7 @@ class Servers:
             index = self._ask(server.address)
         except (
             OSError,
-            InferenceServerException,
+            HTTPException,
             ValueError,
             KeyError,
             TypeError,

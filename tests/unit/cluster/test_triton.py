@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import time
 from typing import Any
 
 import pytest
 
+from support import bad_servers
 from triton_operator.api.servers import Index, IndexEntry, Server
 from triton_operator.cluster import nodes, triton
 from triton_operator.cluster.api import ApiError
@@ -58,16 +59,31 @@ def test_a_server_that_loads_is_asked_each_time() -> None:
     ["", "{", "[" * 100_000, "null", "5", '"a"', "{}", "[5]", "[[]]", '[{"name": 5}]', '[{"name": ["a"]}]', "[{}]",
      '[{"name": "a", "state": null}]', '[{"name": "a", "version": 1}]', '[{"name": "a", "reason": {}}]'],
 )  # fmt: skip
-def test_an_answer_that_is_not_tritons_is_none(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    monkeypatch.setattr(triton.InferenceServerClient, "get_model_repository_index", lambda _: json.loads(answer))
-    found = Servers().indexes("ns/a", [Server("u", "pod", "127.0.0.1:1", (0, True))])
+def test_an_answer_that_is_not_tritons_is_none(answer: str) -> None:
+    with bad_servers.server("127.0.0.1", bad_servers.answers(answer.encode()), 0) as served:
+        found = Servers().indexes("ns/a", [Server("u", "pod", served.address, (0, True))])
     assert found == ({"pod": ()} if answer == "{}" else {})
 
 
-def test_an_answer_with_half_a_character_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = '[{"name": "\\ud800", "version": "1", "state": "READY", "reason": "\\udfff"}]'
-    monkeypatch.setattr(triton.InferenceServerClient, "get_model_repository_index", lambda _: json.loads(entry))
-    assert triton.repository_index("127.0.0.1:1") == (IndexEntry("?", "1", "READY", "?"),)
+def test_an_answer_with_half_a_character_can_be_written() -> None:
+    entry = b'[{"name": "\\ud800", "version": "1", "state": "READY", "reason": "\\udfff"}]'
+    with bad_servers.server("127.0.0.1", bad_servers.answers(entry), 0) as served:
+        assert triton.repository_index(served.address) == (IndexEntry("?", "1", "READY", "?"),)
+
+
+@pytest.mark.parametrize("behave", [
+    bad_servers.hangs, bad_servers.trickles, bad_servers.trickles_a_head, bad_servers.floods, bad_servers.closes,
+    bad_servers.speaks_no_http, bad_servers.answers(b"[]", "503 Service Unavailable"),
+])  # fmt: skip
+def test_a_server_that_misbehaves_holds_nobody_up(
+    behave: bad_servers.Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(triton, "ANSWER_SECONDS", 1.0)
+    with bad_servers.server("127.0.0.1", behave, 0) as served:
+        began = time.monotonic()
+        assert Servers().indexes("ns/a", [Server("u", "pod", served.address, (0, True))]) == {}
+        assert time.monotonic() - began < 3
 
 
 def test_a_server_that_does_not_answer_is_left_out_and_asked_again() -> None:
@@ -76,6 +92,28 @@ def test_a_server_that_does_not_answer_is_left_out_and_asked_again() -> None:
     assert world.look() == {}
     world.down = False
     assert world.look() == {"pod": READY}
+
+
+def test_a_fleet_that_hangs_takes_little_time_and_keeps_nobody_from_being_asked() -> None:
+    world, asked = World(), list[str]()
+
+    def ask(address: str) -> Index:
+        asked.append(address)
+        if address != "good":
+            world.now += 3
+            raise OSError
+        return LOADING
+
+    servers = Servers(ask, lambda: world.now)
+    fleet = [Server(f"uid-{n}", f"bad-{n}", f"bad-{n}", (0, True)) for n in range(50)]
+    fleet.append(Server("uid-good", "good", "good", (0, True)))
+    for _ in range(20):
+        began = world.now
+        found = servers.indexes("ns/a", fleet)
+        assert world.now - began < triton.ASKING_SECONDS + 3
+    assert found == {"good": LOADING}
+    servers.forget("ns/a")
+    assert not servers._silent
 
 
 def test_what_is_forgotten_is_asked_again() -> None:
