@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.api import Object
 from support.controlplane import ROOT
@@ -13,6 +15,7 @@ from triton_operator.api import escalation
 
 pytestmark = pytest.mark.integration
 
+SAMPLES = sorted(p for p in (ROOT / "manifests/samples").rglob("*.yaml") if p.name != "kustomization.yaml")
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
@@ -145,6 +148,14 @@ def test_what_is_ordinary_is_for_every_developer(team: Team) -> None:
     for number, spec in enumerate(ALLOWED):
         said = refusal(lambda n=number, s=spec: dry_run(developer, tritonmodel(f"allowed-{n}", **s)))
         assert not said, (spec, said)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.stem)
+def test_every_sample_is_for_every_developer(team: Team, sample: Path) -> None:
+    for document in yaml.safe_load_all(sample.read_text()):
+        if document and document["kind"] == "TritonModel":
+            metadata = {"name": document["metadata"]["name"], "namespace": team.namespace}
+            assert not refusal(lambda d=document, m=metadata: dry_run(team.api("developer"), {**d, "metadata": m}))
 
 
 def test_everything_that_is_wrong_is_told_at_once(team: Team) -> None:

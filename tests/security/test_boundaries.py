@@ -1,0 +1,91 @@
+"""A spec can't make the operator act outside of its own TritonModel: whatever it says, what is made is its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.api import Object
+from triton_operator.api import kinds, names
+from triton_operator.render import Choices, render
+from triton_operator.render.rules.promql import quote
+
+FOREIGN, PLAIN = "payments", "plain-name"
+EVERYTHING: Object = {
+    "replicas": 2,
+    "networkPolicy": {},
+    "monitoring": {"labels": {**names.labels(FOREIGN), "release": "x"}, "alertLabels": {"team": '{{ query "up" }}'}},
+    "podTemplate": {
+        "metadata": {
+            "namespace": FOREIGN,
+            "name": FOREIGN,
+            "ownerReferences": [{"uid": "x"}],
+            "labels": {**names.labels(FOREIGN), names.LABEL_NAME: FOREIGN, names.LABEL_MANAGED_BY: "helm"},
+            "annotations": {names.ANNOTATION_TEMPLATE: "mine", names.ANNOTATION_TOOLS_IMAGE: "mine"},
+        },
+        "spec": {"metadata": {"namespace": FOREIGN}, "nodeSelector": {"a": "b"}},
+    },
+}
+CHOICES = Choices("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2)
+
+
+def made(**spec: Any) -> list[Object]:
+    return render(gen.model(**{**EVERYTHING, **spec}), CHOICES)
+
+
+def test_every_object_is_in_the_namespace_of_its_model_and_owned_by_it() -> None:
+    found = made() + made(replicas=None, autoscaling={"max": 2})
+    assert {o["kind"] for o in found} == {kind.kind for kind in kinds.CHILDREN}
+    for obj in found:
+        metadata = obj["metadata"]
+        assert metadata["namespace"] == gen.NAMESPACE
+        assert metadata["name"] in (gen.NAME, f"{gen.NAME}-headless")
+        assert {k: metadata["labels"][k] for k in names.labels(gen.NAME)} == names.labels(gen.NAME)
+        assert [(o["uid"], o["controller"]) for o in metadata["ownerReferences"]] == [(gen.UID, True)]
+
+
+def test_selectors_pick_the_pods_of_their_model_alone() -> None:
+    own = names.selector(gen.NAME)
+    by_kind = {o["kind"]: o["spec"] for o in made() if "spec" in o}
+    assert by_kind["Service"]["selector"] == own
+    assert by_kind["NetworkPolicy"]["podSelector"] == {"matchLabels": own}
+    for kind in ("Deployment", "PodDisruptionBudget", "PodMonitor"):
+        assert by_kind[kind]["selector"] == {"matchLabels": own}
+
+
+def test_labels_and_annotations_of_the_pods_that_are_ours_stay_ours() -> None:
+    template = next(o for o in made() if o["kind"] == "Deployment")["spec"]["template"]
+    assert set(template["metadata"]) == {"labels", "annotations"}
+    assert template["metadata"]["labels"].items() >= names.labels(gen.NAME).items()
+    assert FOREIGN not in template["metadata"]["labels"].values()
+    assert template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE] != "mine"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a"}_or_up{b="', "a\\", 'a\\"}', "$1", "${1}", "a\n}or_up", '"or"vector(1)#', "{{$labels.x}}", ".*|.+", "`up`"],
+)
+def test_a_model_of_any_name_asks_for_no_other_series(name: str) -> None:
+    """The rules are those of an ordinary name, with the other in its place as a string."""
+    ordinary, hostile = (exprs(entrypoint) for entrypoint in (PLAIN, name))
+    assert any(quote(PLAIN) in expr for expr in ordinary)
+    # As a replacement of label_replace a dollar is written twice.
+    tagged, doubled = (f'"model", {quote(n)}, "", ""' for n in (PLAIN, name.replace("$", "$$")))
+    assert hostile == [expr.replace(tagged, doubled).replace(quote(PLAIN), quote(name)) for expr in ordinary]
+
+
+def exprs(entrypoint: str) -> list[str]:
+    choices = Choices("operator:1", "Copy", entrypoint=entrypoint, ensemble=True, replicas=2)
+    rule = next(o for o in render(gen.model(), choices) if o["kind"] == "PrometheusRule")
+    return [r["expr"] for group in rule["spec"]["groups"] for r in group["rules"]]
+
+
+def test_labels_of_alerts_are_no_templates() -> None:
+    """Prometheus would run a query of the user's, with all that it may see."""
+    rule = next(o for o in made() if o["kind"] == "PrometheusRule")
+    alerts = [r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r]
+    assert alerts
+    for alert in alerts:
+        assert alert["labels"]["team"] == '{{"{{"}} query "up" }}'

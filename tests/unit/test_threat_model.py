@@ -1,0 +1,27 @@
+"""The page on threats names tests that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    assert len(NAMED) > 20
+    for file, name in NAMED:
+        path = ROOT / file
+        assert path.is_file(), file
+        functions = {n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)}
+        assert not name or name in functions, f"{file}::{name}"
+
+
+def test_every_threat_has_its_test() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(("| Threat", "|---"))]
+    assert len(rows) >= 20
+    for row in rows:
+        assert re.search(r"`tests/[\w/]+\.py::\w+`", row.split("|")[3]), row
