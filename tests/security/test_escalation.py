@@ -56,6 +56,9 @@ REFUSED: list[tuple[Object, str]] = [
     (pod(tolerations=[{"key": "team-b", "operator": "Exists"}]), "the toleration of team-b"),
     ({**pod(tolerations=[{"key": "team-b.example.com/only"}]),
       "server": {"resources": {"limits": {"team-b.example.com/only": 0}}}}, "the toleration of team-b."),
+    *(({**pod(tolerations=[{"key": "x.example.com/only"}]),
+        "server": {"resources": {"limits": {"x.example.com/only": amount}}}}, "the toleration of x.example.com/only")
+      for amount in ("0", "0Gi", "0.000", "0e9")),
     (pod(affinity={"podAntiAffinity": {}}), "spec.podTemplate.spec.affinity.podAntiAffinity"),
     (pod(affinity={"nodeAffinity": {}, "podAffinity": {}}), "spec.podTemplate.spec.affinity.podAffinity"),
     # Another identity

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import yaml
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -14,3 +17,11 @@ def test_no_generated_file_is_stale() -> None:
         [sys.executable, "hack/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", ["crds", "manifests/operator", "manifests/policies", "manifests/rbac"])
+def test_every_manifest_of_the_installation_is_in_its_kustomization(folder: str) -> None:
+    """A policy that is made and not applied would protect nobody."""
+    listed = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())["resources"]
+    there = {p.name for p in (ROOT / folder).glob("*.yaml")} - {"kustomization.yaml"}
+    assert sorted(listed) == sorted(there)

@@ -127,7 +127,8 @@ def _held(obj: str) -> str:
     """CEL: the extended resources of which a server holds at least one."""
     return (
         f"[dyn({obj}).spec.?server.?resources.?limits.orValue({{}})].map(l, "
-        "l.filter(k, k.contains('/') && quantity(string(l[k])).isGreaterThan(quantity('0'))))[0]"
+        "l.filter(k, k.contains('/') && isQuantity(string(l[k])) &&\n"
+        "  quantity(string(l[k])).isGreaterThan(quantity('0'))))[0]"
     )
 
 
