@@ -7,11 +7,14 @@ from the live object: every desired value stands there, and this operator owns n
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
+
+import orjson
 
 from .api import names, quantity
 from .api.lists import LIST_KEYS
@@ -43,20 +46,30 @@ class Delete:
 
 @dataclass(frozen=True)
 class Applied:
-    """What the API server made of an apply: its own way of writing the values that were sent."""
+    """What the API server made of an apply: its own way of writing the values that were sent. As fingerprints: of a
+    thousand TritonModels the texts would be most of the memory."""
 
     uid: str
-    intent: str
-    projection: str
+    intent: bytes
+    projection: bytes
+
+
+Compared = tuple[str, str, bytes]
+"""A live object, by uid and resourceVersion, and the fingerprint of what is desired of it."""
 
 
 def plan(
-    desired: Iterable[dict[str, Any]], live: Iterable[Object], applied: Mapping[Identity, Applied]
+    desired: Iterable[dict[str, Any]],
+    live: Iterable[Object],
+    applied: Mapping[Identity, Applied],
+    alike: MutableMapping[Identity, Compared] | None = None,
 ) -> list[Apply | Delete]:
     """The writes that make `live` (all objects that the TritonModel owns) what is desired, in order.
 
-    An object that is being deleted is left alone until it is gone.
+    An object that is being deleted is left alone until it is gone. `alike` is what was compared before and found to be
+    as desired: it is kept here, and only saves the comparison.
     """
+    alike = {} if alike is None else alike
     present = {identity(obj): obj for obj in live}
     steps: list[Apply | Delete] = []
     for want in desired:
@@ -64,9 +77,15 @@ def plan(
         if have is None:
             steps.append(Apply(want, None, "missing"))
         elif "deletionTimestamp" not in have["metadata"]:
+            metadata = have["metadata"]
+            compared = (metadata.get("uid", ""), metadata.get("resourceVersion", ""), _fingerprint(want))
+            if alike.get(identity(want)) == compared:
+                continue
             why = difference(want, have, applied.get(identity(want)))
             if why:
                 steps.append(Apply(want, have, why, handover(want, have)))
+            else:
+                alike[identity(want)] = compared
     steps += [Delete(obj) for obj in present.values() if "deletionTimestamp" not in obj["metadata"]]
     return steps
 
@@ -88,7 +107,7 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
 
 def remember(desired: Object, live: Object) -> Applied:
     """The record of an apply of `desired` that was answered with `live`."""
-    return Applied(live["metadata"]["uid"], _text(desired), _text([project(desired, live), _owned(live)]))
+    return Applied(live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), _owned(live)]))
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
@@ -214,5 +233,5 @@ def _item(keys: Mapping[str, Any], want: Any) -> Any:
     return next((i for i in items if all(i.get(k, v) == v for k, v in keys.items())), None)
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def _fingerprint(value: Any) -> bytes:
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

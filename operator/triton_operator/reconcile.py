@@ -20,7 +20,7 @@ from .cluster.api import ApiError, KubernetesApi
 from .cluster.monitoring import Monitoring
 from .cluster.store import Store, controller
 from .cluster.triton import Servers, all_ready
-from .plan import Applied, Apply, Delete, Identity, plan, remember
+from .plan import Applied, Apply, Compared, Delete, Identity, plan, remember
 from .render import Choices, choose, endpoint, render
 from .status.assess import assess, entry, unreadable
 from .status.conditions import pressing, transitions
@@ -67,6 +67,7 @@ class Reconciler:
         self._fresh, self._served, self._on_threshold, self._clock = fresh, served, on_threshold, clock
         self._progress = timedelta(seconds=progress_seconds)
         self._applied: dict[str, dict[Identity, Applied]] = {}
+        self._alike: dict[str, dict[Identity, Compared]] = {}
         self._written: dict[str, datetime] = {}
 
     def reconcile(self, key: str) -> Outcome:
@@ -75,6 +76,7 @@ class Reconciler:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             # Owner references take the children away, also while no operator runs.
             self._applied.pop(key, None)
+            self._alike.pop(key, None)
             self._written.pop(key, None)
             self._servers.forget(key)
             return Outcome()
@@ -104,7 +106,8 @@ class Reconciler:
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
             live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]
-        refused = self._execute(key, model, plan(desired, live, self._applied.setdefault(key, {})), log)
+        steps = plan(desired, live, self._applied.setdefault(key, {}), self._alike.setdefault(key, {}))
+        refused = self._execute(key, model, steps, log)
 
         pods = self._store.of_kind(key, kinds.POD.kind)
         servers = [one for pod in pods if (one := server(pod))]

@@ -214,3 +214,20 @@ def test_there_is_nothing_to_hand_over_where_we_keep_or_never_had_replicas() -> 
 def test_keys_that_are_no_names_are_compared_by_place() -> None:
     wanted = {"spec": {"containers": [{"name": {"odd": 1}}]}}
     assert difference({"metadata": {}, **wanted}, {"metadata": {}, "spec": {"containers": [{"name": "x"}]}}) != ""
+
+
+def test_what_was_compared_before_is_not_compared_again_until_one_of_them_is_another() -> None:
+    wanted, alike = deployment(), {}
+    there = gen.live(wanted)
+    assert plan([wanted], [there], {}, alike) == []
+    # Nothing but the version tells that somebody else has written: without it there is nothing to compare.
+    tampered = gen.modified(there, gen.put("spec.template.spec.terminationGracePeriodSeconds", 1))
+    assert plan([wanted], [tampered], {}, alike) == []
+    noticed = gen.modified(tampered, gen.put("metadata.resourceVersion", "11"))
+    assert [s.why for s in plan([wanted], [noticed], {}, alike)] == [
+        ".spec.template.spec.terminationGracePeriodSeconds"
+    ]
+    successor = gen.modified(tampered, gen.put("metadata.uid", "another"))
+    assert len(plan([wanted], [successor], {}, alike)) == 1
+    other = gen.modified(wanted, gen.put("spec.revisionHistoryLimit", 7))
+    assert len(plan([other], [there], {}, alike)) == 1

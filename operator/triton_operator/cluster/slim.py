@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.kinds import AUTOSCALER, POD
+from triton_operator.api.kinds import AUTOSCALER, DEPLOYMENT, POD
 
 Object = dict[str, Any]
 
@@ -14,20 +14,28 @@ _POD_SPEC = ("name", "resources", "startupProbe")
 
 
 def slim(obj: Object) -> Object:
-    """`obj` with only this operator's managedFields, and pods with only what status is made from."""
-    metadata = dict(obj["metadata"])
+    """`obj` with only this operator's managedFields, and only the status that anybody here reads: the rest of it
+    changes often, and is no news."""
+    kind, metadata = obj["kind"], dict(obj["metadata"])
     fields = [f for f in metadata.pop("managedFields", []) if f["manager"] == names.FIELD_MANAGER]
-    if fields and obj["kind"] != names.KIND:
+    if fields and kind != names.KIND:
         metadata["managedFields"] = fields
     out = {**obj, "metadata": metadata}
-    if obj["kind"] == POD.kind:
-        out["spec"] = {
-            "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
-            "containers": [_pick(c, _POD_SPEC) for c in obj["spec"]["containers"]],
-        }
-    if obj["kind"] == AUTOSCALER.kind:
+    if kind in (names.KIND, POD.kind):
+        if kind == POD.kind:
+            out["spec"] = {
+                "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
+                "containers": [_pick(c, _POD_SPEC) for c in obj["spec"]["containers"]],
+            }
+        return out
+    status = out.pop("status", {})
+    if kind == AUTOSCALER.kind:
         # Its view of the metric changes every 15 s.
-        out["status"] = _pick(obj.get("status", {}), ("conditions",))
+        out["status"] = _pick(status, ("conditions",))
+    if kind == DEPLOYMENT.kind:
+        # Its counts change with every pod, of which the pods themselves tell.
+        failures = [c for c in status.get("conditions", []) if c["type"] == "ReplicaFailure"]
+        out["status"] = {**_pick(status, ("observedGeneration",)), "conditions": failures}
     return out
 
 

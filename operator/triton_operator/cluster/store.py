@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import orjson
 
 from triton_operator.api import names
 
 from .slim import slim
 
 Object = dict[str, Any]
-_REMEMBERED = 10_000
-"""Removed objects that are remembered: more than can go while a request is answered."""
 Key = str
 """namespace/name of a TritonModel."""
+Place = tuple[str, str]
+"""Kind and name."""
+_REMEMBERED = 10_000
+"""Removed objects that are remembered: more than can go while a request is answered."""
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """One state of an object. Its `body` is JSON: as the objects that it stands for it would take some ten times as
+    much memory, and of most nothing is read for hours. `controller` is its controller's uid. `seen`: what `Store.each`
+    made of it."""
+
+    uid: str
+    controller: str
+    version: int
+    body: bytes
+    seen: Any = None
+
+    @classmethod
+    def of(cls, obj: Object) -> _Kept:
+        slender = slim(obj)
+        metadata = slender["metadata"]
+        version = int(metadata.pop("resourceVersion"))
+        reference = controller(obj)
+        uid = reference["uid"] if reference else ""
+        return cls(metadata["uid"], uid, version, orjson.dumps(slender, option=orjson.OPT_SORT_KEYS))
+
+    @property
+    def object(self) -> Object:
+        obj: Object = orjson.loads(self.body)
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        return obj
 
 
 @dataclass(eq=False)
@@ -34,7 +67,7 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._objects: dict[Key, dict[tuple[str, str], Object]] = {}
+        self._objects: dict[Key, dict[Place, _Kept]] = {}
         self._listings: list[_Meanwhile] = []
         self._gone: dict[str, int] = {}
 
@@ -44,17 +77,23 @@ class Store:
         key = owner(obj)
         if key is None:
             return None
+        return key if self._take(key, _place(obj), _Kept.of(obj)) else None
+
+    def _take(self, key: Key, place: Place, kept: _Kept) -> bool:
+        """Whether it is news."""
         with self._lock:
             group = self._objects.setdefault(key, {})
-            known = group.get(_place(obj))
-            if (known is not None and not _newer(obj, known)) or self._is_gone(obj):
+            known = group.get(place)
+            # Comparable as numbers since Kubernetes 1.35 by contract, and before that in fact.
+            old = known is not None and known.uid == kept.uid and known.version >= kept.version
+            if old or self._is_gone(kept):
                 if not group:
                     del self._objects[key]
-                return None
-            kept = group[_place(obj)] = slim(obj)
+                return False
+            group[place] = kept
             for listing in self._listings:
-                listing.put.add(obj["metadata"]["uid"])
-        return None if known is not None and _same(kept, known) else key
+                listing.put.add(kept.uid)
+        return known is None or known.body != kept.body
 
     def remove(self, obj: Object) -> Key | None:
         """Forgets an object that was deleted; the key of its TritonModel."""
@@ -68,7 +107,7 @@ class Store:
             group = self._objects.get(key, {})
             known = group.get(_place(obj))
             # A successor of the same name may be known already.
-            if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
+            if known is not None and known.uid == obj["metadata"]["uid"]:
                 del group[_place(obj)]
             if not group:
                 self._objects.pop(key, None)
@@ -79,37 +118,38 @@ class Store:
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
 
-    def _is_gone(self, obj: Object) -> bool:
-        """Whether `obj` was removed since: the answer to a write can come after the event that tells of its end.
+    def _is_gone(self, kept: _Kept) -> bool:
+        """Whether it was removed since: the answer to a write can come after the event that tells of its end.
         One that only lost its label, and so its watch, is there in this state or a newer one."""
-        return int(obj["metadata"]["resourceVersion"]) < self._gone.get(obj["metadata"]["uid"], 0)
+        return kept.version < self._gone.get(kept.uid, 0)
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> None:
         """Takes a complete list of one kind: what is known and not in it is forgotten.
 
         `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
         """
-        listed, meanwhile = {}, _Meanwhile()
+        listed: dict[tuple[Key, Place], _Kept] = {}
+        meanwhile = _Meanwhile()
         with self._lock:
             self._listings.append(meanwhile)
         try:
             for obj in objects:
                 key = owner(obj)
                 if key is not None:
-                    listed[(key, obj["metadata"]["name"])] = obj
+                    listed[key, _place(obj)] = _Kept.of(obj)
             with self._lock:
                 for key, group in list(self._objects.items()):
                     if namespace is not None and key.split("/")[0] != namespace:
                         continue
-                    missing = [p for p in group if p[0] == kind and (key, p[1]) not in listed]
+                    missing = [p for p in group if p[0] == kind and (key, p) not in listed]
                     for place in missing:
-                        if group[place]["metadata"]["uid"] not in meanwhile.put:
+                        if group[place].uid not in meanwhile.put:
                             del group[place]
                     if not group:
                         del self._objects[key]
-                for obj in listed.values():
-                    if obj["metadata"]["uid"] not in meanwhile.removed:
-                        self.put(obj)
+                for (key, place), kept in listed.items():
+                    if kept.uid not in meanwhile.removed:
+                        self._take(key, place, kept)
         finally:
             with self._lock:
                 self._listings.remove(meanwhile)
@@ -122,19 +162,26 @@ class Store:
     def model(self, key: Key) -> Object | None:
         return next(iter(self.of_kind(key, names.KIND)), None)
 
-    def models(self) -> list[Object]:
+    def each(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
+        """What `look` makes of every object of this kind. It is asked once for each of their states, and must always
+        be the same for a kind."""
         with self._lock:
-            return [o for group in self._objects.values() for o in group.values() if o["kind"] == names.KIND]
+            found = [(key, o) for key, group in self._objects.items() for (k, _), o in group.items() if k == kind]
+        for _, kept in found:
+            if kept.seen is None:
+                kept.seen = look(kept.object)
+        return [(key, kept.seen) for key, kept in found]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:
-            return [o for o in self._objects.get(key, {}).values() if o["kind"] == kind]
+            found = [o for (k, _), o in self._objects.get(key, {}).items() if k == kind]
+        return [kept.object for kept in found]
 
     def children(self, key: Key, uid: str) -> list[Object]:
         """Objects whose controller is the TritonModel with this uid."""
         with self._lock:
-            group = list(self._objects.get(key, {}).values())
-        return [o for o in group if (ref := controller(o)) is not None and ref["uid"] == uid]
+            found = [o for o in self._objects.get(key, {}).values() if o.controller == uid]
+        return [kept.object for kept in found]
 
 
 def controller(obj: Object) -> Object | None:
@@ -160,22 +207,5 @@ def owner(obj: Object) -> Key | None:
     return f"{metadata['namespace']}/{name}" if name else None
 
 
-def _place(obj: Object) -> tuple[str, str]:
+def _place(obj: Object) -> Place:
     return obj["kind"], obj["metadata"]["name"]
-
-
-def _same(kept: Object, known: Object) -> bool:
-    """Whether two states of an object are alike in all that is kept of them."""
-
-    def plain(obj: Object) -> Object:
-        return {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}}
-
-    return plain(kept) == plain(known)
-
-
-def _newer(obj: Object, known: Object) -> bool:
-    new, old = obj["metadata"], known["metadata"]
-    if new["uid"] != old["uid"]:
-        return True
-    # Comparable as numbers since Kubernetes 1.35 by contract, and before that in fact.
-    return int(new["resourceVersion"]) > int(old["resourceVersion"])

@@ -16,14 +16,14 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import Store
+from triton_operator.cluster.store import Store, controller
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import MODELS, Outcome, Reconciler
 from triton_operator.render import Choices
 
 from . import health, watch
 from .elector import Elector
-from .metrics import Metrics
+from .metrics import Metrics, facts
 from .queue import WorkQueue
 from .settings import Settings
 
@@ -54,7 +54,10 @@ class App:
         self._reconciler: Reconciler | None = None
         self._busy_since: dict[str, float] = {}
         self._watched_at = time.monotonic()
-        self._metrics.count_models(self._store.models, self._wanted)
+        self._metrics.count_models(
+            lambda: self._store.each(names.KIND, facts),
+            lambda: dict(found for _, found in self._store.each(kinds.DEPLOYMENT.kind, _wanted)),
+        )
         self._metrics.depth.set_function(lambda: len(self._queue))
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
 
@@ -282,12 +285,6 @@ class App:
             self._queue.forget(key)
         self._queue.add(key)
 
-    def _wanted(self, model: dict[str, Any]) -> int:
-        """How many servers the Deployment of `model` shall have; 0 where there is no Deployment."""
-        metadata = model["metadata"]
-        children = self._store.children(f"{metadata['namespace']}/{metadata['name']}", metadata["uid"])
-        return next((int(o["spec"]["replicas"]) for o in children if o["kind"] == kinds.DEPLOYMENT.kind), 0)
-
     async def _drain(self) -> None:
         """Lets the passes that have begun come to their end."""
         deadline = time.monotonic() + _DRAIN_SECONDS
@@ -306,6 +303,12 @@ class App:
 
     def _unready(self) -> str:
         return "" if self._watching.is_set() else "the watches have not started"
+
+
+def _wanted(deployment: dict[str, Any]) -> tuple[str, int]:
+    """The uid of the TritonModel that a Deployment is of, and how many servers it shall have."""
+    owner = controller(deployment)
+    return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])
 
 
 def _is_change_of_spec(model: dict[str, Any]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import REGISTRY, Gauge, Histogram
@@ -15,6 +16,30 @@ from triton_operator.api import thresholds
 from triton_operator.api.status import READY
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the gauges tell of one state of a TritonModel. `limits`: kind, version and value. `seen`: which state."""
+
+    uid: str
+    ready: str
+    limits: tuple[tuple[str, str, float], ...]
+    wrong: int
+    seen: int
+    ready_replicas: int
+
+
+def facts(model: dict[str, Any]) -> Facts:
+    found, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
+    return Facts(
+        metadata["uid"],
+        next((str(c["status"]) for c in status.get("conditions", []) if c["type"] == READY), "Unknown"),
+        tuple((s.kind, s.version, value) for s, value in thresholds.effective_of(model, found).items()),
+        len(found.wrong),
+        int(metadata["resourceVersion"]),
+        status.get("readyReplicas", 0),
+    )
 
 
 class Metrics:
@@ -54,22 +79,22 @@ class Metrics:
         self.threshold_changes.labels(kind, result).inc()
 
     def count_models(
-        self, models: Callable[[], Iterable[dict[str, Any]]], wanted: Callable[[dict[str, Any]], int]
+        self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
     ) -> None:
         """Adds gauges of the TritonModels: how many are Ready, and of each its thresholds and servers. They are
-        read from `models` when they are asked for, on every replica of the operator. `wanted`: how many servers
-        there shall be."""
+        read from `models` (namespace/name and the facts) when they are asked for, on every replica of the operator.
+        `wanted`: how many servers there shall be, by the TritonModel's uid."""
         self.registry.register(_Models(models))
         self.registry.register(_Thresholds(models, wanted))
 
 
 class _Models(Collector):
-    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    def __init__(self, models: Callable[[], Iterable[tuple[str, Facts]]]) -> None:
         self._models = models
 
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily("triton_operator_models", "TritonModels by their Ready condition.", labels=["ready"])
-        for ready, count in Counter(_ready(m) for m in self._models()).items():
+        for ready, count in Counter(model.ready for _, model in self._models()).items():
             family.add_metric([ready], count)
         yield family
 
@@ -77,7 +102,9 @@ class _Models(Collector):
 class _Thresholds(Collector):
     """The limits that Prometheus compares with. The recording rules read them (render/rules)."""
 
-    def __init__(self, models: Callable[[], Iterable[dict[str, Any]]], wanted: Callable[[dict[str, Any]], int]) -> None:
+    def __init__(
+        self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
+    ) -> None:
         self._models, self._wanted = models, wanted
 
     def collect(self) -> Iterable[Metric]:
@@ -98,19 +125,13 @@ class _Thresholds(Collector):
         servers = GaugeMetricFamily(
             "triton_operator_replicas", "Servers that are wanted, and that are ready.", labels=[*own, "state"]
         )
-        for model in self._models():
-            key = [model["metadata"]["namespace"], model["metadata"]["name"]]
-            found = thresholds.of(model)
-            for slot, value in thresholds.effective_of(model, found).items():
-                limits.add_metric([*key, slot.kind, slot.version], value)
-            wrong.add_metric(key, len(found.wrong))
-            seen.add_metric(key, int(model["metadata"]["resourceVersion"]))
-            status = model.get("status", {})
-            servers.add_metric([*key, "wanted"], self._wanted(model))
-            servers.add_metric([*key, "ready"], status.get("readyReplicas", 0))
+        wanted = self._wanted()
+        for key, model in self._models():
+            place = key.split("/")
+            for kind, version, value in model.limits:
+                limits.add_metric([*place, kind, version], value)
+            wrong.add_metric(place, model.wrong)
+            seen.add_metric(place, model.seen)
+            servers.add_metric([*place, "wanted"], wanted.get(model.uid, 0))
+            servers.add_metric([*place, "ready"], model.ready_replicas)
         yield from (limits, seen, wrong, servers)
-
-
-def _ready(model: dict[str, Any]) -> str:
-    conditions = model.get("status", {}).get("conditions", [])
-    return next((str(c["status"]) for c in conditions if c["type"] == READY), "Unknown")

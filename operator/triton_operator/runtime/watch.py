@@ -18,10 +18,11 @@ from typing import Any, cast
 
 import aiohttp
 import kopf
+import orjson
 
 # Not public; the version of kopf is pinned.
 from kopf._cogs.aiokits.aiotoggles import Toggle, ToggleSet
-from kopf._cogs.clients import watching
+from kopf._cogs.clients import api, watching
 from kopf._cogs.clients.errors import APIError
 from kopf._cogs.clients.watching import WatchingError
 from kopf._cogs.structs.references import Insights, Namespace, Resource
@@ -102,6 +103,7 @@ async def _run(
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     queueing.watcher = _straight(seen)  # type: ignore[assignment]
+    api.json = orjson  # type: ignore[attr-defined]  # a third of the time, and all that it is used for is `loads`
     try:
         await kopf.operator(
             registry=_registry(kinds),

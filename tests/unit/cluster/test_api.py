@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import types
-from typing import Any
 
+import kubernetes
 import pytest
 import yaml
 
@@ -39,16 +39,11 @@ def test_a_body_is_json_and_yaml_alike(text: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b'{"kind": "Lea', b"<html>bad gateway</html>", b"\xff"])
-def test_an_answer_that_is_no_json_is_none(body: bytes) -> None:
+def test_an_answer_that_is_no_json_is_none(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """As from a proxy in between: nothing that ends a process."""
-
-    class Client:
-        def param_serialize(self, *_: Any, **__: Any) -> tuple[()]:
-            return ()
-
-        def call_api(self, *_: Any, **__: Any) -> Any:
-            return types.SimpleNamespace(status=200, read=lambda: body)
-
+    client = kubernetes.client.ApiClient(kubernetes.client.Configuration())
+    answer = types.SimpleNamespace(status=200, data=body)
+    monkeypatch.setattr(client.rest_client.pool_manager, "request", lambda *_, **__: answer)
     with pytest.raises(ApiError) as found:
-        KubernetesApi(Client()).version()  # type: ignore[arg-type]
+        KubernetesApi(client).version()
     assert found.value.transient

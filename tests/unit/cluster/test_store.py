@@ -204,3 +204,30 @@ def test_what_is_gone_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch
     for number in range(5):
         store.remove(child(version=12, uid=str(number)))
     assert [store.put(child(version=11, uid=str(n))) is None for n in range(5)] == [False, False, True, True, True]
+
+
+def test_what_pods_tell_is_no_news_of_their_deployment() -> None:
+    store = Store()
+    assert store.put(child(version=10)) == KEY
+    counted = gen.put("status", {"observedGeneration": 1, "replicas": 2, "conditions": [{"type": "Progressing"}]})
+    assert store.put(gen.modified(child(version=11), counted)) == KEY  # the generation
+    counted = gen.put("status", {"observedGeneration": 1, "replicas": 3, "conditions": [{"type": "Available"}]})
+    assert store.put(gen.modified(child(version=12), counted)) is None
+    failed = gen.put("status", {"observedGeneration": 1, "conditions": [{"type": "ReplicaFailure", "status": "True"}]})
+    assert store.put(gen.modified(child(version=13), failed)) == KEY
+    assert store.children(KEY, gen.UID)[0]["status"]["conditions"] == [{"type": "ReplicaFailure", "status": "True"}]
+
+
+def test_each_is_looked_at_once_for_each_of_its_states() -> None:
+    store, looked = Store(), []
+
+    def look(model: dict[str, Any]) -> str:
+        looked.append(model["metadata"]["resourceVersion"])
+        return str(model["metadata"]["resourceVersion"])
+
+    store.put(gen.raw())
+    store.put(child())
+    assert [store.each("TritonModel", look) for _ in range(2)] == [[(KEY, "1")]] * 2
+    store.put(gen.raw(gen.put("metadata.resourceVersion", "2")))
+    assert store.each("TritonModel", look) == [(KEY, "2")]
+    assert looked == ["1", "2"]

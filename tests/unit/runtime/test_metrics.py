@@ -8,14 +8,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from support import gen
 from triton_operator.api import thresholds
-from triton_operator.runtime.metrics import Metrics
+from triton_operator.runtime.metrics import Metrics, facts
 
 P = thresholds.PREFIX
 
 
 def exposition(*models: dict[str, Any], wanted: int = 0) -> list[str]:
     metrics = Metrics(CollectorRegistry())
-    metrics.count_models(lambda: models, lambda _: wanted)
+    found = [(f"{m['metadata']['namespace']}/{m['metadata']['name']}", facts(m)) for m in models]
+    metrics.count_models(lambda: found, lambda: {gen.UID: wanted})
     return generate_latest(metrics.registry).decode().splitlines()
 
 
