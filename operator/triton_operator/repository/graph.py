@@ -45,14 +45,27 @@ class Graph:
     def stuck(self) -> tuple[int, ...]:
         """Steps, ascending, that can never start though each of their inputs is produced by someone: they wait for
         one another, or for those that do."""
-        ready = set(self.given)
-        waiting = {link.step for link in (*self.reads, *self.writes)}
-        needs = {step: {r.tensor for r in self.reads if r.step == step} for step in waiting}
+        waiting: dict[int, set[str]] = {link.step: set() for link in (*self.reads, *self.writes)}
+        readers: dict[str, set[int]] = {}
+        makes: dict[int, set[str]] = {}
+        for link in self.reads:
+            waiting[link.step].add(link.tensor)
+            readers.setdefault(link.tensor, set()).add(link.step)
+        for link in self.writes:
+            makes.setdefault(link.step, set()).add(link.tensor)
         # What nobody produces is a fault of its own; taken as there, it doesn't show as a cycle too.
-        ready |= self.consumed - self.produced
-        while runnable := {step for step in waiting if needs[step] <= ready}:
-            waiting -= runnable
-            ready |= {link.tensor for link in self.writes if link.step in runnable}
+        there = [*self.given, *(self.consumed - self.produced)]
+        runnable = [step for step, needs in waiting.items() if not needs]
+        while there or runnable:
+            while runnable:
+                del waiting[step := runnable.pop()]
+                there.extend(makes.get(step, ()))
+            while there:
+                tensor = there.pop()
+                for step in readers.pop(tensor, ()):
+                    waiting[step].discard(tensor)
+                    if not waiting[step]:
+                        runnable.append(step)
         return tuple(sorted(waiting))
 
 

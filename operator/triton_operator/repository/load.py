@@ -28,6 +28,8 @@ DEPTH = 3
 DATA_FOLDERS = frozenset({"warmup", "initial_state"})
 """Directories of a model whose files hold tensors."""
 
+_BACKSLASHES = re.compile(r"\\{500}")
+"""The parser's time grows with the square of a row of them."""
 _PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
 
 
@@ -133,8 +135,9 @@ def _model_files(reader: _Reader, directory: Path, model: Model) -> tuple[dict[s
     networks: dict[str, Network | str] = {}
     for version in model.served:
         for name in {named} if named else MODEL_FILES.keys() & model.folders[str(version)]:
-            path = directory / str(version) / name
-            if not path.exists():
+            path = directory / str(version) / name.lstrip("/")
+            # A name may be anything: too long for a file, or that of one elsewhere, which is none of ours to read.
+            if ".." in path.parts or not os.path.exists(path):  # noqa: PTH110 - Path's raises
                 continue
             if not os.access(path, os.R_OK, effective_ids=True):
                 reader.unreadable(path, os.strerror(errno.EACCES))
@@ -182,6 +185,9 @@ def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
     nowhere = Node(1, 1)
     text = reader.text(path)
     if text is None:
+        return None, nowhere
+    if row := _BACKSLASHES.search(text):
+        reader.findings.append(_backslashes(reader.name(path), text.count("\n", 0, row.start()) + 1))
         return None, nowhere
     try:
         config = text_format.Parse(text, ModelConfig())
@@ -231,6 +237,11 @@ def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
         if text.startswith("\ufeff")
         else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
     )
+
+
+def _backslashes(file: str, line: int) -> Finding:
+    message = "hundreds of backslashes in a row, which no text needs"
+    return Finding("TR101", Severity.ERROR, file, line, None, message, "take them out")
 
 
 def _out_of_range(file: str, text: str, message: str) -> Finding:

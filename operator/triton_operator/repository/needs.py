@@ -7,8 +7,7 @@ inputs and outputs of one batch. Where /dev/shm is too small, requests fail at r
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from math import prod
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from triton_operator.repository.model import Model, Repository
@@ -26,6 +25,7 @@ ASSUMED_BYTES = 2**20
 ASSUMED_DIM = 640
 """Each of the first two variable dimensions of a tensor, as of an image; further ones count 1."""
 
+_MOST = 2**63 - 1
 _ONE_BYTE = ("BOOL", "UINT8", "INT8")
 _TWO_BYTES = ("UINT16", "INT16", "FP16", "BF16")
 _FOUR_BYTES = ("UINT32", "INT32", "FP32")
@@ -59,12 +59,20 @@ def instances(model: Model, gpus: int = 1) -> int:
 
 def tensor_bytes(tensor: Any) -> int:
     """Bytes of one tensor of a request, without its batch dimension. `tensor` is a ModelInput or a ModelOutput."""
-    fixed = prod(d for d in tensor.dims if d >= 0)
+    fixed = product(d for d in tensor.dims if d >= 0)
     variable = sum(1 for d in tensor.dims if d < 0)
     kind = type_name(tensor.data_type).removeprefix("TYPE_")
     if kind == "UINT8" and list(tensor.dims) == [-1]:
         return ASSUMED_BYTES
     return int(fixed * ASSUMED_DIM ** min(variable, 2) * element_bytes(kind))
+
+
+def product(sizes: Iterable[int]) -> int:
+    """What `sizes` multiply to, at most 2^63-1: a few hundred large dims make a number that can't even be shown."""
+    out = 1
+    for size in sizes:
+        out = max(-_MOST, min(out * size, _MOST))
+    return out
 
 
 def element_bytes(kind: str) -> int:

@@ -92,7 +92,7 @@ def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     what was left out.
     """
     models = [asdict(model) for model in sorted(full.models, key=lambda m: m.name != full.entrypoint)]
-    findings = [_short(finding) for finding in full.findings]
+    count, findings = len(full.findings), [_short(finding) for finding in full.findings[:size]]
     document: dict[str, Any] = {
         "ok": full.ok,
         "entrypoint": full.entrypoint,
@@ -100,13 +100,13 @@ def render(full: Report, size: int = CONTAINER_BYTES) -> str:
         "modelCount": full.model_count,
         "sharedMemory": {"need": full.need, "have": full.have},
         "findings": [],
-        "truncated": full.truncated + len(findings),
+        "truncated": full.truncated + count,
     }
     room = size - len(_json(document).encode())
     for_models = min(sum(map(_cost, models)), int(room * _MODELS_SHARE))
     document["findings"], spent = _fitting(findings, room - for_models)
     document["models"], _ = _fitting(models, room - spent)
-    document["truncated"] = full.truncated + len(findings) - len(document["findings"])
+    document["truncated"] = full.truncated + count - len(document["findings"])
     return _json(document)
 
 

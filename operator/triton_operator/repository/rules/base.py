@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 
 from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.model import Model, Repository
@@ -81,10 +82,27 @@ def note(file: str, code: str, message: str, remedy: str, at: Node | None = None
     return _finding(Severity.NOTE, file, code, message, remedy, at)
 
 
-def nearest(word: str, known: Iterable[str], given: str = "did you mean {!r}?") -> str:
+def near(word: str, known: Collection[str]) -> str:
+    """The nearest of `known`, or an empty string where none is near. Nobody has mistyped one of thousands, nor a name
+    of a page, and to compare them takes for ever."""
+    if len(word) > _LONGEST or len(known) > _MOST_KNOWN:
+        return ""
+    return next(iter(get_close_matches(word, sorted(k for k in known if len(k) <= _LONGEST), 1)), "")
+
+
+def nearest(word: str, known: Collection[str]) -> str:
     """A question with the nearest of `known`, or an empty string where none is near."""
-    near = next(iter(get_close_matches(word, sorted(known), 1)), None)
-    return given.format(near) if near is not None else ""
+    found = near(word, known)
+    return f"did you mean {found!r}?" if found else ""
+
+
+def listed(words: Collection[object], nothing: str = "none") -> str:
+    """`a, b and 3 more`: a few of `words`, in their order, for a sentence."""
+    more = len(words) - _MOST_LISTED
+    return (", ".join(map(str, islice(words, _MOST_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
+
+
+_LONGEST, _MOST_KNOWN, _MOST_LISTED = 100, 256, 16
 
 
 def _finding(severity: Severity, file: str, code: str, message: str, remedy: str, at: Node | None) -> Finding:

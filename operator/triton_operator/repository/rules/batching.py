@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error, nearest, note, warning
+from triton_operator.repository.rules.base import error, listed, nearest, note, warning
 from triton_operator.repository.schema import DataType, ModelConfig
 
 Control = ModelConfig.DESCRIPTOR.fields_by_name["sequence_batching"].message_type.nested_types_by_name["Control"]
@@ -178,7 +178,7 @@ def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
     config = model.config
     if config is None:
         return
-    inputs, outputs = {t.name for t in config.input}, {t.name for t in config.output}
+    inputs, outputs = (dict.fromkeys(sorted(t.name for t in side)) for side in (config.input, config.output))
     for field, part, known in (
         ("batch_input", "source_input", inputs),
         ("batch_output", "source_input", inputs),
@@ -191,6 +191,6 @@ def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
                         model.config_path,
                         "TR114",
                         f"{part} of {field} names {name!r}, which isn't declared",
-                        nearest(name, known) or f"declared are: {', '.join(sorted(known)) or 'none'}",
+                        nearest(name, known) or f"declared are: {listed(known)}",
                         model.where.find(field, index, part, place),
                     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error, nearest, warning
+from triton_operator.repository.rules.base import error, listed, nearest, warning
 from triton_operator.repository.rules.source import completes_itself, place, trees
 
 _READ = "get_input_tensor_by_name"
@@ -45,7 +45,7 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                     file,
                     "TR305",
                     f"asks for input {call.name!r}, which config.pbtxt doesn't declare, and so gets None",
-                    nearest(call.name, given) or f"declared are: {', '.join(sorted(given)) or 'none'}",
+                    nearest(call.name, given) or f"declared are: {listed(sorted(given))}",
                     place(call.node),
                 )
         # Tensors for other models have those models' names.
@@ -58,7 +58,7 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                 file,
                 "TR306",
                 f"makes output {call.name!r}, which config.pbtxt doesn't declare, and which is dropped",
-                nearest(str(call.name), made) or f"declared are: {', '.join(sorted(made)) or 'none'}",
+                nearest(str(call.name), made) or f"declared are: {listed(sorted(made))}",
                 place(call.node),
             )
         sure = writes and not strange and all(call.name is not None for call in writes)

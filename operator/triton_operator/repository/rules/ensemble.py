@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.graph import Link, graph, rings
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import Expected, error
+from triton_operator.repository.rules.base import Expected, error, listed, near
 from triton_operator.repository.rules.source import completes_itself
 from triton_operator.repository.schema import DataType, type_name
 
@@ -56,12 +55,12 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
         at = model.where.find("ensemble_scheduling", 0, "step", index)
         target = repository.models.get(step.model_name)
         if target is None:
-            near = next(iter(get_close_matches(step.model_name, repository.models, 1)), "")
+            close = near(step.model_name, repository.models.keys())
             yield error(
                 model.config_path,
                 "TR401",
                 f"step {index} calls model {step.model_name!r}, which the repository doesn't hold",
-                f"did you mean {near!r}?" if near else "add the model, or correct model_name",
+                f"did you mean {close!r}?" if close else "add the model, or correct model_name",
                 at.find("model_name"),
             )
             continue
@@ -71,7 +70,7 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
                 model.config_path,
                 "TR413",
                 f"step {index} wants version {step.model_version} of {target.name!r}, which isn't served",
-                f"use -1, or one of {', '.join(map(str, target.served)) or 'none'}",
+                f"use -1, or one of {listed(target.served)}",
                 at.find("model_version"),
             )
         if target.config is not None and not completes_itself(target):
@@ -93,7 +92,7 @@ def _tensors(model: Model, index: int, step: object, target: Model, at: Node) ->
                     model.config_path,
                     code,
                     f"step {index} maps {side} {own!r}, which {target.name!r} doesn't declare",
-                    f"it declares: {', '.join(sorted(declared))}",
+                    f"it declares: {listed(sorted(declared))}",
                     at.find(f"{side}_map", own).find("key"),
                 )
     for own, tensor in sorted(inputs.items()):
@@ -112,15 +111,16 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
     if not model.steps:
         return
     net = graph(model)
-    unknown = net.consumed - net.produced
+    produced, consumed = net.produced, net.consumed | net.wanted
+    unknown = net.consumed - produced
     for link in net.reads:
         if link.tensor in unknown:
-            near = next(iter(get_close_matches(link.tensor, net.produced, 1)), "")
+            close = near(link.tensor, produced)
             yield error(
                 model.config_path,
                 "TR405",
                 f"step {link.step} reads tensor {link.tensor!r}, which neither a step nor the request brings",
-                f"did you mean {near!r}?" if near else "map a step's output to it, or declare it as an input",
+                f"did you mean {close!r}?" if close else "map a step's output to it, or declare it as an input",
                 _at(model, "input_map", link),
             )
     times = Counter(link.tensor for link in net.writes)
@@ -133,7 +133,7 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
                 "give each step's output a name of its own",
                 _at(model, "output_map", link),
             )
-        elif link.tensor not in net.consumed | net.wanted:
+        elif link.tensor not in consumed:
             yield error(
                 model.config_path,
                 "TR406",
@@ -159,7 +159,7 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
         yield error(
             model.config_path,
             "TR408",
-            f"steps {', '.join(map(str, stuck))} wait for each other's outputs",
+            f"steps {listed(stuck)} wait for each other's outputs",
             "break the circle: a step can only read what an earlier one writes",
             model.where.find("ensemble_scheduling", 0, "step", stuck[0]),
         )

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.graph import EntrypointError, entrypoint
 from triton_operator.repository.model import Repository
-from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.rules.base import Expected, error, near, warning
 
 
 def load_models(repository: Repository, expected: Expected) -> Iterator[Finding]:
     """TR503: Triton doesn't start with a model to load that isn't there."""
     for name in expected.load_models:
         if name not in repository.models:
-            near = next(iter(get_close_matches(name, repository.models, 1)), "")
+            close = near(name, repository.models.keys())
             yield error(
                 ".",
                 "TR503",
                 f"spec.server.loadModels names {name!r}, which the repository doesn't hold",
-                f"did you mean {near!r}?" if near else "take it out, or add the model to the image",
+                f"did you mean {close!r}?" if close else "take it out, or add the model to the image",
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import MODEL_FILES, NOT_VERSIONS, Model, Repository
-from triton_operator.repository.rules.base import Expected, error, note, warning
+from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 
 DEFAULT_FILES = {
     "python": ("model.py",),
@@ -126,8 +126,8 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
             yield level(
                 model.config_path,
                 "TR206",
-                f"version_policy names versions that have no directory: {', '.join(map(str, gone))}",
-                f"there are: {', '.join(map(str, model.versions))}",
+                f"version_policy names versions that have no directory: {listed(gone)}",
+                f"there are: {listed(model.versions)}",
                 model.where.find("version_policy", "specific"),
             )
 
@@ -151,7 +151,7 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
         if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
             return
         if model.config.default_model_filename:
-            wanted = (model.config.default_model_filename.split("/", 1)[0],)
+            wanted = (model.config.default_model_filename.lstrip("/").split("/", 1)[0],)
     for version in model.served:
         held = model.folders[str(version)]
         where = f"{model.directory}/{version}"

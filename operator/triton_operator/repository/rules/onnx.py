@@ -9,7 +9,7 @@ from typing import Any
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import error, nearest
+from triton_operator.repository.rules.base import error, listed, nearest
 from triton_operator.repository.schema import type_name
 
 _FILE = "export the model anew, or correct config.pbtxt"
@@ -72,7 +72,7 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
                 model.config_path,
                 "TR602",
                 f"there is no {side} {tensor.name!r}{where}",
-                nearest(tensor.name, by_name) or f"it has: {', '.join(by_name) or 'none'}",
+                nearest(tensor.name, by_name) or f"it has: {listed(by_name)}",
                 at.find("name"),
             )
             continue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.needs import product
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.rules.base import Expected, error, listed, warning
 from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
@@ -100,7 +100,7 @@ def _same_elements(dims: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a tensor of `dims` fits `shape`: what is fixed multiplies to the same, and as many are variable."""
     variable = [sum(size < 0 for size in sizes) for sizes in (dims, shape)]
     return variable[0] == variable[1] and (
-        variable[0] > 0 or prod(size for size in dims if size >= 0) == prod(size for size in shape if size >= 0)
+        variable[0] > 0 or product(size for size in dims if size >= 0) == product(size for size in shape if size >= 0)
     )
 
 
@@ -156,7 +156,7 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
             yield error(
                 model.config_path,
                 "TR119",
-                f"GPU {', '.join(map(str, beyond))}, and the server is given {expected.gpus}, counted from 0",
+                f"GPU {listed(beyond)}, and the server is given {expected.gpus}, counted from 0",
                 "correct gpus, or leave it out for all of them",
                 at.find("gpus"),
             )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Data, Model, Repository
-from triton_operator.repository.needs import element_bytes
+from triton_operator.repository.needs import element_bytes, product
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import error, nearest, warning
+from triton_operator.repository.rules.base import error, listed, nearest, warning
 from triton_operator.repository.schema import DataType, type_name
 
 
@@ -67,7 +66,7 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
                     model.config_path,
                     "TR704",
                     f"warm-up has input {name!r}, which the model doesn't declare",
-                    nearest(name, declared) or f"declared are: {', '.join(sorted(declared))}",
+                    nearest(name, declared) or f"declared are: {listed(sorted(declared))}",
                     place.find("key"),
                 )
             continue
@@ -119,7 +118,7 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
             at.find(field),
         )
         return
-    elements = prod(tensor.dims) * times
+    elements = product(tensor.dims) * times
     if tensor.data_type == DataType.TYPE_STRING:
         if data.strings != elements and data.size:
             yield error(

@@ -1,0 +1,266 @@
+"""Whatever a model repository holds, the check ends with a verdict that fits into a termination message."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from corpus.good import GOOD
+from support import specs
+from support.profiles import SOAK, examples
+from triton_operator.repository.checks import NOTHING, Expected, judge
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.load import load
+from triton_operator.repository.report import parse, render, report
+from triton_operator.repository.schema import ModelConfig
+
+TEXTS = sorted({text for good in GOOD for name, text in good.files().items()
+                if isinstance(text, str) and name.endswith((".pbtxt", ".py"))})  # fmt: skip
+FIELDS = sorted(
+    {field.name for message in ModelConfig.DESCRIPTOR.file.message_types_by_name.values() for field in message.fields}
+)
+NUMBERS = ["0", "-1", "1", "2147483647", "2147483648", "9223372036854775807", "-9223372036854775808", "1" * 400,
+           "1e400",
+           "nan", "inf", "0x7f", "１"]  # fmt: skip
+STRINGS = [
+    '"a"',
+    "'a'",
+    '""',
+    '"\\xff"',
+    '"\\000"',
+    '"\\ud800"',
+    '"a/../../b"',
+    '"/etc/passwd"',
+    f'"{"n" * 300}"',
+    '"..',
+    '"/"',
+]
+TOKENS = st.one_of(
+    st.sampled_from(["{", "}", "[", "]", "<", ">", ":", ",", ";", "#", "\n", "\r", "\\", '"', "'", "-"]),
+    st.sampled_from(
+        ["TYPE_FP32", "TYPE_STRING", "KIND_GPU", "KIND_CPU", "true", "ensemble", "python", "onnxruntime", "99"]
+    ),
+    st.sampled_from(FIELDS),
+    st.sampled_from(NUMBERS),
+    st.sampled_from(STRINGS),
+    specs.TEXT,
+)
+FILE_NAMES = st.one_of(
+    st.sampled_from(["config.pbtxt", "1", "2", "01", "1a", "１", "9" * 255, "model.py", "model.onnx", "warmup",
+                     "initial_state",
+                     "configs", ".git", "a\nb", "\t", " ", "-", "\udcff", "a" * 255, "Config.PBTXT", "model"]),
+    st.text(specs.CHARACTERS, min_size=1, max_size=8),
+).filter(lambda name: name not in (".", "..") and "/" not in name and "\x00" not in name)  # fmt: skip
+
+
+def mutated(text: str) -> st.SearchStrategy[str]:
+    """`text` after somebody has typed into it blindly."""
+    tokens = re.split(r"(\s+|[\[\]{},:()\"])", text)
+    changes = st.lists(
+        st.tuples(st.integers(0, len(tokens) - 1), st.one_of(TOKENS, st.sampled_from(tokens))), max_size=6
+    )
+
+    def spoil(found: list[tuple[int, str]]) -> str:
+        out = list(tokens)
+        for place, token in found:
+            out[place] = token
+        return "".join(out)
+
+    return changes.map(spoil)
+
+
+CONTENT = st.one_of(
+    st.sampled_from(TEXTS).flatmap(mutated).map(lambda text: text.encode("utf-8", "surrogateescape")),
+    st.lists(TOKENS, max_size=30).map(lambda tokens: " ".join(tokens).encode()),
+    st.binary(max_size=60),
+)
+TREES = st.recursive(
+    st.one_of(CONTENT, CONTENT, st.sampled_from(["->.", "->..", "->nowhere", "->/dev/zero", "->config.pbtxt", "pipe"])),
+    lambda inner: st.dictionaries(FILE_NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+"""A file's bytes, where a link goes, a named pipe, or a directory."""
+REPOSITORIES = st.dictionaries(
+    st.one_of(st.sampled_from(["a", "b"]), FILE_NAMES),
+    st.one_of(
+        st.fixed_dictionaries(
+            {"config.pbtxt": CONTENT},
+            optional={
+                "1": st.fixed_dictionaries({}, optional={"model.py": CONTENT, "model.onnx": CONTENT}),
+                "2": TREES,
+            },
+        ),
+        TREES,
+    ),
+    max_size=4,
+)
+WANTED = st.builds(
+    Expected,
+    entrypoint=st.one_of(st.none(), specs.TEXT),
+    load_models=st.lists(st.sampled_from(["a", "b", "c"]), max_size=2).map(tuple),
+    shared_memory=st.one_of(st.none(), st.integers(0, 2**63)),
+    gpus=st.one_of(st.none(), st.integers(0, 2**63)),
+    cpus=st.one_of(st.none(), st.sampled_from([0.0, 1e-9, 0.5, 2.0, 1e19, float("inf")])),
+    response_cache=st.one_of(st.none(), st.booleans()),
+    server=st.sampled_from([None, (2, 0), (2, 51), (99, 0)]),
+)
+
+
+def grow(root: Path, tree: object) -> None:
+    """Puts it there, as far as a file system takes it."""
+    with contextlib.suppress(OSError, UnicodeEncodeError):
+        if isinstance(tree, dict):
+            root.mkdir()
+            for name, below in tree.items():
+                grow(root / name, below)
+        elif isinstance(tree, bytes):
+            root.write_bytes(tree)
+        elif tree == "pipe":
+            os.mkfifo(root)
+        else:
+            root.symlink_to(str(tree).removeprefix("->"))
+
+
+def verdict(root: Path, wanted: Expected = NOTHING) -> list[Finding]:
+    """The findings, after what must hold for whatever they are."""
+    lines = functools.cache(lambda file: len(file.read_bytes().splitlines()) + 1 if file.is_file() else 10**9)
+    repository, found = load(root)
+    findings = judge(repository, found, wanted)
+    for finding in findings:
+        assert "\n" not in str(finding)
+        str(finding).encode()
+        if finding.line is not None:
+            assert 1 <= finding.line <= lines(root / finding.file), finding
+    whole = report(repository, findings, wanted)
+    for size in (512, 2048, 4096):
+        text = render(whole, size)
+        assert len(text.encode()) <= size
+        read = parse(text)
+        assert read is not None
+        assert (read.ok, read.entrypoint, read.model_count) == (whole.ok, whole.entrypoint, whole.model_count)
+        assert len(read.findings) + read.truncated == len(findings)
+    return list(findings)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    base = tmp_path_factory.mktemp("repositories")
+    return (base / str(number) for number in itertools.count())
+
+
+@examples(120)
+@given(REPOSITORIES, WANTED)
+def test_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted: Expected) -> None:
+    root = next(folders)
+    grow(root, tree)
+    verdict(root, wanted)
+
+
+@examples(120)
+@given(st.sampled_from(GOOD).flatmap(lambda good: st.tuples(st.just(good), st.sampled_from(
+    sorted(n for n, t in good.files().items() if isinstance(t, str))).flatmap(
+        lambda name: st.tuples(st.just(name), mutated(str(good.files()[name])))))))  # fmt: skip
+def test_a_good_repository_that_somebody_typed_into(folders: Iterator[Path], found: tuple) -> None:
+    good, (name, text) = found
+    root = good.write(next(folders))
+    (root / name).write_text(text, errors="replace")
+    verdict(root, good.wanted)
+
+
+@examples(100)
+@given(st.lists(TOKENS, max_size=60))
+@example(["backend", ":", '"python"', "default_model_filename", ":", f'"{"n" * 300}"'])
+@example(["backend", ":", '"python"', "default_model_filename", ":", '"/etc/passwd"'])
+def test_any_text_as_configuration(folders: Iterator[Path], tokens: list[str]) -> None:
+    root = next(folders)
+    grow(root, {"a": {"config.pbtxt": " ".join(tokens).encode(), "1": {"model.py": b""}}})
+    verdict(root)
+
+
+HUGE = "[" + ", ".join(["9223372036854775807"] * 300) + "]"
+LARGE_TENSORS = f"""
+backend: "python" max_batch_size: 2147483647
+input {{ name: "A" data_type: TYPE_FP64 dims: {HUGE} reshape {{ shape: {HUGE} }} }}
+output {{ name: "B" data_type: TYPE_FP64 dims: {HUGE} reshape {{ shape: [ 1 ] }} }}
+instance_group {{ count: 2147483647 }}
+model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "A" value {{
+  data_type: TYPE_FP64 dims: {HUGE} input_data_file: "a" }} }} }}
+"""
+THREADS = """
+backend: "onnxruntime"
+instance_group { count: 2147483647 kind: KIND_CPU }
+parameters { key: "intra_op_thread_count" value: { string_value: "%s" } }
+"""
+
+
+@pytest.mark.parametrize("text", [LARGE_TENSORS, THREADS % ("9" * 5000), THREADS % "٣", THREADS.replace("intra", "x")])
+@pytest.mark.parametrize("cpus", [0.0, float("inf"), float("nan"), 1e300])
+def test_numbers_without_bounds(tmp_path: Path, text: str, cpus: float) -> None:
+    grow(tmp_path / "r", {"a": {"config.pbtxt": text.encode(), "1": {"model.py": b""}, "warmup": {"a": b""}}})
+    verdict(tmp_path / "r", Expected(cpus=cpus, shared_memory=1))
+
+
+# How long it takes. Each of these is as large as a configuration may be, and a way to do something for each of many
+# against each of many.
+
+MANY, BYTES = (20_000, 4_000_000) if SOAK else (2_000, 500_000)
+SECONDS = 20
+"""Far above what it takes, and below what the square of so many would."""
+
+
+def ensemble(steps: str) -> str:
+    return f'platform: "ensemble" ensemble_scheduling {{ step [ {steps} ] }}'
+
+
+def step(model: str, reads: str, writes: str) -> str:
+    return f'{{model_name:"{model}" input_map{{key:"A" value:"{reads}"}} output_map{{key:"B" value:"{writes}"}}}}'
+
+
+def chain(numbers: Iterable[int]) -> str:
+    """Steps each of which reads what the step of the number before it writes."""
+    return ensemble(",".join(step("b", f"t{n}", f"t{(n + 1) % (MANY // 2)}") for n in numbers))
+
+
+LARGE = {
+    "inputs": 'backend: "python"' + "".join(f' input {{ name: "i{n}" }}' for n in range(MANY)),
+    "same input": 'backend: "python"' + ' input { name: "i" data_type: TYPE_FP32 dims: 1 }' * MANY,
+    "batch inputs that aren't declared": 'backend: "python"'
+    + "".join(f' batch_input {{ source_input: "other{n}" }} input {{ name: "input{n}" }}' for n in range(MANY // 3)),
+    "steps in a row": chain(range(1, MANY // 2)),
+    "steps in a row, backwards": chain(reversed(range(1, MANY // 2))),
+    "steps in a circle": chain(range(MANY // 2)),
+    "steps that call nobody": ensemble(",".join(step(f"model{n}", "a", f"b{n}") for n in range(MANY // 2))),
+    "steps that read what isn't there": ensemble(
+        ",".join(step("b", f"tensor{n}", f"tenser{n}") for n in range(MANY // 2))
+    ),
+    "one long name": f'backend: "{"x" * BYTES}"',
+    "one long string of escapes": 'name: "' + "\\\\" * (BYTES // 3) + '"',
+    "open brackets": "[" * BYTES,
+    "open braces": "input {" * (BYTES // 8),
+    "quotes": '"' * BYTES,
+    "parameters": "".join(f' parameters {{ key: "{n}" value: {{ string_value: "a" }} }}' for n in range(MANY)),
+    "versions": f"version_policy {{ specific {{ versions: {list(range(MANY))} }} }}",
+    "comments": "# a comment\n" * (BYTES // 14),
+    "blanks": " " * BYTES,
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_large_configuration_takes_no_time(tmp_path: Path, what: str) -> None:
+    pair = b'backend: "python" input { name: "A" data_type: TYPE_FP32 dims: 1 }'
+    pair += b' output { name: "B" data_type: TYPE_FP32 dims: 1 }'
+    tree = {"a": {"config.pbtxt": LARGE[what].encode(), "1": {}}, "b": {"config.pbtxt": pair, "1": {"model.py": b""}}}
+    grow(tmp_path / "r", tree)
+    started = time.process_time()
+    verdict(tmp_path / "r")
+    assert time.process_time() - started < SECONDS
