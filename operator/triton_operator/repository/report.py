@@ -136,7 +136,8 @@ def _typed(data: Any, key: str, kind: type) -> Any:
     value = data[key]
     if type(value) is not kind:  # not isinstance: True is an int
         raise TypeError(key)
-    return value
+    # JSON may hold halves of pairs of surrogates, which nothing that is written can.
+    return value.encode("utf-8", "replace").decode() if kind is str else value
 
 
 def _model_line(item: Any) -> ModelLine:
