@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import urllib3
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support import controlplane, operator_process, specs
 from support.api import Api, RefusedError, condition, eventually
-from support.controlplane import ControlPlane
+from support.controlplane import ROOT, ControlPlane
 from support.operator_process import Operator
 from support.profiles import batches
-from triton_operator.api import names
+from triton_operator.api import names, thresholds
 
 pytestmark = pytest.mark.properties
 
@@ -149,6 +151,68 @@ def canaries_live(world: World) -> None:
         eventually(lambda n=name: follow(n), PATIENCE, lambda: world.operator.log[-3000:])
 
 
+@pytest.mark.parametrize("kilobytes", [250, 600, 1000, 1300, 1450, 2000, 4000])
+def test_what_is_too_large_is_told(world: World, kilobytes: int) -> None:
+    """etcd takes 1.5 MiB; a Deployment is larger than what it is made from, by its managedFields."""
+    name = f"large-{kilobytes}"
+    env = [{"name": f"V{n}", "value": "v" * (kilobytes * 8)} for n in range(128)]
+    spec = {"modelImage": {"reference": "a"}, "server": {"env": env}}
+    created, refusal = create(world.api, spec, name=name)
+    if created:
+        eventually(lambda: told(world, name), PATIENCE, lambda: account(world, name)[-2000:])
+        world.api.delete("TritonModel", name)
+    else:
+        assert "too large" in refusal or "larger than max" in refusal, refusal
+        assert kilobytes > 1000
+    canaries_live(world)
+
+
+def test_half_characters(world: World) -> None:
+    """JSON may have them, UTF-8 can't: the API server takes something else for them, and the operator all of it."""
+    body = json.dumps(
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": "half", "annotations": {"a": "\ud800"}},
+            "spec": {
+                "modelImage": {"reference": "a\ud800"},
+                "entrypoint": "\udfff\u0000",
+                "server": {"env": [{"name": "A", "value": "\ud83d"}], "args": ["\udc00\ufffe\u0000"]},
+                "podTemplate": {"metadata": {"annotations": {"b": "\ud800\u0000"}}},
+            },
+        }
+    ).encode()
+    url = f"{world.plane.url}{world.api.path('TritonModel')}"
+    headers = {"Authorization": "Bearer admin", "Content-Type": "application/json"}
+    answer = urllib3.request(
+        "POST", url, body=body, headers=headers, ca_certs=str(world.plane.folder / "certs" / "apiserver.crt")
+    )
+    assert answer.status == 201, answer.data
+    eventually(lambda: told(world, "half"), PATIENCE, lambda: account(world, "half"))
+
+
+def test_a_spec_that_only_the_schema_can_read_is_told_by_its_field(world: World) -> None:
+    """As after an upgrade of the CRD without the operator."""
+    crd = world.plane.api.get("CustomResourceDefinition", f"{names.PLURAL}.{names.GROUP}")
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/entrypoint/pattern"
+    change = [{"op": "replace", "path": path, "value": "."}]
+    where = world.plane.api.path("CustomResourceDefinition", crd["metadata"]["name"])
+    world.plane.api.request("PATCH", where, change, "application/json-patch+json")
+    spec = {"modelImage": {"reference": "a"}, "entrypoint": "a/b"}
+    try:
+        eventually(lambda: create(world.api, spec, name="odd")[0], PATIENCE, "the changed schema in force")
+        eventually(lambda: condition(world.model("odd"), "Progressing"), PATIENCE, lambda: account(world, "odd"))
+        found = condition(world.model("odd"), "Progressing")
+        assert (found["status"], found["reason"]) == ("False", "SpecInvalid")
+        assert "spec.entrypoint" in found["message"]
+        canaries_live(world)
+        world.api.patch("TritonModel", "odd", {"spec": {"entrypoint": "a"}})
+        eventually(lambda: told(world, "odd"), PATIENCE, lambda: account(world, "odd"))
+    finally:
+        world.api.delete("TritonModel", "odd")
+        world.plane.install_crds()
+
+
 def test_nothing_is_written_afterwards(world: World) -> None:
     """What was refused is tried again, ever more rarely; it leaves, and then nothing is written at all."""
     for name in world.kept:
@@ -163,3 +227,56 @@ def test_nothing_is_written_afterwards(world: World) -> None:
         return was == before
 
     eventually(still, PATIENCE, "no write for two resyncs", every=2 * RESYNC + 1)
+
+
+@pytest.fixture(scope="module")
+def policed(world: World) -> Api:
+    """A namespace in which the policy on the values of thresholds is in force; in the others it isn't."""
+    root = "/apis/admissionregistration.k8s.io/v1"
+    world.plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "policed"}})
+    policy, binding = yaml.safe_load_all((ROOT / "manifests/policies/threshold_values.yaml").read_text())
+    only = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "policed"}}}
+    binding["spec"]["matchResources"] = only
+    world.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
+    world.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
+    api = world.plane.api.within("policed")
+    eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), PATIENCE, "the policy in force")
+    return api
+
+
+MAX_QPS = f"{thresholds.PREFIX}max-qps"
+
+
+def judged(api: Api, annotations: dict[str, str], counter: str) -> str:
+    """The refusal of a TritonModel with these annotations; "" where it would be let in."""
+    monitoring = {"monitoring": {"tokenCounter": counter}} if counter else {}
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": "probe", "annotations": annotations},
+        "spec": {"modelImage": {"reference": "a"}, **monitoring},
+    }
+    try:
+        api.request("POST", api.path("TritonModel") + "?dryRun=All", body)
+    except RefusedError as refusal:
+        return refusal.message
+    return ""
+
+
+@batches(150)
+@given(annotations=specs.ANNOTATIONS, counter=st.sampled_from(["", "tokens_total"]))
+def test_the_policy_and_the_operator_agree(policed: Api, annotations: dict[str, str], counter: str) -> None:
+    """What is let in is read, and what is refused is wrong, or means a threshold and is none."""
+    refusal = judged(policed, annotations, counter)
+    if refusal and "threshold-values" not in refusal:
+        assert "metadata.annotations" in refusal  # a key that Kubernetes doesn't take
+        return
+    wrong = thresholds.parse(annotations, counter).wrong
+    kinds = {kind.name for kind in thresholds.KINDS}
+    nearly = [
+        key
+        for key in annotations
+        if not thresholds.is_threshold(key)
+        and (key.startswith(thresholds.PREFIX) or key.split(".")[0].replace("_", "-") in kinds)
+    ]
+    assert bool(refusal) == bool(wrong or nearly), (annotations, counter, refusal, wrong)

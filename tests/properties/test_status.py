@@ -1,0 +1,200 @@
+"""Whatever the cluster, Triton and Prometheus show, there is a status for it that the API server takes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from support import gen, specs
+from support.profiles import examples
+from triton_operator.api import thresholds
+from triton_operator.api.monitoring import Answer, Installed
+from triton_operator.api.servers import IndexEntry
+from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.thresholds import Slot
+from triton_operator.render import endpoint
+from triton_operator.repository import report
+from triton_operator.status.assess import assess, entry
+from triton_operator.status.conditions import transitions
+from triton_operator.status.observation import Observation, Problem
+from triton_operator.status.pods import server
+
+Json = dict[str, Any]
+NOW = "2026-01-01T00:00:00.000Z"
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_REQUIRED = {"name", "image", "type", "status", "exitCode", "restartCount"}
+"""What Go writes even where it is empty."""
+_TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z", "0001-01-01T00:00:00Z", None)
+# What components may write into a status: reasons of any kind, and the termination messages of any program.
+WORDS = st.one_of(
+    specs.TEXT,
+    st.sampled_from(["Evicted", "OOMKilled", "ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "Unschedulable",
+                     "True",
+                     "CreateContainerError", "Failed", "Succeeded", "False", "w" * 40_000]),
+    st.builds(lambda r: json.dumps(r), specs.JSON),
+    st.builds(lambda models, entry: json.dumps(gen.report(*models, entrypoint=entry)), st.lists(specs.TEXT, max_size=3),
+              st.one_of(st.none(), specs.TEXT)),
+)  # fmt: skip
+PODS = (
+    gen.pod(), gen.pod(gen.ended("check", 1, json.dumps(gen.report("a")))),
+    gen.pod(gen.waiting("triton", "ErrImagePull")),
+    gen.pod(gen.failed("Evicted", "gone")), gen.pod(gen.unschedulable("no node")), gen.pod(gen.ended("triton", 137)),
+    gen.pod(gen.ended("triton", 1, startedAt=_TIMES[0], finishedAt=_TIMES[1])), gen.pod(gen.deleting),
+    gen.pod(gen.checked(gen.report("a", "b", entrypoint="a"))),
+)  # fmt: skip
+
+
+@st.composite
+def worn(draw: DrawFn, obj: Json, part: str) -> Json:
+    """`obj` with a `part` that lacks some of what it has, and has other words and numbers in it."""
+    out = copy.deepcopy(obj)
+
+    def wear(value: Any) -> Any:
+        if isinstance(value, dict):
+            gone = draw(st.sets(st.sampled_from(sorted(value)), max_size=2)) if value else set()
+            return {k: wear(v) for k, v in value.items() if k in _REQUIRED or k not in gone or len(gone) == 2}
+        if isinstance(value, list):
+            return [wear(v) for v in value][draw(st.integers(0, 1)) :]
+        if isinstance(value, str) and value.startswith("20") and value.endswith("Z"):
+            return draw(st.sampled_from(_TIMES))
+        if isinstance(value, bool):
+            return draw(st.booleans())
+        if isinstance(value, int):
+            return draw(st.sampled_from([value, 0, -1, 2**31 - 1]))
+        return draw(st.one_of(st.just(value), st.just(value), WORDS)) if isinstance(value, str) else value
+
+    if part in out:
+        out[part] = wear(out[part])
+    return out
+
+
+def some_pods() -> SearchStrategy[list[Json]]:
+    return st.lists(st.sampled_from(PODS).flatmap(lambda pod: worn(pod, "status")), max_size=3)
+
+
+DEPLOYMENT = {
+    "kind": "Deployment",
+    "metadata": {"name": gen.NAME, "generation": 2},
+    "spec": {"replicas": 1},
+    "status": {
+        "observedGeneration": 2,
+        "replicas": 1,
+        "conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}],
+    },
+}
+AUTOSCALER = {
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": gen.NAME},
+    "status": {
+        "conditions": [
+            {"type": t, "status": s, "reason": "FailedGetObjectMetric", "message": "no metric"}
+            for t, s in (("AbleToScale", "True"), ("ScalingActive", "False"), ("ScalingLimited", "True"))
+        ]
+    },
+}
+ENTRIES = st.builds(
+    IndexEntry, specs.TEXT, st.sampled_from(["", "1", "2"]), st.sampled_from(["READY", "", "UNAVAILABLE", "?"]), WORDS
+)
+SLOTS = st.builds(Slot, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"]))
+ANSWERS = st.builds(
+    Answer,
+    st.dictionaries(SLOTS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
+    st.booleans(),
+    specs.TEXT,
+)
+REFUSALS = st.dictionaries(
+    st.sampled_from(["Deployment", "Service", "PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"]),
+    st.builds(Problem, WORDS, WORDS),
+    max_size=2,
+)
+
+
+@examples(120)
+@given(
+    specs.specs(), specs.ANNOTATIONS, specs.ANNOTATIONS, some_pods(),
+    st.lists(st.lists(ENTRIES, max_size=3), max_size=3),
+    st.one_of(st.none(), worn(DEPLOYMENT, "status")), st.one_of(st.none(), worn(AUTOSCALER, "status")), REFUSALS,
+    st.one_of(st.none(), st.just(Installed()), st.just(Installed(()))), st.one_of(st.none(), ANSWERS), st.booleans(),
+)  # fmt: skip
+def test_there_is_a_status(
+    spec: Json, before: dict[str, str], annotations: dict[str, str], pods: list[Json], indexes: list[list[IndexEntry]],
+    deployment: Json | None, autoscaler: Json | None, refused: dict[str, Problem], installed: Installed | None,
+    answer: Answer | None, has_rules: bool,
+) -> None:  # fmt: skip
+    status = TritonModelStatus()
+    for now, written in ((NOW, before), ("2026-01-01T00:00:09.000Z", annotations)):
+        raw = gen.raw(gen.put("metadata.annotations", written), **spec)
+        raw["status"] = json.loads(status.model_dump_json(by_alias=True))
+        model = gen.TritonModel.model_validate(raw)
+        asked = thresholds.of(raw)
+        seen = Observation(
+            template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(pods),
+            indexes={p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)},
+            refused=refused, autoscaler=autoscaler, asked=asked, thresholds=thresholds.effective_of(raw, asked),
+            installed=installed, has_rules=has_rules, answer=answer,
+        )  # fmt: skip
+        for pod in pods:
+            server(pod)
+        entry(model, pods, status)
+        after = assess(model, seen, endpoint(model), status, now)
+        takes(after)
+        assert assess(model, seen, endpoint(model), after, "2027-01-01T00:00:00.000Z") == after  # nothing flaps
+        for transition in transitions(status.conditions, after.conditions):
+            assert _REASON.fullmatch(transition.reason)
+            transition.message.encode()
+        status = after
+
+
+def takes(status: TritonModelStatus) -> None:
+    """What the API server, and those who read a status, hold it to."""
+    text = status.model_dump_json(by_alias=True, exclude_none=True)
+    assert len(text) < 600_000
+    assert TritonModelStatus.model_validate_json(text) == status
+    for condition in status.conditions:
+        assert _REASON.fullmatch(condition.reason), condition
+        assert len(condition.reason) <= 128
+        assert len(condition.message) <= 32768
+    assert len({c.type for c in status.conditions}) == len(status.conditions)
+
+
+@examples(300)
+@given(specs.ANNOTATIONS, specs.ANNOTATIONS, st.sampled_from(["", "tokens_total"]), st.integers(0, 2**63))
+def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str, replicas: int) -> None:
+    found = thresholds.parse(written, counter)
+    for slot, asked in found.asked.items():
+        assert slot not in {w.slot for w in found.wrong}
+        kind = next(k for k in thresholds.KINDS if k.name == slot.kind)
+        assert kind.least < asked.value <= kind.most
+        assert Decimal(thresholds.text(asked.value)) == asked.value  # what is shown is what was asked for
+    told = {w.source for w in found.wrong} | {a.source for a in found.asked.values()}
+    assert told <= written.keys()
+    for wrong in found.wrong:
+        assert wrong.source in wrong.message
+        assert len(wrong.message) < 600
+    before = {slot: asked.value for slot, asked in thresholds.parse(older, counter).asked.items()}
+    force = thresholds.effective(thresholds.in_force(found, before), replicas)
+    assert all(value > 0 for value in force.values())
+    assert {s.kind for s in force} >= {k.name for k in thresholds.KINDS}
+
+
+@examples(300)
+@given(st.one_of(WORDS, st.text()))
+def test_any_termination_message(text: str) -> None:
+    found = report.parse(text)
+    if found is not None:
+        for model in found.models:
+            model.name.encode()
+        (found.entrypoint or "").encode()
+
+
+def test_a_report_with_half_a_character_can_be_told() -> None:
+    found = report.parse(json.dumps(gen.report("\ud800", entrypoint="\udfff")))
+    assert found is not None
+    assert (found.entrypoint, [m.name for m in found.models]) == ("?", ["?"])
