@@ -29,17 +29,18 @@ class Rounds:
     """How often, and how long, the world is broken: the short form, and the full one of `make soak`."""
 
     soak: bool = False
-    kills: int = 6
+    kills: int = 5
     restarts: int = 1
-    fault_seconds: float = 4.0
+    fault_seconds: float = 2.0
     outage_seconds: float = 3.0
-    hostile_edits: int = 20
+    hostile_edits: int = 40
+    still_seconds: float = 1.5
 
     @classmethod
     def of_environment(cls) -> Rounds:
         if os.environ.get("SOAK") != "1":
             return cls()
-        return cls(soak=True, kills=50, restarts=5, fault_seconds=20.0, outage_seconds=25.0, hostile_edits=200)
+        return cls(True, 50, 5, 20.0, 25.0, 400, 5.0)
 
 
 @pytest.fixture(scope="session")
@@ -84,36 +85,45 @@ class Scene:
     work: Workload
     kubelet: Kubelet
     foreign: Foreign
+    rounds: Rounds
 
     def whole(self, operator: Supervised, **more: object) -> float:
         """Asserts the state of the world (support/world.py); how long it took to become so."""
+        more = {"still": self.rounds.still_seconds, **more}
         took = world.assert_whole(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
         print(f"whole again after {took:.1f} s")
         return took
 
 
 @pytest.fixture
-def scene(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Scene]:
+def scene(plane: ControlPlane, rounds: Rounds, request: pytest.FixtureRequest) -> Iterator[Scene]:
     number = seed() ^ zlib.crc32(request.node.name.encode()) if os.environ.get("SEED") else seed()
     print(f"seed of the users: {number}")
     name = f"vision-{next(_numbers)}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     api = plane.api.within(name)
-    found = Scene(plane, api, Workload(api, number), Kubelet(api), Foreign(api))
+    found = Scene(plane, api, Workload(api, number), Kubelet(api), Foreign(api), rounds)
     with found.kubelet.running():
         yield found
-        # The next test has the operator, and the writes, to itself.
-        for model in api.list("TritonModel"):
-            api.delete("TritonModel", model["metadata"]["name"])
+        # Its end is not waited for: the next test has a namespace of its own.
         plane.api.delete("Namespace", name)
-        eventually(lambda: plane.api.find("Namespace", name) is None, 60, f"{name} gone")
 
 
-@pytest.fixture
-def begin(kubeconfig: Path, tmp_path: Path) -> Begin:
+@pytest.fixture(scope="session")
+def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
     """Starts an operator that is kept running; `through`: a kubeconfig other than its own."""
 
     def start(through: Path | None = None, **env: str) -> AbstractContextManager[Supervised]:
-        return supervised(through or kubeconfig, tmp_path, **env)
+        return supervised(through or kubeconfig, tmp_path_factory.mktemp("operator"), **env)
 
     return start
+
+
+@pytest.fixture(scope="module")
+def operator(begin: Begin) -> Iterator[Supervised]:
+    """One for all tests of a module. None of their faults ends it."""
+    with begin(DISCOVERY_SECONDS="1") as found:
+        eventually(lambda: found.now.leads(), 60, lambda: found.log[-3000:])
+        yield found
+        assert found.ends == []
+        assert found.close() == 0

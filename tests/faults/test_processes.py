@@ -27,8 +27,8 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
             leads(operator)
             time.sleep(chance.uniform(0, 1.5))
             operator.kill()
-            if number % 5 != 4:
-                # The Lease of the dead, as if its 15 s were over; each fifth time they have to pass.
+            if not rounds.soak or number % 5:
+                # The Lease of the dead, as if its 15 s were over; in the full form, each fifth time they have to pass.
                 scene.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
             # Also while it starts.
             if chance.random() < 0.2:
@@ -37,7 +37,7 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
         assert operator.ends.count(-signal.SIGKILL) >= rounds.kills
     with begin(RESYNC_SECONDS="2") as operator:
         leads(operator)
-        scene.whole(operator, still=5)
+        scene.whole(operator, still=2 * 2.2)
         assert operator.close() == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from faults.conftest import Begin, Rounds, Scene
 from faults.test_processes import leads
-from support import bad_servers, gen, world
+from support import bad_servers, world
 from support.api import Api, condition, eventually
 from support.bad_servers import Behaviour, answers
 from support.fake_prometheus import FakePrometheus
@@ -85,34 +85,6 @@ def reaches(scene: Scene, operator: Supervised, name: str) -> float:
     return time.monotonic() - began
 
 
-def test_pods_that_never_get_ready_are_told_of_and_stop_nobody_else(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    stuck = {"pending", "pulling", "crashing"}
-    scene.kubelet.statuses |= {
-        "pending": gen.pod(gen.unschedulable("0/1 nodes are available"))["status"],
-        "pulling": gen.pod(gen.waiting("fetch", "ImagePullBackOff", "not found"))["status"],
-        "crashing": gen.pod(gen.ended("triton", 1, "no"), gen.put("status.podIP", ""))["status"],
-    }
-    with begin() as operator:
-        leads(operator)
-        for name in stuck:
-            scene.work.create(name, replicas=2)
-        with scene.work.running():
-            wanted = {"pending": "Unschedulable", "pulling": "ImagePullFailed", "crashing": "ServerCrashed"}
-            for name, reason in wanted.items():
-                eventually(
-                    lambda n=name, r=reason: condition(scene.api.get("TritonModel", n), "Ready").get("reason") == r,
-                    30,
-                    lambda n=name: scene.api.get("TritonModel", n).get("status"),
-                )
-        # Not whole, but quiet: what stays broken is no reason to write.
-        world.assert_still(scene.plane, operator, 4)
-        for name in stuck:
-            scene.work.delete(name)
-        scene.whole(operator)
-        assert operator.ends == []
-        assert operator.close() == 0
-
-
 def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     """It hangs, refuses, answers garbage and is gone; whoever wants something else of the operator doesn't notice."""
     fake = FakePrometheus()
@@ -138,22 +110,3 @@ def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
 
 def reasons(api: Api, kind: str) -> set[str]:
     return {str(condition(m, kind).get("reason")) for m in api.list("TritonModel")}
-
-
-def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    with begin(DISCOVERY_SECONDS="1") as operator:
-        leads(operator)
-        for _ in range(rounds.restarts):
-            with scene.work.running():
-                time.sleep(2)
-                scene.plane.remove_monitoring()
-                scene.foreign.forget("PrometheusRule")
-                time.sleep(rounds.fault_seconds)
-            scene.whole(operator, monitoring=False)
-            with scene.work.running():
-                time.sleep(1)
-                scene.plane.install_monitoring()
-                time.sleep(rounds.fault_seconds)
-            scene.whole(operator)
-        assert operator.ends == []
-        assert operator.close() == 0
