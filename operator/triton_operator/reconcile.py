@@ -177,7 +177,7 @@ class Reconciler:
                 if error.transient and not kinds.of(dict(obj)).optional:
                     raise error from None
                 log.warning("%s: %s", name, error.message)
-                refused.setdefault(obj["kind"], self._refusal(model, obj, error))
+                refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
                 if obj["kind"] == kinds.SERVICE_ACCOUNT.kind and isinstance(step, Apply) and step.live is None:
                     foreign = obj["metadata"]["name"]
         return refused
@@ -196,10 +196,12 @@ class Reconciler:
 
     def _delete(self, live: Any) -> None:
         metadata = live["metadata"]
-        self._api.delete(kinds.of(live), metadata["namespace"], metadata["name"], metadata["uid"])
+        if not self._api.delete(kinds.of(live), metadata["namespace"], metadata["name"], metadata["uid"]):
+            self._store.remove(live)
 
-    def _refusal(self, model: TritonModel, obj: Any, error: ApiError) -> Problem:
-        """What a refused write means. A name that is taken may be by an object of ours that isn't known yet."""
+    def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
+        """What a refused write means. A name that is taken may be by an object of ours that isn't known yet, and what
+        is known may be gone: no watch tells of the end of what had lost its label."""
         name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if error.code == 404 and kinds.of(obj).optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
@@ -207,7 +209,16 @@ class Reconciler:
             hint = _UNCHECKED.get(obj["kind"], "") if error.code in _ABOUT_CONTENT else ""
             return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}{hint}")
         kind = kinds.of(obj)
-        there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        try:
+            there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        except ApiError as gone:
+            if gone.code != 404:
+                raise
+            if live is not None:
+                self._store.remove(live)
+            raise ApiError(0, "Stale", f"{name} was deleted meanwhile") from error
+        if live is not None and there["metadata"]["uid"] != live["metadata"]["uid"]:
+            self._store.remove(live)
         owner = controller(there)
         if owner is not None and owner["uid"] == model.metadata.uid:
             self._store.put(there)

@@ -184,6 +184,19 @@ def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator
     eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
 
 
+def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, operator: Operator) -> None:
+    """No watch tells of its end; the operator learns of it when it puts the label back."""
+    make(api)
+    settled(api)
+    for kind, suffix in CHILDREN:
+        before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
+        api.patch(kind, gen.NAME + suffix, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+        time.sleep(0.2)  # it has been found again by then, and is not yet mended
+        api.delete(kind, gen.NAME + suffix)
+        again = eventually(lambda k=kind, s=suffix: api.find(k, gen.NAME + s), SOON, lambda: operator.log[-2000:])
+        assert again["metadata"]["uid"] != before
+
+
 def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
     settled(api)

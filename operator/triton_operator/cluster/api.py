@@ -123,14 +123,16 @@ class KubernetesApi:
         """Server-side apply to the very object with this uid; 409 or 422 where another has taken its name."""
         return self._apply(kind, {**body, "metadata": {**body["metadata"], "uid": uid}}, manager, subresource)
 
-    def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
-        """Deletes the very object with this uid; that it is gone already is fine."""
+    def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+        """Deletes the very object with this uid; False where it is gone already."""
         options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             self._request("DELETE", _path(kind, namespace, name), kind.plural, body=options)
         except ApiError as error:
             if error.code != 404:
                 raise
+            return False
+        return True
 
     def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
