@@ -18,7 +18,7 @@ from .api.status import TritonModelStatus
 from .api.types import TritonModel
 from .cluster.api import ApiError, KubernetesApi
 from .cluster.monitoring import Monitoring
-from .cluster.store import Store, controller
+from .cluster.store import Store, controller, state
 from .cluster.triton import Servers, all_ready
 from .plan import Applied, Apply, Compared, Delete, Identity, plan, remember
 from .render import Choices, choose, endpoint, render
@@ -37,10 +37,11 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Outcome:
     """`again`: whether something is on its way that no event will tell of. `after`: look again after so many
-    seconds even so; None where events tell all."""
+    seconds even so; None where events tell all. `written`: states of objects that the pass itself brought about."""
 
     again: bool = False
     after: float | None = None
+    written: frozenset[str] = frozenset()
 
 
 class Reconciler:
@@ -68,6 +69,7 @@ class Reconciler:
         self._progress = timedelta(seconds=progress_seconds)
         self._applied: dict[str, dict[Identity, Applied]] = {}
         self._alike: dict[str, dict[Identity, Compared]] = {}
+        self._own: dict[str, set[str]] = {}
         self._written: dict[str, datetime] = {}
 
     def reconcile(self, key: str) -> Outcome:
@@ -77,10 +79,12 @@ class Reconciler:
             # Owner references take the children away, also while no operator runs.
             self._applied.pop(key, None)
             self._alike.pop(key, None)
+            self._own.pop(key, None)
             self._written.pop(key, None)
             self._servers.forget(key)
             return Outcome()
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
+        self._own[key] = set()
         try:
             model = TritonModel.model_validate(raw)
         except ValidationError as error:
@@ -135,12 +139,13 @@ class Reconciler:
         if status != before:
             held = self._written.get(key, _LONG_AGO) + self._progress - clock
             if held <= timedelta() or pressing(before, status):
-                self._write(raw, before, status, log)
+                if self._write(raw, before, status, log):
+                    after = 0.0
                 self._written[key] = clock
             else:
                 after = min(after or math.inf, held.total_seconds())
         answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
-        return Outcome(again=bool(refused) or not answered, after=after)
+        return Outcome(bool(refused) or not answered, after, frozenset(self._own.pop(key)))
 
     def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
@@ -192,6 +197,7 @@ class Reconciler:
                 self._api.apply(kind, step.handover, uid, manager=names.HANDOVER_MANAGER)
             answer = self._api.apply(kind, step.desired, uid)
         self._store.put(answer)
+        self._own[key].add(state(answer))
         self._applied[key][(kind.kind, step.desired["metadata"]["name"])] = remember(step.desired, answer)
 
     def _delete(self, live: Any) -> None:
@@ -248,7 +254,8 @@ class Reconciler:
         before: TritonModelStatus,
         status: TritonModelStatus,
         log: logging.LoggerAdapter[logging.Logger],
-    ) -> None:
+    ) -> bool:
+        """Whether the TritonModel was changed since it was read: the answer then has what no event tells any more."""
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
@@ -256,15 +263,18 @@ class Reconciler:
             "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         try:
-            self._store.put(self._api.apply(MODELS, body, raw["metadata"]["uid"], subresource="status"))
+            answer = self._api.apply(MODELS, body, raw["metadata"]["uid"], subresource="status")
         except ApiError as error:
             if error.code in (404, 409, 422) and not _still_there(self._api, raw):
-                return
+                return False
             raise
+        self._store.put(answer)
+        self._own[f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"].add(state(answer))
         self._tell_thresholds(raw, before, status)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._tell(raw, transition.kind, transition.reason, transition.message)
+        return _asked(answer) != _asked(raw)
 
     def _tell_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
         """The record of who changed what lacks only the who: that is in the audit log (manifests/policies)."""
@@ -337,6 +347,11 @@ def _look_again(model: TritonModel, status: TritonModelStatus, now: str) -> floa
 
 
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
+
+
+def _asked(raw: Object) -> list[Any]:
+    """What a TritonModel asks for, as far as it is needed to tell one state from another."""
+    return [raw["metadata"].get(k) for k in ("generation", "annotations", "deletionTimestamp")]
 
 
 def _account(obj: Any) -> str:

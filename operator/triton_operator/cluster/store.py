@@ -207,5 +207,10 @@ def owner(obj: Object) -> Key | None:
     return f"{metadata['namespace']}/{name}" if name else None
 
 
+def state(obj: Object) -> str:
+    """A name for this state of this object."""
+    return f"{obj['metadata']['uid']} {obj['metadata'].get('resourceVersion', '')}"
+
+
 def _place(obj: Object) -> Place:
     return obj["kind"], obj["metadata"]["name"]

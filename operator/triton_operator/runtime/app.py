@@ -16,7 +16,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import Store, controller
+from triton_operator.cluster.store import Store, controller, state
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import MODELS, Outcome, Reconciler
 from triton_operator.render import Choices
@@ -210,13 +210,14 @@ class App:
         while True:
             key = await self._queue.take()
             started = self._busy_since[key] = time.monotonic()
+            outcome = None
             try:
                 outcome = await loop.run_in_executor(self._pool, self._pass, key)
                 self._after(key, outcome)
             finally:
                 self._metrics.seconds.observe(time.monotonic() - started)
                 self._busy_since.pop(key, None)
-                self._queue.done(key)
+                self._queue.done(key, outcome.written if outcome else ())
 
     def _pass(self, key: str) -> Outcome | None:
         """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
@@ -283,7 +284,7 @@ class App:
         if kind == "MODIFIED" and obj["kind"] == MODELS.kind and _is_change_of_spec(obj):
             # A mended spec doesn't wait for the pause that the broken one had earned.
             self._queue.forget(key)
-        self._queue.add(key)
+        self._queue.add(key, state(obj))
 
     async def _drain(self) -> None:
         """Lets the passes that have begun come to their end."""

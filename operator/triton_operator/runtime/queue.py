@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 
 class WorkQueue:
@@ -19,7 +19,7 @@ class WorkQueue:
         self._due: asyncio.Queue[str] = asyncio.Queue()
         self._since: dict[str, float] = {}
         self._working: set[str] = set()
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, set[str]] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._closed = False
@@ -27,12 +27,12 @@ class WorkQueue:
     def __len__(self) -> int:
         return self._due.qsize()
 
-    def add(self, key: str) -> None:
-        """Makes `key` due now."""
+    def add(self, key: str, news: str = "") -> None:
+        """Makes `key` due now. `news`: of what it is, for `done`."""
         if self._closed:
             return
         if key in self._working:
-            self._dirty.add(key)
+            self._dirty.setdefault(key, set()).add(news)
         elif key not in self._since:
             self._since[key] = time.monotonic()
             self._due.put_nowait(key)
@@ -64,10 +64,10 @@ class WorkQueue:
         self._working.add(key)
         return key
 
-    def done(self, key: str) -> None:
+    def done(self, key: str, known: Collection[str] = ()) -> None:
+        """The work on `key` has ended. `known`: news that it made itself, for which it needs not come back."""
         self._working.discard(key)
-        if key in self._dirty:
-            self._dirty.discard(key)
+        if self._dirty.pop(key, set()).difference(known):
             self.add(key)
 
     def close(self) -> None:

@@ -53,6 +53,21 @@ def test_a_key_added_while_it_is_worked_on_comes_back_once_that_is_done() -> Non
     run(main())
 
 
+def test_a_key_does_not_come_back_for_news_that_its_own_work_made() -> None:
+    async def main() -> None:
+        queue = WorkQueue()
+        for news, back in ((["own"], None), (["own", "other"], "a"), (["own", ""], "a"), ([], None)):
+            queue.add("a", "first")
+            key = await queue.take()
+            for each in news:
+                queue.add("a", each)
+            queue.done(key, {"own", "more of its own"})
+            assert await taken(queue) == back
+        assert queue.idle
+
+    run(main())
+
+
 def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
     async def main() -> None:
         queue = WorkQueue(base=0.02, cap=0.07)
