@@ -342,7 +342,7 @@ def _look_again(model: TritonModel, status: TritonModelStatus, now: str) -> floa
         return _PROPAGATING_SECONDS if waited.total_seconds() < _PATIENCE_SECONDS else _UNKNOWN_SECONDS
     # Over Triton's API a model can be unloaded without anything in the cluster telling of it.
     explicit = model.spec.server.model_control == "explicit"
-    unknown = {"PrometheusUnreachable", "NoPrometheus", "NotSelected", "TokenCounterMissing"}
+    unknown = {"PrometheusUnreachable", "TokenCounterMissing"}
     return _UNKNOWN_SECONDS if explicit or reasons & unknown else None
 
 

@@ -41,6 +41,7 @@ class Monitoring:
         self._api, self._clock = api, clock
         self._looking, self._lock = threading.Lock(), threading.Lock()
         self._installed, self._at = Installed(), float("-inf")
+        self._told: tuple[Any, Any] | None = None
         self._clients: dict[str, PrometheusConnect] = {}
         self._silent: dict[str, tuple[float, Answer]] = {}
 
@@ -51,6 +52,12 @@ class Monitoring:
             if self._clock() - self._at > FRESH_SECONDS:
                 self._installed, self._at = self._look(), self._clock()
             return self._installed
+
+    def changed(self, namespaces: set[str]) -> bool:
+        """Whether it matters to objects in these namespaces what has changed since this was asked before."""
+        found = self.installed()
+        before, self._told = self._told, (found.prometheuses, {n: found.namespaces.get(n) for n in namespaces})
+        return self._told != before
 
     def forget(self) -> None:
         """Looks anew when asked next."""

@@ -191,7 +191,8 @@ class App:
         return (MODELS, *(k for k in kinds.CHILDREN if self._serves(k)), kinds.POD)
 
     async def _look_out(self) -> None:
-        """Watches for CRDs of others that come and go, and begins anew with what there is then."""
+        """Watches for CRDs of others that come and go, and begins anew with what there is then. Prometheuses that come
+        and go concern every TritonModel: without this each would look for itself, again and again."""
         while True:
             await asyncio.sleep(self._settings.discovery_seconds)
             before = self._served
@@ -202,6 +203,13 @@ class App:
                 continue
             if self._served != before:
                 self._anew.set()
+            known = self._store.known() if self._listed.is_set() and self._served else []
+            namespaces = {key.split("/")[0] for key in known}
+            if not namespaces:
+                continue
+            if await asyncio.to_thread(self._monitoring.changed, namespaces):
+                for key in known:
+                    self._queue.add(key)
 
     async def _work(self) -> None:
         # What is already there is known before the first decision.

@@ -179,3 +179,21 @@ def test_a_listing_is_fresh_for_a_while_and_outlives_an_outage() -> None:
     assert one.installed() == first  # it isn't asked at every pass, either
     one.forget()
     assert one.installed().prometheuses == ()
+
+
+def test_only_what_matters_to_the_asked_namespaces_is_a_change() -> None:
+    now, cluster = 0.0, Cluster()
+    one = monitor(cluster, clock=lambda: now)
+
+    def changed(*namespaces: str) -> bool:
+        nonlocal now
+        now += monitoring.FRESH_SECONDS + 1
+        return one.changed(set(namespaces))
+
+    assert [changed("vision"), changed("vision")] == [True, False]
+    cluster.prometheuses = (resource(),)
+    assert [changed("vision"), changed("vision")] == [True, False]
+    assert [changed("vision", "bare"), changed("vision", "bare")] == [True, False]
+    now -= monitoring.FRESH_SECONDS + 1
+    cluster.prometheuses = ()
+    assert not changed("vision", "bare")  # what was listed just now still counts
