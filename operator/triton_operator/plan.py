@@ -17,6 +17,7 @@ from typing import Any, cast
 import orjson
 
 from .api import names, quantity
+from .api.kinds import SERVICE
 from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
@@ -35,6 +36,8 @@ class Apply:
     why: str
     handover: dict[str, Any] | None = None
     """To be applied first, by another manager, where a field's value shall outlive our letting go of it."""
+    clearance: dict[str, Any] | None = None
+    """To be merged first, where something of others stands in the way of ours."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def plan(
                 continue
             why = difference(want, have, applied.get(identity(want)))
             if why:
-                steps.append(Apply(want, have, why, handover(want, have)))
+                steps.append(Apply(want, have, why, handover(want, have), clearance(want, have)))
             else:
                 alike[identity(want)] = compared
     steps += [Delete(obj) for obj in present.values() if "deletionTimestamp" not in obj["metadata"]]
@@ -121,6 +124,25 @@ def handover(desired: Object, live: Object) -> dict[str, Any] | None:
         "metadata": {"name": live["metadata"]["name"], "namespace": live["metadata"]["namespace"]},
         "spec": {"replicas": live["spec"]["replicas"]},
     }
+
+
+def clearance(desired: Object, live: Object) -> dict[str, Any] | None:
+    """Takes ports away that have the name of one of ours, and are another: someone edited its number, which is what a
+    port is known by. Both together would be refused."""
+    if desired["kind"] != SERVICE.kind:
+        return None
+    wanted = {p["name"]: _place(p) for p in desired["spec"]["ports"]}
+    others = [p for p in live["spec"].get("ports", []) if wanted.get(p.get("name"), _place(p)) != _place(p)]
+    if not others:
+        return None
+    return {
+        "metadata": {"name": live["metadata"]["name"], "namespace": live["metadata"]["namespace"]},
+        "spec": {"ports": [{"port": p["port"], "$patch": "delete"} for p in others]},
+    }
+
+
+def _place(port: Object) -> tuple[int, str]:
+    return port["port"], port.get("protocol", "TCP")
 
 
 def project(shape: Any, value: Any, field: str = "") -> Any:

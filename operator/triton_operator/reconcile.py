@@ -195,6 +195,8 @@ class Reconciler:
             uid = step.live["metadata"]["uid"]
             if step.handover:
                 self._api.apply(kind, step.handover, uid, manager=names.HANDOVER_MANAGER)
+            if step.clearance:
+                self._api.merge(kind, step.clearance, uid)
             answer = self._api.apply(kind, step.desired, uid)
         self._store.put(answer)
         self._own[key].add(state(answer))

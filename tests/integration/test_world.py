@@ -176,6 +176,24 @@ def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operat
         assert (metadata["labels"]["team"], metadata["annotations"]["note"]) == ("a", "b")
 
 
+@pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
+def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, operator: Operator) -> None:
+    """To the API server it is another port, that stands in the way of ours by its name."""
+    make(api)
+    settled(api)
+    before = api.get("Service", gen.NAME)
+    ports = before["spec"]["ports"]
+    debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
+    api.patch("Service", gen.NAME, {"spec": {"ports": [ports[0] | edit, *ports[1:], debug]}})
+
+    def now() -> list[Object]:
+        return sorted(api.get("Service", gen.NAME)["spec"]["ports"], key=str)
+
+    eventually(lambda: now() == sorted([*ports, debug], key=str), SOON, lambda: operator.log[-2000:])
+    assert api.get("Service", gen.NAME)["metadata"]["uid"] == before["metadata"]["uid"]
+    assert progressing(api, "RollingOut")
+
+
 def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator) -> None:
     """The watches select by the label: without it the object looks deleted."""
     make(api)

@@ -9,7 +9,7 @@ import pytest
 from support import gen
 from triton_operator import plan as planning
 from triton_operator.api import names
-from triton_operator.plan import Apply, Delete, difference, handover, plan, remember
+from triton_operator.plan import Apply, Delete, clearance, difference, handover, plan, remember
 from triton_operator.render import Choices, render
 
 CHOICES = Choices("operator:1", "Copy")
@@ -231,3 +231,14 @@ def test_what_was_compared_before_is_not_compared_again_until_one_of_them_is_ano
     assert len(plan([wanted], [successor], {}, alike)) == 1
     other = gen.modified(wanted, gen.put("spec.revisionHistoryLimit", 7))
     assert len(plan([other], [there], {}, alike)) == 1
+
+
+def test_ports_of_others_are_in_the_way_only_where_they_have_the_name_of_ours() -> None:
+    want = next(o for o in render(gen.model(), Choices("t", "Copy")) if o["kind"] == "Service")
+    foreign = {"name": "debug", "port": 9000}
+    assert clearance(want, gen.live(want)) is None
+    assert clearance(want, gen.live(want, lambda o: o["spec"]["ports"].append(foreign))) is None
+    edited = gen.live(want, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
+    found = clearance(want, edited)
+    assert found is not None
+    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}]}

@@ -123,6 +123,13 @@ class KubernetesApi:
         """Server-side apply to the very object with this uid; 409 or 422 where another has taken its name."""
         return self._apply(kind, {**body, "metadata": {**body["metadata"], "uid": uid}}, manager, subresource)
 
+    def merge(self, kind: Kind, body: Object, uid: str) -> Object:
+        """Strategic merge patch of the very object with this uid."""
+        metadata = {**body["metadata"], "uid": uid}
+        path, content = _path(kind, metadata["namespace"], metadata["name"]), {**body, "metadata": metadata}
+        content_type = "application/strategic-merge-patch+json"
+        return self._request("PATCH", path, kind.plural, body=_yaml(content), content_type=content_type)
+
     def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
         """Deletes the very object with this uid; False where it is gone already."""
         options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
