@@ -118,14 +118,17 @@ class Vandal:
         if not found:
             return
         child = self._random.choice(found)
-        deed = self._random.choice((self.edit, self.label, self.instance, self.delete, self.annotate, self.finalize))
+        deed = self._random.choice(
+            (self.edit, self.label, self.instance, self.delete, self.annotate, self.finalize, self.hide)
+        )
         deed(kind, child["metadata"]["name"])
         self.did[deed.__name__] = self.did.get(deed.__name__, 0) + 1
 
     def edit(self, kind: str, name: str) -> None:
         edits: dict[str, Object] = {
             "Deployment": {"spec": {"progressDeadlineSeconds": 7, "replicas": 3}},
-            "Service": {"spec": {"ports": [{"name": "http", "port": 1, "targetPort": 1}]}},
+            # To the API server this is another port, in the way of ours.
+            "Service": {"spec": {"ports": [{"name": "http", "port": 1, "targetPort": 1}], "selector": {"a": "b"}}},
             "ServiceAccount": {"automountServiceAccountToken": True},
             "PodDisruptionBudget": {"spec": {"maxUnavailable": 9}},
             "HorizontalPodAutoscaler": {"spec": {"maxReplicas": 99}},
@@ -153,6 +156,12 @@ class Vandal:
         self._api.delete(kind, name)
         time.sleep(0.3)
         self._api.patch(kind, name, {"metadata": {"finalizers": None}})
+
+    def hide(self, kind: str, name: str) -> None:
+        """It goes, and no watch tells of it: a moment before it has lost its label."""
+        self.label(kind, name)
+        time.sleep(0.2)
+        self.delete(kind, name)
 
 
 def test_someone_hostile_edits_children_again_and_again(scene: Scene, operator: Supervised, rounds: Rounds) -> None:

@@ -34,7 +34,7 @@ def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, 
         with begin() as follower, scene.work.running():
             eventually(lambda: follower.now.ask("/readyz") == "ok", 40, lambda: follower.log)
             holder = lease(scene)["holderIdentity"]
-            for renewed in (moment(days=-365), moment(days=365), "1970-01-01T00:00:00.000000Z", None):
+            for renewed in (moment(days=-365), moment(days=365)):
                 lease(scene, renewTime=renewed)
                 time.sleep(rounds.fault_seconds)
                 assert (leader.now.leads(), follower.now.leads()) == (True, False)
@@ -51,6 +51,8 @@ def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, 
 def test_a_dead_holder_from_the_future_is_waited_for_no_longer_than_any_other(
     scene: Scene, begin: Begin, rounds: Rounds
 ) -> None:
+    if not rounds.soak:
+        pytest.skip("takes half a minute, all of it waiting: only in the full form")
     with begin() as operator:
         leads(operator)
         with scene.work.running():

@@ -91,7 +91,7 @@ def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     with contextlib.closing(fake), begin(PROMETHEUS_URL=fake.url) as operator:
         leads(operator)
         with scene.work.running():
-            for hang, status, body in ((10, 200, ""), (0, 503, ""), (0, 200, "<html>"), (0, 200, '{"status": 1}')):
+            for hang, status, body in ((4, 200, ""), (0, 503, ""), (0, 200, "<html>"), (0, 200, '{"status": 1}')):
                 fake.hang, fake.status, fake.body = hang, status, body
                 time.sleep(75 if rounds.soak else 1.5)
                 assert reaches(scene, operator, f"probe-{status}-{len(body)}-{hang}") < 10
