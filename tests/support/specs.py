@@ -233,7 +233,7 @@ def pod_spec() -> SearchStrategy[Json]:
 
 _RESERVED = go(f"^--({RESERVED_FLAGS})(=|$)")
 _ALERT_LABEL = go("^[a-zA-Z_][a-zA-Z0-9_]*$")
-_OWN_LABELS = {"alertname", "namespace", "tritonmodel", "model", "version", "severity"}
+_OWN_LABELS = {"__name__", "alertname", "namespace", "tritonmodel", "model", "version", "severity"}
 
 
 def lawful(spec: Json) -> Json:

@@ -241,9 +241,9 @@ class Monitoring(Base):
     model_config = _config(
         rule(
             "!has(self.alertLabels) || self.alertLabels.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$') && "
-            "!(k in ['alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
-            "alertLabels must have names of letters, digits and '_', other than alertname, namespace, tritonmodel, "
-            "model, version and severity, which the alerts have themselves",
+            "!(k in ['__name__', 'alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
+            "alertLabels must have names of letters, digits and '_', other than __name__, alertname, namespace, "
+            "tritonmodel, model, version and severity, which the alerts have themselves",
         ),
     )
 

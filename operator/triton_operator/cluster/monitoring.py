@@ -81,7 +81,7 @@ class Monitoring:
         try:
             found = self._query(url, f"triton:threshold{{{own}}}")
             values = {Slot(r["metric"]["kind"], r["metric"].get("version", "")): float(r["value"][1]) for r in found}
-            tokens = bool(token_counter) and bool(self._query(url, f"count({token_counter}{{{own}}})"))
+            tokens = bool(token_counter) and bool(self._query(url, f'count({{{own},__name__="{token_counter}"}})'))
         except (JSONDecodeError, LookupError, TypeError, AttributeError):
             return Answer(error=f"what answers at {url} is no Prometheus")
         except (RequestException, PrometheusApiClientException, ValueError) as error:

@@ -31,7 +31,7 @@ def monitor(api: Any = None, clock: Any = time.monotonic) -> Monitoring:
 
 
 THRESHOLDS = 'triton:threshold{namespace="vision",tritonmodel="detection"}'
-TOKENS = 'count(tokens_total{namespace="vision",tritonmodel="detection"})'
+TOKENS = 'count({namespace="vision",tritonmodel="detection",__name__="tokens_total"})'
 
 
 def test_an_answer(prometheus: FakePrometheus) -> None:

@@ -28,7 +28,18 @@ _BURNS = (
 """Burn rate, long and short window (The Site Reliability Workbook, chapter 5)."""
 _FEW = 10
 """Failed requests in the long window, below which no error budget is looked at."""
-_OWN_LABELS = {"alertname", "namespace", "tritonmodel", "model", "version", "kind", "reason", "window", "severity"}
+_OWN_LABELS = {
+    "__name__",
+    "alertname",
+    "namespace",
+    "tritonmodel",
+    "model",
+    "version",
+    "kind",
+    "reason",
+    "window",
+    "severity",
+}
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 _WHO = "{{ $labels.namespace }}/{{ $labels.tritonmodel }}"

@@ -26,6 +26,10 @@ class Scope:
         own = (equal("namespace", self.namespace), equal("tritonmodel", self.name))
         return f"{metric}{{{', '.join((*own, *matchers))}}}"
 
+    def pick_named(self, metric: str) -> str:
+        """As `pick`, for a metric that a user has named: `nan`, `on` and others are words of PromQL."""
+        return self.pick("", equal("__name__", metric))
+
 
 def equal(label: str, value: str) -> str:
     return f"{label}={quote(value)}"

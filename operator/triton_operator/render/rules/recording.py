@@ -115,7 +115,7 @@ def _demand(subject: Subject) -> list[Rule]:
         ),
     ]
     if subject.token_counter:
-        made = f"rate({scope.pick(subject.token_counter)}[{span}])"
+        made = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
         out.append(record("triton:tokens:rate1m", f"{by} ({made})"))
     return out
 
