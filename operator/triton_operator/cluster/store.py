@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ Key = str
 """namespace/name of a TritonModel."""
 Place = tuple[str, str]
 """Kind and name."""
+_LONG = 4096
+"""Bytes of JSON from which on packing pays: Deployments and rules."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
 T = TypeVar("T")
@@ -25,9 +28,9 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """One state of an object. Its `body` is JSON: as the objects that it stands for it would take some ten times as
-    much memory, and of most nothing is read for hours. `controller` is its controller's uid. `seen`: what `Store.each`
-    made of it."""
+    """One state of an object. Its `body` is JSON, packed where it is long: as the objects that it stands for it would
+    take some ten times as much memory, and of most nothing is read for hours. `controller` is its controller's uid.
+    `seen`: what `Store.each` made of it."""
 
     uid: str
     controller: str
@@ -42,11 +45,13 @@ class _Kept:
         version = int(metadata.pop("resourceVersion"))
         reference = controller(obj)
         uid = reference["uid"] if reference else ""
-        return cls(metadata["uid"], uid, version, orjson.dumps(slender, option=orjson.OPT_SORT_KEYS))
+        text = orjson.dumps(slender, option=orjson.OPT_SORT_KEYS)
+        return cls(metadata["uid"], uid, version, zlib.compress(text, 1) if len(text) > _LONG else text)
 
     @property
     def object(self) -> Object:
-        obj: Object = orjson.loads(self.body)
+        text = self.body if self.body.startswith(b"{") else zlib.decompress(self.body)
+        obj: Object = orjson.loads(text)
         obj["metadata"]["resourceVersion"] = str(self.version)
         return obj
 
