@@ -51,9 +51,9 @@ def team(plane: ControlPlane) -> Team:
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
     asking = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
-    eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), asking)), 20, "the policy")
-    eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 20, "the roles in force")
+    eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), asking)), 60, "the policy")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 60, "the roles in force")
     isolated = tritonmodel("probe", networkPolicy={})
-    eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 20, "the roles in force")
-    eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 20, "the roles in force")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in force")
+    eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 60, "the roles in force")
     return team

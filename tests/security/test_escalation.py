@@ -238,6 +238,26 @@ def test_nothing_is_added_to_what_is_there(team: Team, change: Object, words: st
     assert not refusal(lambda: team.api("podmaker").patch("TritonModel", "detector", {"spec": change}))
 
 
+@pytest.mark.parametrize(
+    ("shadowed", "revealed", "words"),
+    [
+        (pod(containers=[{"name": "triton", "securityContext": {"privileged": True}}, {"name": "triton"}]),
+         server(securityContext={"privileged": True}), "containers[triton].securityContext"),
+        (pod(volumes=[HOST, EMPTY]), pod(volumes=[HOST]), "the volume data"),
+        (server(env=[env(SECRET), {"name": "TOKEN", "value": "x"}]), server(env=[env(SECRET)]), "the variable TOKEN"),
+    ],
+    ids=["container", "volume", "variable"],
+)  # fmt: skip
+def test_what_never_had_an_effect_counts_for_nothing(
+    team: Team, shadowed: Object, revealed: Object, words: str
+) -> None:
+    """Of several of one name the last one counts: without it the others would come to light."""
+    team.api("podmaker").create(tritonmodel("detector", **shadowed))
+    developer = team.api("developer")
+    assert words in refusal(lambda: developer.patch("TritonModel", "detector", {"spec": revealed}))
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
+
+
 def test_every_way_to_write_is_judged(team: Team) -> None:
     developer = team.api("developer")
     bad = tritonmodel("detector", **pod(hostNetwork=True))

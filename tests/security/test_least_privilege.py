@@ -16,7 +16,7 @@ from triton_operator.api import kinds, names, rbac
 
 pytestmark = pytest.mark.integration
 
-SOON = 20.0
+SOON = 40.0
 Use = tuple[str, str, str]
 """(API group, resource, verb)"""
 UNSEEN: dict[Use, str] = {

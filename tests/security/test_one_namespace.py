@@ -18,7 +18,7 @@ from triton_operator.api import kinds, names
 
 pytestmark = pytest.mark.integration
 
-SOON = 20.0
+SOON = 40.0
 OVERLAY = ROOT / "manifests" / "namespaced"
 HOME = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())["namespace"]
 

@@ -14,7 +14,7 @@ from support.people import tritonmodel
 
 pytestmark = pytest.mark.integration
 
-SOON = 20.0
+SOON = 40.0
 PLANTED = "planted-hunter2-value"
 NUMBER = 918273645546372819
 

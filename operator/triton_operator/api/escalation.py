@@ -39,11 +39,12 @@ def pod_template() -> Object:
         variables={
             "after": _template("object"),
             "before": f"oldObject == null ? {{}} : {_template('oldObject')}",
-            **{
-                field + when.title(): _well_formed(f"variables.{when}", field, key)
-                for field, key in _LISTS.items()
-                for when in ("after", "before")
-            },
+            **{f"{field}After": _well_formed("variables.after", field, key) for field, key in _LISTS.items()},
+            "containersBefore": _once(_well_formed("variables.before", "containers", "name"), "name"),
+            "volumesBefore": _once(_well_formed("variables.before", "volumes", "name"), "name"),
+            "tolerationsBefore": _well_formed("variables.before", "tolerations", "key"),
+            "containersNow": f"{_same_list('containers')} ? [] : variables.containersAfter",
+            "volumesNow": f"{_same_list('volumes')} ? [] : variables.volumesAfter",
             "envAfter": _env("object"),
             "envBefore": f"oldObject == null ? [] : {_env('oldObject')}",
             "heldAfter": _held("object"),
@@ -143,12 +144,26 @@ def _well_formed(of: str, field: str, key: str) -> str:
     return f"{_list(of, field)}.filter(i, type(i) == map && type(i.?{key}.orValue(0)) == string)"
 
 
+def _once(items: str, key: str) -> str:
+    """CEL: the items that no other stood in for: of several of one name the last counts, and may have been harmless."""
+    return (
+        f"[{items}].map(l, l.filter(i, type(i) == map && "
+        f"size(l.filter(j, type(j) == map && j.?{key} == i.?{key})) == 1))[0]"
+    )
+
+
+def _same_list(field: str) -> str:
+    return (
+        f"{cel_text(field)} in variables.after && {cel_text(field)} in variables.before && "
+        f"variables.after.{field} == variables.before.{field}"
+    )
+
+
 def _shape(field: str) -> str:
     """CEL: a fault where the field is no list of named objects."""
-    unchanged = f"{cel_text(field)} in variables.before && variables.before.{field} == variables.after.{field}"
     right = f"type(variables.after.{field}) == list && size(variables.after.{field}) == size(variables.{field}After)"
     return (
-        f"(!({cel_text(field)} in variables.after) || ({unchanged}) || ({right}) ? [] :\n"
+        f"(!({cel_text(field)} in variables.after) || ({_same_list(field)}) || ({right}) ? [] :\n"
         f"  [{_no_list(f'spec.podTemplate.spec.{field}', _LISTS[field])}])"
     )
 
@@ -172,11 +187,11 @@ def _affinity() -> str:
 
 def _containers() -> str:
     return f"""\
-variables.containersAfter.filter(c, c.name != {cel_text(names.CONTAINER_SERVER)} && !(c in variables.containersBefore))
+variables.containersNow.filter(c, c.name != {cel_text(names.CONTAINER_SERVER)} && !(c in variables.containersBefore))
 .map(c, 'a container ' + c.name)"""
 
 
-_SERVER = f"variables.containersAfter.filter(c, c.name == {cel_text(names.CONTAINER_SERVER)})"
+_SERVER = f"variables.containersNow.filter(c, c.name == {cel_text(names.CONTAINER_SERVER)})"
 
 
 def _was(of: str, there: str) -> str:
@@ -199,7 +214,8 @@ def _container_fields() -> str:
 
 def _had(e: str) -> str:
     """CEL: whether the server had this very variable before, by either of the two ways."""
-    return f"({e} in variables.envBefore || {_was('variables.containersBefore', f'{e} in ' + _list('o', 'env'))})"
+    in_template = _was("variables.containersBefore", f"{e} in {_once(_list('o', 'env'), 'name')}")
+    return f"({e} in variables.envBefore || {in_template})"
 
 
 def _refers(e: str) -> str:
@@ -242,7 +258,7 @@ _EMPTY_DIR = "v.all(k, k in ['name', 'emptyDir'])"
 
 def _volumes() -> str:
     return f"""\
-variables.volumesAfter.filter(v, !{_EMPTY_DIR} && !(v in variables.volumesBefore))
+variables.volumesNow.filter(v, !{_EMPTY_DIR} && !(v in variables.volumesBefore))
 .map(v, 'the volume ' + v.name + ' (anything but emptyDir)')"""
 
 
@@ -253,7 +269,7 @@ def _mounts() -> str:
         f"(m.name in {cel_list(OWN_VOLUMES)} || variables.volumesAfter.exists(v, v.name == m.name)) &&\n"
         f"    variables.volumesAfter.all(v, v.name != m.name || {_EMPTY_DIR})"
     )
-    same = _was("variables.containersBefore", f"m in {_list('o', 'volumeMounts')}")
+    same = _was("variables.containersBefore", f"m in {_once(_list('o', 'volumeMounts'), 'mountPath')}")
     return _joined(
         f"({_malformed('c', 'volumeMounts')} ? [{_no_list('volumeMounts', 'name')}] :\n"
         f"  {_list('c', 'volumeMounts')}.filter(m, !({known}) && !{same})\n"

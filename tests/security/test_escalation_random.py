@@ -1,0 +1,249 @@
+"""Of good and bad parts by chance: what the policy lets a developer write adds nothing to the pods that takes the right
+to create pods. The policy judges what was written, and this test what comes out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import gen
+from support.api import Object
+from support.people import Team, dry_run, refusal, tritonmodel
+from triton_operator.api import escalation, names
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, render
+
+pytestmark = pytest.mark.integration
+
+ROUNDS = 2000 if os.environ.get("SOAK") else 250
+Feature = tuple[str, ...]
+
+SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+FIELD = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+ODD: list[Any] = [None, 5, "x", {}, [], [None], [5], {"name": "triton"}]
+NAMES = ["data", "models", "tmp", "shm", "tools", "extra"]
+ENV: list[Any] = [
+    {"name": "A", "value": "1"}, {"name": "A", **SECRET}, {"name": "A", **FIELD}, {"name": "B", **SECRET},
+    {"name": "A", "value": None, "valueFrom": {**FIELD["valueFrom"], **SECRET["valueFrom"]}},
+    {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, {"name": "B", "valueFrom": None},
+]  # fmt: skip
+SOURCES: list[Object] = [
+    {"emptyDir": {}}, {"emptyDir": {"medium": "Memory"}}, {"emptyDir": None}, {}, {"hostPath": {"path": "/"}},
+    {"secret": {"secretName": "s"}}, {"emptyDir": None, "hostPath": {"path": "/etc"}}, {"emptyDir": {}, "secret": {}},
+]  # fmt: skip
+FIELDS: dict[str, list[Any]] = {
+    "hostNetwork": [True, None], "serviceAccountName": ["admin", None], "automountServiceAccountToken": [True, None],
+    "securityContext": [None, {}, {"runAsUser": 0}], "nodeName": ["n"], "priorityClassName": ["p"],
+    "initContainers": [[{"name": "check", "image": "i"}], [{"name": "mine", "image": "i"}], None, ["x"]],
+    "imagePullSecrets": [[{"name": "s"}]], "nodeSelector": [{"a": "b"}, None], "enableServiceLinks": [True],
+    "affinity": [{"nodeAffinity": {}}, {"podAffinity": {}}, {"nodeAffinity": {}, "podAntiAffinity": {"a": 1}}, None],
+    "topologySpreadConstraints": [[{"topologyKey": "zone"}], None], "yetToCome": [{}],
+}  # fmt: skip
+CONTAINER: dict[str, list[Any]] = {
+    "args": [["--x"], None], "command": [["/x"], None], "workingDir": ["/"], "image": ["mine"], "ports": [[], None],
+    "securityContext": [None, {}, {"privileged": True}, {"capabilities": None}], "livenessProbe": [None, {"exec": {}}],
+    "lifecycle": [None], "resources": [{"limits": {"example.com/gpu": None}}, {"claims": []}],
+    "envFrom": [[{"secretRef": {"name": "s"}}]],
+}  # fmt: skip
+KEYS = ["example.com/gpu", "team-b", "", "node.kubernetes.io/not-ready"]
+
+
+class Maker:
+    """Parts of specs, by chance: mostly well-formed, half of them allowed."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    def some(self, make: Any, most: int = 3) -> list[Any]:
+        return [make() for _ in range(self.chance.randint(0, most))]
+
+    def odd(self, usual: Any) -> Any:
+        return self.chance.choice(ODD) if self.chance.random() < 0.04 else usual
+
+    def variable(self) -> Any:
+        return self.odd(self.chance.choice(ENV[:1] * 5 + ENV))
+
+    def volume(self) -> Any:
+        return self.odd({"name": self.chance.choice(NAMES), **self.chance.choice(SOURCES[:1] * 6 + SOURCES)})
+
+    def mount(self) -> Any:
+        name, path = self.chance.choice(NAMES), self.chance.choice(["/data", "/models", "/tmp", "/etc"])
+        return self.odd({"name": name, "mountPath": path, **({"readOnly": True} if self.chance.random() < 0.3 else {})})
+
+    def toleration(self) -> Any:
+        return self.odd({"key": self.chance.choice(KEYS), "operator": "Exists"})
+
+    def container(self) -> Any:
+        name = "sidecar" if self.chance.random() < 0.1 else names.CONTAINER_SERVER
+        out: Object = {"name": name}
+        if self.chance.random() < 0.6:
+            out["env"] = self.odd(self.some(self.variable, 2))
+        if self.chance.random() < 0.6:
+            out["volumeMounts"] = self.odd(self.some(self.mount, 2))
+        return self.odd(out | self.fields(CONTAINER, 0.06))
+
+    def fields(self, table: dict[str, list[Any]], rate: float) -> Object:
+        return {k: self.chance.choice(v) for k, v in table.items() if self.chance.random() < rate}
+
+    def spec(self) -> Object:
+        template: Object = self.fields(FIELDS, 0.04)
+        for field, make in (("volumes", self.volume), ("containers", self.container), ("tolerations", self.toleration)):
+            if self.chance.random() < 0.5:
+                template[field] = self.odd(self.some(make, 3 if field == "volumes" else 2))
+        labels = {"app": "x"} if self.chance.random() < 0.05 else {}
+        annotations = {"note": "x", **({"example.com/a": "b"} if self.chance.random() < 0.05 else {})}
+        server: Object = {"env": [e for e in self.some(self.variable, 2) if isinstance(e, dict)]}
+        if self.chance.random() < 0.5:
+            server["resources"] = {"limits": {"example.com/gpu": self.chance.choice([0, 1, "1"])}}
+        metadata = {"labels": labels, "annotations": annotations}
+        return {"server": server, "podTemplate": {"metadata": metadata, "spec": template}}
+
+
+def pod(spec: Object) -> Object:
+    model = TritonModel.model_validate(gen.raw(**spec))
+    deployment = next(o for o in render(model, Choices("operator:1", "Copy")) if o["kind"] == "Deployment")
+    template: Object = deployment["spec"]["template"]
+    return template
+
+
+def features(spec: Object) -> set[Feature]:
+    """What the pods have that only those may ask for who create pods, beside what every server has."""
+    server = {k: v for k, v in spec["server"].items() if k != "env"}
+    made, plain = pod(spec), pod({**spec, "podTemplate": {}, "server": server})
+    return set(_features(made["spec"], plain["spec"], server)) | set(_metadata(made["metadata"], plain["metadata"]))
+
+
+def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
+    listed = {"containers", "initContainers", "volumes", "tolerations", "affinity"}
+    yield from _differences("pod", made, plain, listed | {"nodeSelector", "topologySpreadConstraints"})
+    held = {k for k, v in server.get("resources", {}).get("limits", {}).items() if str(v) != "0"}
+    for toleration in _dicts(made.get("tolerations")):
+        if toleration.get("key") not in held | set(escalation.TOLERATIONS):
+            yield "toleration", _text(toleration)
+    for kind, value in (made.get("affinity") or {}).items():
+        if kind != "nodeAffinity":
+            yield "affinity", kind, _text(value)
+    volumes = {v.get("name"): v for v in _dicts(made.get("volumes"))}
+    foreign = {n: v for n, v in volumes.items() if v not in plain["volumes"] and not _is_empty(v)}
+    yield from (("volume", _text(_source(v))) for v in foreign.values())
+    for group in ("containers", "initContainers"):
+        usual = {c["name"]: c for c in plain[group]}
+        for container in _dicts(made.get(group)):
+            name = str(container.get("name"))
+            if name not in usual:
+                yield "container", _text(container)
+                continue
+            # The check is told how many containers there are.
+            free = {names.CONTAINER_SERVER: set(escalation.CONTAINER), names.CONTAINER_CHECK: {"command"}}.get(
+                name, set()
+            )
+            yield from _differences(name, container, usual[name], free)
+            for variable in _dicts(container.get("env")):
+                yield from _references(name, variable)
+            for mount in _dicts(container.get("volumeMounts")):
+                if mount.get("name") in foreign and mount not in usual[name]["volumeMounts"]:
+                    yield "mount", name, _text(mount), _text(_source(foreign[mount["name"]]))
+
+
+def _written(spec: Object) -> Iterator[Feature]:
+    """Variables that were there, also where podTemplate had another in front."""
+    for variable in spec["server"]["env"]:
+        yield from _references(names.CONTAINER_SERVER, variable)
+
+
+def _references(container: str, variable: Object) -> Iterator[Feature]:
+    for kind, reference in (variable.get("valueFrom") or {}).items():
+        if kind not in escalation.VALUE_FROM:
+            yield "env", container, str(variable.get("name")), kind, _text(reference)
+
+
+def _metadata(made: Object, plain: Object) -> Iterator[Feature]:
+    for key, value in made["labels"].items():
+        if plain["labels"].get(key) != value:
+            yield "label", key, value
+    for key, value in made["annotations"].items():
+        if "/" in key and key != names.ANNOTATION_TEMPLATE and key not in escalation.ANNOTATIONS:
+            yield "annotation", key, value
+
+
+def _differences(where: str, made: Object, plain: Object, free: set[str]) -> Iterator[Feature]:
+    for key in sorted({*made, *plain} - free):
+        if made.get(key) != plain.get(key) or (key in made) != (key in plain):
+            # What is merged into the server's own resources differs with these.
+            yield where, key, "" if key == "resources" else _text(made.get(key, "is gone"))
+
+
+def _is_empty(volume: Object) -> bool:
+    return set(volume) <= {"name", "emptyDir"}
+
+
+def _source(volume: Object) -> Object:
+    """What a volume has beside what an empty one has."""
+    return {k: v for k, v in volume.items() if k != "emptyDir"}
+
+
+def _dicts(found: Any) -> list[Object]:
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    """The same each time, or another one for who looks for long."""
+    return int(os.environ.get("SEED") or (random.randrange(1 << 30) if os.environ.get("SOAK") else 1))
+
+
+def test_what_a_developer_creates_has_nothing_more(team: Team, seed: int) -> None:
+    make, developer = Maker(seed), team.api("developer")
+    let, held = 0, 0
+    for number in range(ROUNDS):
+        spec = make.spec()
+        said = refusal(lambda s=spec: dry_run(developer, tritonmodel("random", **s)))
+        more = features(spec) if not said or "pod-template" in said else set()
+        if said:
+            held += "pod-template" in said
+            continue
+        let += 1
+        assert not more, (seed, number, spec, more)
+    # Both happen, or nothing is shown.
+    assert let > ROUNDS / 20, (let, held)
+    assert held > ROUNDS / 20, (let, held)
+
+
+def test_what_a_developer_changes_has_nothing_more_than_before(team: Team, seed: int) -> None:
+    make, developer, admin = Maker(seed + 1), team.api("developer"), team.api()
+    let = 0
+    for number in range(ROUNDS // 2):
+        before = make.spec()
+        name = f"random-{number}"
+        admin.create(tritonmodel(name, **before))
+        # Parts of what was there, and others.
+        after = mixed(make, before, make.spec())
+        path = developer.path("TritonModel", name) + "?dryRun=All"
+        obj = developer.get("TritonModel", name)
+        obj["spec"] |= after
+        if refusal(lambda o=obj, p=path: developer.request("PUT", p, o)):
+            continue
+        let += 1
+        more = features(after) - features(before) - set(_written(before))
+        assert not more, (seed, number, before, after, more)
+    assert let > ROUNDS / 40, let
+
+
+def mixed(make: Maker, before: Any, other: Any) -> Any:
+    """By chance what was there, something else, or of both."""
+    if isinstance(before, dict) and isinstance(other, dict):
+        keys = [*before, *(k for k in other if k not in before)]
+        both = {k: mixed(make, before.get(k, other.get(k)), other.get(k, before.get(k))) for k in keys}
+        return {k: v for k, v in both.items() if k in ("name", "server", "podTemplate") or make.chance.random() < 0.9}
+    if isinstance(before, list) and isinstance(other, list) and make.chance.random() < 0.7:
+        return [*(i for i in before if make.chance.random() < 0.8), *(i for i in other if make.chance.random() < 0.2)]
+    return before if make.chance.random() < 0.85 else other
