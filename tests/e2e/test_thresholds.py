@@ -281,15 +281,17 @@ def test_an_on_call_engineer_may_set_thresholds_and_nothing_else_and_a_developer
         arguments = ("annotate", "tm/guarded", "--overwrite", f"{ANNOTATION}={value}")
         return namespace.kubectl(f"--as={user}", *arguments, check=False)
 
-    def relabel(user: str) -> str:
-        patch = '{"spec":{"podTemplate":{"metadata":{"labels":{"team":"vision"}}}}}'
+    def template(user: str, part: str) -> str:
+        patch = f'{{"spec":{{"podTemplate":{part}}}}}'
         return namespace.kubectl(f"--as={user}", "patch", "tm/guarded", "--type=merge", "-p", patch, check=False)
 
     assert "annotated" in annotate("anna", 60)
     assert "annotated" in annotate("anna", 80)
     assert f"dev may not set thresholds ({ANNOTATION}: 80 → 1000)" in annotate("dev", 1000)
-    assert "anna may set thresholds only, and not change spec" in relabel("anna")
-    assert "patched" in relabel("dev")
+    noted, on_the_node = '{"metadata":{"annotations":{"team":"vision"}}}', '{"spec":{"hostNetwork":true}}'
+    assert "anna may set thresholds only, and not change spec" in template("anna", noted)
+    assert "patched" in template("dev", noted)
+    assert "ask for the verb create on pods" in template("dev", on_the_node)
     found = namespace.api.get("TritonModel", "guarded")
     assert found["metadata"]["annotations"][ANNOTATION] == "80"
     assert _audited(cluster, namespace.name) == [

@@ -148,7 +148,7 @@ class Namespace:
         self.api.apply(self.model(name, image, **spec))
         return self.settled(name)
 
-    def settled(self, name: str, seconds: float = 120) -> Object:
+    def settled(self, name: str, seconds: float = 240) -> Object:
         """The TritonModel once every server runs its current spec and is ready."""
 
         def look() -> Object | None:
@@ -169,7 +169,7 @@ class Namespace:
         ]
         return "\n".join([f"{self.name}/{name}", *lines])
 
-    def says(self, name: str, kind: str, status: str, reason: str, seconds: float = 90) -> str:
+    def says(self, name: str, kind: str, status: str, reason: str, seconds: float = 180) -> str:
         """Waits for this condition and gives its message."""
 
         def look() -> Object | None:
