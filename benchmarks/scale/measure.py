@@ -20,6 +20,7 @@ from support.api import eventually
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
 from triton_operator.api import names
+from triton_operator.runtime.settings import Settings
 
 from . import probe, world
 from .probe import Requests
@@ -27,6 +28,7 @@ from .world import Changes, Settling, Watch, key
 
 MANAGER_FLAGS = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """By default each controller may do 20 requests a second: the wait for pods would be that, and nothing else."""
+QUIET_SECONDS = Settings.progress_seconds + 2
 CHURN_PER_SECOND = 10
 SCRAPE_SECONDS = 5
 SINGLE_CHANGES, SPEC_CHANGES, MISSED_CHANGES = 10, 5, 20
@@ -62,6 +64,7 @@ class Figures:
     rest: Requests = field(default_factory=Requests)
     rest_s: float = 0
     rest_passes: float = 0
+    churn_passes: float = 0
     change_s: list[float] = field(default_factory=list)
     churn_s: list[float] = field(default_factory=list)
     creation_cpu_s: float = 0
@@ -212,7 +215,7 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
     say(f"{size}: one change after the other: {told(figures.change_s)}")
 
     changes.seconds.clear()
-    usage, started = probe.usage(operator.process.pid), time.monotonic()
+    usage, started, passes = probe.usage(operator.process.pid), time.monotonic(), probe.passes(operator)
     order = [where for _ in range(int(plan.churn_seconds * CHURN_PER_SECOND / size) + 1) for where in everyone]
     for number in range(int(plan.churn_seconds * CHURN_PER_SECOND)):
         time.sleep(max(0.0, started + number / CHURN_PER_SECOND - time.monotonic()))
@@ -221,6 +224,7 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
     after = probe.usage(operator.process.pid)
     figures.churn_cpu = (after.cpu_s - usage.cpu_s) / (time.monotonic() - started)
     figures.churn_s = list(changes.seconds)
+    figures.churn_passes = probe.passes(operator) - passes
     changes.close()
     say(f"{size}: under churn: {told(figures.churn_s)}, {figures.churn_cpu:.2f} cores")
 
@@ -257,10 +261,13 @@ def _idle(operator: Operator) -> bool:
 
 
 def _quiet(operator: Operator) -> None:
-    """Until there was no pass for two seconds."""
-    before = -1.0
-    while before != (before := probe.passes(operator)):
-        time.sleep(2)
+    """Until nothing was written for longer than the operator holds back a step of a status."""
+    before, since = -1, time.monotonic()
+    while time.monotonic() - since < QUIET_SECONDS:
+        now = probe.writes(probe.requests(operator))
+        if now != before:
+            before, since = now, time.monotonic()
+        time.sleep(1)
 
 
 @contextlib.contextmanager

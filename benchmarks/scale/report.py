@@ -57,6 +57,7 @@ def _sizes(found: Sequence[Figures]) -> str:
         ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in found]),
         (f"… under {CHURN_PER_SECOND} changes a second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
         ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in found]),
+        ("… passes for a change", [_number(f.churn_passes / len(f.churn_s)) for f in found]),
         *(
             (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in found])
             for when in found[0].rss_mib
