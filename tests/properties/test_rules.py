@@ -45,9 +45,7 @@ def test_any_rules_can_be_read(tmp_path_factory: pytest.TempPathFactory, wanted:
     assert read(tmp_path_factory.mktemp("rules"), found) == "", wanted
 
 
-@pytest.mark.parametrize(
-    "counter", ["nan", "Inf", "on", "bool", "atan2", "group_left", "ignoring", "sum", "tokens"]
-)
+@pytest.mark.parametrize("counter", ["nan", "Inf", "on", "bool", "atan2", "group_left", "ignoring", "sum", "tokens"])
 def test_a_counter_of_any_name_can_be_read(tmp_path: Path, counter: str) -> None:
     """Words of PromQL are names of metrics, too."""
     assert read(tmp_path, groups({"tokenCounter": counter}, "a", True)) == ""

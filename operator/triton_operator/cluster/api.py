@@ -23,7 +23,8 @@ from triton_operator.api.kinds import Kind
 Object = dict[str, Any]
 TIMEOUT = urllib3.Timeout(connect=3.05, read=20)
 """To connect, and to read. The client itself would wait for ever."""
-_PAGE = 500
+_PAGE = 100
+"""Objects of a listing that are in memory at a time, parsed."""
 _LASTING = (
     # For want of a better code in apimachinery's managedfields, where a body doesn't fit the kind's schema or types.
     "failed to create typed patch object",

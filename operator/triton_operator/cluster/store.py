@@ -160,9 +160,10 @@ class Store:
                 self._listings.remove(meanwhile)
 
     def known(self) -> list[Key]:
-        """Every TritonModel of which anything is known."""
+        """Every TritonModel of which anything is known, those first of which there was news last."""
         with self._lock:
-            return list(self._objects)
+            newest = {key: max(o.version for o in group.values()) for key, group in self._objects.items()}
+        return sorted(newest, key=newest.__getitem__, reverse=True)
 
     def model(self, key: Key) -> Object | None:
         return next(iter(self.of_kind(key, names.KIND)), None)

@@ -112,15 +112,17 @@ class App:
     async def _resync(self) -> None:
         """Lists everything at once, again when leading begins, and then every ten minutes or so: a watch can miss
         what a listing shows. A replica that doesn't lead lists too, because the thresholds that it tells Prometheus
-        shall not be those of yesterday."""
+        shall not be those of yesterday; when it begins to lead, work begins with what it has seen so far."""
         failures = 0
         while True:
             leads = self._elector.leading.is_set()
             self._due.clear()
             try:
-                await asyncio.to_thread(self._list)
                 if leads and self._reconciler is None:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
+                    if self._known.is_set():
+                        self._begin_work()
+                await asyncio.to_thread(self._list)
             except ApiError as error:
                 failures += 1
                 _log.warning("the listing failed: %s", error.message)
@@ -129,10 +131,13 @@ class App:
             failures = 0
             self._known.set()
             if leads:
-                for key in self._store.known():
-                    self._queue.add(key)
-                self._listed.set()
+                self._begin_work()
             await self._until_due(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
+
+    def _begin_work(self) -> None:
+        for key in self._store.known():
+            self._queue.add(key)
+        self._listed.set()
 
     async def _until_due(self, seconds: float, *, leads: bool) -> None:
         """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
@@ -292,7 +297,9 @@ class App:
         if kind == "MODIFIED" and obj["kind"] == MODELS.kind and _is_change_of_spec(obj):
             # A mended spec doesn't wait for the pause that the broken one had earned.
             self._queue.forget(key)
-        self._queue.add(key, state(obj))
+        # Before it leads, nobody takes keys; then it begins with all, those first that changed last.
+        if self._elector.leading.is_set():
+            self._queue.add(key, state(obj))
 
     async def _drain(self) -> None:
         """Lets the passes that have begun come to their end."""

@@ -229,7 +229,7 @@ def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.networking.error_backoffs = _Endless()
     settings.networking.request_timeout = 60
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100
     settings.process.ultimate_exiting_timeout = None
     for kind in kinds:
         if kind == MODELS:

@@ -231,3 +231,12 @@ def test_each_is_looked_at_once_for_each_of_its_states() -> None:
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2")))
     assert store.each("TritonModel", look) == [(KEY, "2")]
     assert looked == ["1", "2"]
+
+
+def test_what_changed_last_comes_first() -> None:
+    store = Store()
+    for number, name in enumerate(("first", "last", "second")):
+        version = gen.put("metadata.resourceVersion", str(10 + number))
+        store.put(gen.raw(version, name=name))
+    store.put(gen.raw(gen.put("metadata.resourceVersion", "9" * 5), name="last"))
+    assert [key.split("/")[1] for key in store.known()] == ["last", "second", "first"]
