@@ -1,8 +1,8 @@
 """The API server, as plain JSON objects.
 
 The `kubernetes` client does connections, TLS, credentials and their renewal. Its typed models are left out, because
-parsing every object into them costs more than all else that the operator does with it, and so is its way to a request,
-which takes twice the time of the request itself.
+parsing every object into them costs more than all else that the operator does with it, and so is its way to build a
+request, which costs half as much again as sending it.
 """
 
 from __future__ import annotations
