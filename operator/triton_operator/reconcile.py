@@ -243,7 +243,10 @@ class Reconciler:
         self, raw: Object, error: ValidationError, log: logging.LoggerAdapter[logging.Logger]
     ) -> None:
         """The schema in the cluster and the types here differ: what can't be read is told, and all else stays."""
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        faults = [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()
+        ]
         log.error("the spec can't be read: %s", "; ".join(faults))
         before, now = _status(raw), self._clock().isoformat(timespec="seconds").replace("+00:00", "Z")
         status = unreadable(before, faults, now, raw["metadata"].get("generation", 0))

@@ -119,6 +119,8 @@ def told(world: World, name: str) -> bool:
             wanted["PrometheusRule", name] = "MonitoringAvailable"
     if spec.get("autoscaling", {}).get("engine") == "HPA":
         wanted["HorizontalPodAutoscaler", name] = "AutoscalerActive"
+    if condition(model, "Progressing").get("reason") == "SpecInvalid":
+        return explained(condition(model, "Progressing"))
     return all(
         world.api.find(kind, child) is not None or explained(condition(model, by))
         for (kind, child), by in wanted.items()
@@ -167,6 +169,49 @@ def test_what_is_too_large_is_told(world: World, kilobytes: int) -> None:
     canaries_live(world)
 
 
+DEEP = (300, 900, 3000, 9000)
+
+
+def test_what_is_nested_deeply_is_told(world: World) -> None:
+    """JSON's readers have their limits: one resource beyond them must not be the end of every listing."""
+    paths = {levels: world.api.path("TritonModel", f"deep-{levels}") for levels in DEEP}
+    for levels in DEEP:
+        spec = {"modelImage": {"reference": "a"}, "podTemplate": {"spec": {"deep": "HERE"}}}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": f"deep-{levels}"},
+            "spec": spec,
+        }
+        text = json.dumps(body).replace('"HERE"', '{"a":[' * (levels // 2) + "1" + "]}" * (levels // 2))
+        assert send(world, "POST", world.api.path("TritonModel"), text).status == 201
+
+    def explained_as_text(path: str) -> bool:
+        # Python's own reader has limits, too.
+        text = send(world, "GET", path).data
+        return b'"SpecInvalid"' in text and b"spec.podTemplate.spec: is nested deeper" in text
+
+    for path in paths.values():
+        eventually(lambda p=path: explained_as_text(p), PATIENCE, lambda: world.operator.log[-2000:])
+    passes = reconciles(world.operator)
+    eventually(lambda: reconciles(world.operator) > passes + 4 * len(CANARIES), PATIENCE, "two listings")
+    canaries_live(world)
+    for path in paths.values():
+        assert send(world, "DELETE", path).status == 200
+
+
+def reconciles(operator: Operator) -> float:
+    found = re.findall(r'triton_operator_reconciles_total\{result="ok"\} (\S+)', operator.ask("/metrics"))
+    return sum(map(float, found))
+
+
+def send(world: World, method: str, path: str, body: str = "") -> urllib3.BaseHTTPResponse:
+    """The text as it is: not all that JSON may be is what Python would write."""
+    headers = {"Authorization": "Bearer admin", "Content-Type": "application/json"}
+    with urllib3.PoolManager(ca_certs=str(world.plane.folder / "certs" / "apiserver.crt")) as pool:
+        return pool.request(method, f"{world.plane.url}{path}", body=body.encode(), headers=headers)
+
+
 def test_half_characters(world: World) -> None:
     """JSON may have them, UTF-8 can't: the API server takes something else for them, and the operator all of it."""
     body = json.dumps(
@@ -181,11 +226,8 @@ def test_half_characters(world: World) -> None:
                 "podTemplate": {"metadata": {"annotations": {"b": "\ud800\u0000"}}},
             },
         }
-    ).encode()
-    url = f"{world.plane.url}{world.api.path('TritonModel')}"
-    headers = {"Authorization": "Bearer admin", "Content-Type": "application/json"}
-    with urllib3.PoolManager(ca_certs=str(world.plane.folder / "certs" / "apiserver.crt")) as pool:
-        answer = pool.request("POST", url, body=body, headers=headers)
+    )
+    answer = send(world, "POST", world.api.path("TritonModel"), body)
     assert answer.status == 201, answer.data
     eventually(lambda: told(world, "half"), PATIENCE, lambda: account(world, "half"))
 

@@ -65,7 +65,26 @@ IntOrPercent = Annotated[
          "pattern": r"^[0-9]+%$", "minimum": 0, "maxLength": 8}
     ),
 ]  # fmt: skip
-Untyped = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+_DEEPEST = 50
+"""Levels of what has no schema. Nothing that is meant has a dozen; the API server takes thousands."""
+
+
+def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
+    if _deeper(value, _DEEPEST):
+        raise ValueError(f"is nested deeper than {_DEEPEST} levels")
+    return value
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(levels == 0 or _deeper(item, levels - 1) for item in items if isinstance(item, dict | list))
+
+
+Untyped = Annotated[
+    dict[str, Any],
+    AfterValidator(_not_deep),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=_MODEL_NAME)]
 
 

@@ -20,6 +20,8 @@ import urllib3.exceptions
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 
+from . import shallow
+
 Object = dict[str, Any]
 TIMEOUT = urllib3.Timeout(connect=3.05, read=20)
 """To connect, and to read. The client itself would wait for ever."""
@@ -180,7 +182,7 @@ class KubernetesApi:
         if response.status >= 400:
             raise _error(response.status, response.data)
         try:
-            answer = orjson.loads(response.data)
+            answer = shallow.loads(response.data)
         except ValueError as error:
             raise ApiError(0, "Garbled", f"the API server's answer can't be read: {error}") from error
         return cast(Object, answer)

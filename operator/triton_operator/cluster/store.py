@@ -12,6 +12,7 @@ import orjson
 
 from triton_operator.api import names
 
+from . import shallow
 from .slim import slim
 
 Object = dict[str, Any]
@@ -45,7 +46,7 @@ class _Kept:
         version = int(metadata.pop("resourceVersion"))
         reference = controller(obj)
         uid = reference["uid"] if reference else ""
-        text = orjson.dumps(slender, option=orjson.OPT_SORT_KEYS)
+        text = shallow.dumps(slender)
         return cls(metadata["uid"], uid, version, zlib.compress(text, 1) if len(text) > _LONG else text)
 
     @property

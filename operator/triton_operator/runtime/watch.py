@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import aiohttp
 import kopf
-import orjson
 
 # Not public; the version of kopf is pinned.
 from kopf._cogs.aiokits.aiotoggles import Toggle, ToggleSet
@@ -30,6 +29,7 @@ from kopf._core.reactor import queueing
 
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
+from triton_operator.cluster import shallow
 from triton_operator.cluster.api import ApiError
 from triton_operator.reconcile import MODELS
 
@@ -103,7 +103,7 @@ async def _run(
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     queueing.watcher = _straight(seen)  # type: ignore[assignment]
-    api.json = orjson  # type: ignore[attr-defined]  # a third of the time, and all that it is used for is `loads`
+    api.json = shallow  # type: ignore[attr-defined]  # a third of the time; all that is used is `loads`
     try:
         await kopf.operator(
             registry=_registry(kinds),

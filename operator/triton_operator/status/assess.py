@@ -88,7 +88,7 @@ def assess(
 
 def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, generation: int) -> TritonModelStatus:
     """The status where the spec can't be read: what runs is what ran before."""
-    message = f"the spec can't be read: {'; '.join(faults)}; is the CRD of this version of the operator installed?"
+    message = f"the spec can't be read: {'; '.join(faults)}"
     kept = [c for c in before.conditions if c.type != PROGRESSING]
     if READY not in {c.type for c in kept}:
         kept.insert(0, condition(READY, "False", SPEC_INVALID, message))

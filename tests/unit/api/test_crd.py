@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from triton_operator.api.types import RESERVED_FLAGS, TritonModel, TritonModelSp
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SPEC = SCHEMA["properties"]["spec"]
+
+
+DEEP: dict[str, Any] = functools.reduce(lambda inner, _: {"a": [inner]}, range(40), {})
+"""What no field without a schema needs, and the API server takes."""
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -82,7 +87,8 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
 
 @pytest.mark.parametrize(
     "spec", [{"modelImage": {}}, {"replicas": -1}, {"server": {"image": ""}}, {"entrypoint": "a/b"},
-             {"server": {"resources": {"limits": {"cpu": "many"}}}},
+             {"server": {"resources": {"limits": {"cpu": "many"}}}}, {"podTemplate": {"spec": DEEP}},
+             {"autoscaling": {"max": 1, "behavior": DEEP}}, {"server": {"env": [DEEP]}},
              {"modelImage": {"reference": "x", "delivery": "x"}}]
 )  # fmt: skip
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
