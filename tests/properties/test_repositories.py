@@ -158,7 +158,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (base / str(number) for number in itertools.count())
 
 
-@examples(120)
+@examples(60)
 @given(REPOSITORIES, WANTED)
 def test_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted: Expected) -> None:
     root = next(folders)
@@ -166,7 +166,7 @@ def test_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted:
     verdict(root, wanted)
 
 
-@examples(120)
+@examples(60)
 @given(st.sampled_from(GOOD).flatmap(lambda good: st.tuples(st.just(good), st.sampled_from(
     sorted(n for n, t in good.files().items() if isinstance(t, str))).flatmap(
         lambda name: st.tuples(st.just(name), mutated(str(good.files()[name])))))))  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_good_repository_that_somebody_typed_into(folders: Iterator[Path], fou
     verdict(root, good.wanted)
 
 
-@examples(100)
+@examples(60)
 @given(st.lists(TOKENS, max_size=60))
 @example(["backend", ":", '"python"', "default_model_filename", ":", f'"{"n" * 300}"'])
 @example(["backend", ":", '"python"', "default_model_filename", ":", '"/etc/passwd"'])

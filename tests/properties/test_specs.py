@@ -29,14 +29,14 @@ NAMES = st.one_of(st.just("a" * names.NAME_MAX), st.from_regex(r"[a-z]([-a-z0-9]
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-@examples(200)
+@examples(80)
 @given(specs.specs())
 @example({"modelImage": {"reference": "a"}, "autoscaling": {"max": 1, "utilization": 5e-324}})
 def test_what_the_schema_admits_can_be_read(spec: Json) -> None:
     TritonModel.model_validate(gen.raw(**spec))
 
 
-@examples(150)
+@examples(60)
 @given(specs.specs(), CHOICES, NAMES)
 def test_rendering(spec: Json, fresh: Choices, name: str) -> None:
     model = TritonModel.model_validate(gen.raw(name=name, **spec))
@@ -55,7 +55,7 @@ def test_rendering(spec: Json, fresh: Choices, name: str) -> None:
     assert choose(model, deployment, fresh).delivery == choices.delivery
 
 
-@examples(100)
+@examples(40)
 @given(specs.specs(), CHOICES)
 def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) -> None:
     """For specs that the API server would take as they are: lists by name hold each name once."""
@@ -67,7 +67,7 @@ def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) 
     assert plan(desired, [gen.live(obj) for obj in desired], {}) == []
 
 
-@examples(100)
+@examples(40)
 @given(specs.specs(), specs.specs(), CHOICES)
 def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
     model, before = (TritonModel.model_validate(gen.raw(**s)) for s in (spec, other))
@@ -75,7 +75,7 @@ def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
     plan(render(model, choose(model, None, fresh)), live, {})
 
 
-@examples(200)
+@examples(80)
 @given(st.one_of(specs.QUANTITIES, specs.TEXT))
 def test_quantities(text: str | int) -> None:
     """As Kubernetes has them: not above 2^63-1, not between 0 and a thousand millionth."""

@@ -116,7 +116,7 @@ REFUSALS = st.dictionaries(
 )
 
 
-@examples(120)
+@examples(50)
 @given(
     specs.specs(), specs.ANNOTATIONS, specs.ANNOTATIONS, some_pods(),
     st.lists(st.lists(ENTRIES, max_size=3), max_size=3),
@@ -164,7 +164,7 @@ def takes(status: TritonModelStatus) -> None:
     assert len({c.type for c in status.conditions}) == len(status.conditions)
 
 
-@examples(300)
+@examples(100)
 @given(specs.ANNOTATIONS, specs.ANNOTATIONS, st.sampled_from(["", "tokens_total"]), st.integers(0, 2**63))
 def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str, replicas: int) -> None:
     found = thresholds.parse(written, counter)
@@ -184,7 +184,7 @@ def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str
     assert {s.kind for s in force} >= {k.name for k in thresholds.KINDS}
 
 
-@examples(300)
+@examples(100)
 @given(st.one_of(WORDS, st.text()))
 def test_any_termination_message(text: str) -> None:
     found = report.parse(text)

@@ -74,7 +74,7 @@ def create(api: Api, spec: Any, **metadata: Any) -> tuple[Json, str]:
         return {}, refusal.message
 
 
-@batches(4)
+@batches(3)
 @given(st.lists(specs.resources(), min_size=15, max_size=15))
 def test_bad_input_is_told_and_stops_nobody(world: World, crowd: list[Json]) -> None:
     admitted: dict[str, Json] = {}
