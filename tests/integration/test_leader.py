@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,8 @@ from support.controlplane import ControlPlane
 from support.operator_process import NAME, NAMESPACE
 
 pytestmark = pytest.mark.integration
+
+API_SERVER = "kube-apiserver"
 
 
 @pytest.fixture(scope="module")
@@ -120,60 +121,15 @@ def test_sigterm_while_it_waits_for_the_api_server(kubeconfig: Path, tmp_path: P
         assert "Traceback" not in operator.log
 
 
-class Outage:
-    """A control plane whose API server can be taken away."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane, self._process = plane, _server(plane)
-        arguments = Path(f"/proc/{self._process}/cmdline").read_bytes().split(b"\0")[:-1]
-        self._arguments = [a.decode() for a in arguments]
-        self._again: subprocess.Popen[bytes] | None = None
-
-    def begin(self) -> None:
-        subprocess.run(["kill", "-9", str(self._process)], check=True)
-
-    def end(self) -> None:
-        with (self.plane.folder / "again.log").open("wb") as log:
-            self._again = subprocess.Popen(self._arguments, cwd=self.plane.folder, stdout=log, stderr=log)
-
-        def up() -> bool:
-            try:
-                return self.plane.api.request("GET", "/readyz") == "ok"
-            except Exception:
-                return False
-
-        eventually(up, 60)
-
-    def close(self) -> None:
-        if self._again is not None:
-            self._again.kill()
-            self._again.wait()
-
-
-def _server(plane: ControlPlane) -> int:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            here = folder.joinpath("cwd").resolve() == plane.folder
-            if here and folder.joinpath("exe").resolve().name == "kube-apiserver":
-                return int(folder.name)
-        except OSError:
-            continue
-    raise AssertionError("no kube-apiserver found")
-
-
 @pytest.fixture
-def outage() -> Iterator[Outage]:
+def own() -> Iterator[ControlPlane]:
+    """One whose API server may be taken away."""
     with controlplane.running() as plane:
         plane.install_crds()
-        found = Outage(plane)
-        try:
-            yield found
-        finally:
-            found.close()
+        yield plane
 
 
-def world(outage: Outage) -> tuple[Api, Path]:
-    plane = outage.plane
+def world(plane: ControlPlane) -> tuple[Api, Path]:
     kubeconfig = operator_process.install(plane)
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
     api = plane.api.within("vision")
@@ -181,8 +137,8 @@ def world(outage: Outage) -> tuple[Api, Path]:
     return api, kubeconfig
 
 
-def after(outage: Outage, api: Api) -> None:
-    outage.end()
+def after(plane: ControlPlane, api: Api) -> None:
+    plane.start(API_SERVER)
     api.delete("Service", gen.NAME)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
 
@@ -191,13 +147,13 @@ def repaired(api: Api) -> bool:
     return bool(image(api) == "triton:2" and api.find("Service", gen.NAME))
 
 
-def test_a_short_outage_is_sat_out(outage: Outage, tmp_path: Path) -> None:
-    api, kubeconfig = world(outage)
+def test_a_short_outage_is_sat_out(own: ControlPlane, tmp_path: Path) -> None:
+    api, kubeconfig = world(own)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: served(api), 10)
-        outage.begin()
+        own.kill(API_SERVER)
         time.sleep(1)
-        after(outage, api)
+        after(own, api)
         if operator.process.poll() is None:
             eventually(lambda: repaired(api), 30, lambda: operator.log[-3000:])
             assert operator.process.poll() is None
@@ -206,31 +162,31 @@ def test_a_short_outage_is_sat_out(outage: Outage, tmp_path: Path) -> None:
             assert operator.process.returncode == 1
 
 
-def test_a_long_outage_ends_the_leader_and_its_next_life_repairs_all(outage: Outage, tmp_path: Path) -> None:
-    api, kubeconfig = world(outage)
+def test_a_long_outage_ends_the_leader_and_its_next_life_repairs_all(own: ControlPlane, tmp_path: Path) -> None:
+    api, kubeconfig = world(own)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: served(api), 10)
-        outage.begin()
+        own.kill(API_SERVER)
         # It must stop before another could lead: client-go's own leaders do the same.
         assert operator.process.wait(20) == 1
-        after(outage, api)
+        after(own, api)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: repaired(api), 10, lambda: operator.log[-3000:])
         assert operator.stop() == 0
 
 
-def test_a_follower_outlives_a_long_outage(outage: Outage, tmp_path: Path) -> None:
-    api, kubeconfig = world(outage)
+def test_a_follower_outlives_a_long_outage(own: ControlPlane, tmp_path: Path) -> None:
+    api, kubeconfig = world(own)
     holder = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": holder}  # fmt: skip
-    outage.plane.api.create(body)
+    own.api.create(body)
     with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
         time.sleep(1)  # it is ready a moment before its watches stand
-        outage.begin()
+        own.kill(API_SERVER)
         time.sleep(12)
         assert operator.process.poll() is None
-        after_lease(outage)
+        after_lease(own)
         eventually(operator.leads, 30, lambda: operator.log[-3000:])
         eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log[-3000:])
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -238,6 +194,6 @@ def test_a_follower_outlives_a_long_outage(outage: Outage, tmp_path: Path) -> No
         assert operator.stop() == 0
 
 
-def after_lease(outage: Outage) -> None:
-    outage.end()
-    outage.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+def after_lease(plane: ControlPlane) -> None:
+    plane.start(API_SERVER)
+    plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
