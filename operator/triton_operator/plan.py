@@ -137,7 +137,8 @@ def clearance(desired: Object, live: Object) -> dict[str, Any] | None:
         return None
     return {
         "metadata": {"name": live["metadata"]["name"], "namespace": live["metadata"]["namespace"]},
-        "spec": {"ports": [{"port": p["port"], "$patch": "delete"} for p in others]},
+        # With ours beside it: a Service without ports is refused as well.
+        "spec": {"ports": [*({"port": p["port"], "$patch": "delete"} for p in others), *desired["spec"]["ports"]]},
     }
 
 

@@ -190,6 +190,9 @@ def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, oper
         return sorted(api.get("Service", gen.NAME)["spec"]["ports"], key=str)
 
     eventually(lambda: now() == sorted([*ports, debug], key=str), SOON, lambda: operator.log[-2000:])
+    # And where nothing else is left.
+    api.patch("Service", gen.NAME, {"spec": {"ports": [ports[0] | edit]}})
+    eventually(lambda: now() == sorted(ports, key=str), SOON, lambda: operator.log[-2000:])
     assert api.get("Service", gen.NAME)["metadata"]["uid"] == before["metadata"]["uid"]
     assert progressing(api, "RollingOut")
 

@@ -241,4 +241,4 @@ def test_ports_of_others_are_in_the_way_only_where_they_have_the_name_of_ours() 
     edited = gen.live(want, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
     found = clearance(want, edited)
     assert found is not None
-    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}]}
+    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *want["spec"]["ports"]]}

@@ -144,7 +144,7 @@ class _Brief(logging.Filter):
         return not (record.exc_info and isinstance(record.exc_info[1], _FORESEEN))
 
 
-for _name in ("kopf._core.reactor.orchestration", "kopf._core.reactor.running"):
+for _name in ("kopf._core.reactor.orchestration", "kopf._core.reactor.running", "asyncio"):
     logging.getLogger(_name).addFilter(_Brief())
 
 
