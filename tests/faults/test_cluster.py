@@ -250,7 +250,7 @@ def test_pods_that_never_get_ready_are_told_of_and_stop_nobody_else(
 def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
     for _ in range(rounds.restarts):
         with scene.work.running():
-            time.sleep(2)
+            time.sleep(1)
             scene.plane.remove_monitoring()
             scene.foreign.forget("PrometheusRule")
             time.sleep(rounds.fault_seconds)

@@ -12,12 +12,13 @@ from typing import Any
 from triton_operator.api import kinds, names, quantity
 from triton_operator.api.lists import LIST_KEYS
 
-from .api import Api, Object, RefusedError, condition, eventually
+from .api import Api, Object, condition, eventually
 from .controlplane import ControlPlane
 from .supervised import Supervised
 from .workload import BROKEN, Workload, desired
 
-OPTIONAL = [k.kind for k in kinds.CHILDREN if k.optional]
+Objects = dict[tuple[str, str], Object]
+"""By kind and name."""
 
 
 class Foreign:
@@ -115,7 +116,7 @@ def assert_still(plane: ControlPlane, operator: Supervised, seconds: float) -> N
     """Nothing is written for so long: no loop goes on. The controllers' own writes come to their end first."""
     last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 45
     while time.monotonic() - since < seconds:
-        time.sleep(0.25)
+        time.sleep(0.4)
         now = written(plane)
         if now != last:
             assert time.monotonic() < deadline, ("the writes don't end", difference(last, now), operator.log[-4000:])
@@ -165,62 +166,64 @@ def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, flo
 
 def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[str]:
     """What is not as it should be, in words."""
-    return [*_models(work, monitoring), *_strangers(work, foreign, monitoring), *foreign.problems()]
-
-
-def _models(work: Workload, monitoring: bool) -> Iterator[str]:
     models = {m["metadata"]["name"]: m for m in work.api.list("TritonModel")}
-    if models.keys() != work.wanted.keys():
-        yield f"there are {sorted(models)}, wanted {sorted(work.wanted)}"
-    for name, model in models.items():
-        metadata, status = model["metadata"], model.get("status", {})
-        if status.get("observedGeneration") != metadata["generation"]:
-            yield f"{name}: the status is about {status.get('observedGeneration')}, not {metadata['generation']}"
-        ready = condition(model, "Ready")
-        if ready.get("status") != "True" and ready.get("reason") != "ScaledToZero":
-            yield f"{name}: {ready}"
-        if ready.get("status") == "True" and monitoring and status.get("entrypointType") != "Ensemble":
-            yield f"{name}: the entry model isn't known"
-        for want in desired(model, work.api.find("Deployment", name), monitoring):
-            kind, child = want["kind"], want["metadata"]["name"]
-            have = work.api.find(kind, child)
-            if have is None:
-                yield f"{name}: no {kind} {child}"
-                continue
-            yield from (f"{name}: {kind} {child} differs at {path}" for path in unlike(want, have))
-            if "deletionTimestamp" in have["metadata"]:
-                yield f"{name}: {kind} {child} is being deleted"
-
-
-def _strangers(work: Workload, foreign: Foreign, monitoring: bool) -> Iterator[str]:
-    """Objects that belong to no model, or that none asks for."""
-    models = {m["metadata"]["name"]: m for m in work.api.list("TritonModel")}
-    uids = {m["metadata"]["uid"] for m in models.values()}
-    wanted = {
-        (o["kind"], o["metadata"]["name"])
-        for name, m in models.items()
-        for o in desired(m, work.api.find("Deployment", name), monitoring)
+    there = {
+        (kind.kind, obj["metadata"]["name"]): {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+        for kind in kinds.CHILDREN
+        if monitoring or not kind.optional
+        for obj in work.api.list(kind.kind)
     }
+    wanted = {
+        name: {(o["kind"], o["metadata"]["name"]): o for o in desired(m, there.get(("Deployment", name)), monitoring)}
+        for name, m in models.items()
+    }
+    found = [f"there are {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
+    for name, model in models.items():
+        found += _model(name, model, wanted[name], there, monitoring)
+    return [*found, *_strangers(models, wanted, there, foreign), *foreign.problems()]
+
+
+def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring: bool) -> Iterator[str]:
+    metadata, status = model["metadata"], model.get("status", {})
+    if status.get("observedGeneration") != metadata["generation"]:
+        yield f"{name}: the status is about {status.get('observedGeneration')}, not {metadata['generation']}"
+    ready = condition(model, "Ready")
+    if ready.get("status") != "True" and ready.get("reason") != "ScaledToZero":
+        yield f"{name}: {ready}"
+    if ready.get("status") == "True" and monitoring and status.get("entrypointType") != "Ensemble":
+        yield f"{name}: the entry model isn't known"
+    for (kind, child), want in wanted.items():
+        have = there.get((kind, child))
+        if have is None:
+            yield f"{name}: no {kind} {child}"
+            continue
+        yield from (f"{name}: {kind} {child} differs at {path}" for path in unlike(want, have))
+        if "deletionTimestamp" in have["metadata"]:
+            yield f"{name}: {kind} {child} is being deleted"
+
+
+def _strangers(
+    models: dict[str, Object], wanted: dict[str, Objects], there: Objects, foreign: Foreign
+) -> Iterator[str]:
+    """Objects that belong to no model, or that none asks for."""
+    uids = {m["metadata"]["uid"] for m in models.values()}
+    # Alerts aren't taken away because the entry model isn't known yet.
     kept = {
         ("PrometheusRule", name)
         for name, m in models.items()
         if not m.get("status", {}).get("entrypointType") and m["spec"].get("monitoring", {}).get("enabled", True)
     }
-    for kind in kinds.CHILDREN:
-        if kind.optional and not monitoring:
+    asked = kept.union(*wanted.values())
+    for (kind, name), obj in there.items():
+        metadata = obj["metadata"]
+        owners = {r["uid"] for r in metadata.get("ownerReferences", []) if r["kind"] == names.KIND}
+        ours = owners or metadata.get("labels", {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+        if not ours or foreign.has(kind, name):
             continue
-        for obj in work.api.list(kind.kind):
-            metadata = obj["metadata"]
-            owners = {r["uid"] for r in metadata.get("ownerReferences", []) if r["kind"] == names.KIND}
-            ours = owners or metadata.get("labels", {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
-            if not ours or foreign.has(kind.kind, metadata["name"]):
-                continue
-            if not owners <= uids or not owners:
-                yield f"{kind.kind} {metadata['name']} is an orphan"
-            elif (kind.kind, metadata["name"]) in kept:
-                continue  # alerts aren't taken away because the entry model isn't known yet
-            elif (kind.kind, metadata["name"]) not in wanted:
-                yield f"{kind.kind} {metadata['name']} is wanted by nobody"
+        if not owners <= uids or not owners:
+            yield f"{kind} {name} is an orphan"
+        elif (kind, name) not in asked:
+            yield f"{kind} {name} is wanted by nobody"
 
 
 def unneeded(work: Workload) -> Iterator[str]:
@@ -266,6 +269,3 @@ def resident(operator: Supervised) -> float:
     """Memory of the operator's present life, in MiB."""
     status = Path(f"/proc/{operator.now.process.pid}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
-
-
-__all__ = ["Foreign", "RefusedError", "assert_still", "assert_whole", "problems", "resident", "unlike"]
