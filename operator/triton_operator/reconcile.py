@@ -288,7 +288,8 @@ class Reconciler:
             values = {"threshold": str(change.slot), "old": change.old, "new": change.new}
             _log.info("threshold changed: %s", change, extra={"key": key, **values})
             self._on_threshold(change.slot.kind, "accepted")
-            self._tell(raw, "Normal", "ThresholdChanged", str(change))
+            if before.observed_generation:  # what it was created with is no change
+                self._tell(raw, "Normal", "ThresholdChanged", str(change))
         told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
         if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
             for wrong in thresholds.of(raw).wrong:
