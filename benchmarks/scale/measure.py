@@ -54,6 +54,7 @@ class Figures:
     size: int
     floor_s: list[float] = field(default_factory=list)
     converge_s: float = 0
+    settled_s: float = 0
     objects: int = 0
     rules_s: float = 0
     creation: Requests = field(default_factory=Requests)
@@ -132,7 +133,8 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say) -
     kubeconfig = operator_process.install(found)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
-        settings = {"WORKERS": str(plan.workers)}
+        # The steps of a status as often as in an installation, and not as often as tests look.
+        settings = {"WORKERS": str(plan.workers), "PROGRESS_SECONDS": "5"}
         with operator_process.running(kubeconfig, folder, **settings) as operator, _scraped(operator, figures):
             _create(found, operator, figures, say)
             _rules(found, operator, figures, say)
@@ -157,7 +159,8 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     started = time.monotonic()
     world.create(found.api, world.models(size))
     say(f"{size}: TritonModels created in {time.monotonic() - started:.1f} s")
-    figures.converge_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
+    figures.settled_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
+    figures.converge_s = max(settling.told.values()) - started
     settling.close()
     _quiet(operator)
     after = probe.usage(operator.process.pid)
@@ -166,7 +169,8 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     figures.creation, figures.creation_of_all = probe.requests(operator) - own, probe.requests_of_all(found) - of_all
     figures.objects = world.children(found.api)
     assert figures.objects == size * CHILDREN, figures.objects
-    say(f"{size}: settled after {figures.converge_s:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
+    say(f"{size}: converged after {figures.converge_s:.1f} s, settled after {figures.settled_s:.1f} s, "
+        f"{figures.creation_cpu_s:.1f} s of CPU, {after}")  # fmt: skip
 
 
 def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:

@@ -49,7 +49,7 @@ class Reconciler:
 
     `fresh` gives the choices for what isn't deployed yet. `served` says which of the optional kinds the cluster has.
     `on_threshold(kind, result)` is told of every threshold that was accepted or refused. `progress_seconds`: the steps
-    on the way to Ready are written at most so often.
+    on the way to Ready are written at most so often; 0 for each at once.
     """
 
     def __init__(
@@ -137,6 +137,9 @@ class Reconciler:
         status = assess(model, seen, endpoint(model), before, now)
         after = _look_again(model, status, now)
         if status != before:
+            if not before.observed_generation:
+                # What the controllers make of the new objects comes within moments, and is told along with them.
+                self._written.setdefault(key, clock - max(timedelta(), self._progress - _FIRST_STATUS))
             held = self._written.get(key, _LONG_AGO) + self._progress - clock
             if held <= timedelta() or pressing(before, status):
                 if self._write(raw, before, status, log):
@@ -332,6 +335,7 @@ _UNCHECKED = {
 """Fields that the CRD doesn't know the inside of, by the kind that they become part of: the API server speaks of that
 kind's fields, and not always of any."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_FIRST_STATUS = timedelta(seconds=1)
 _NOTE_BYTES = 1024
 _PROPAGATING_SECONDS, _UNKNOWN_SECONDS = 2.0, 60.0
 _PATIENCE_SECONDS = 180

@@ -201,7 +201,7 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             told(api, "ThresholdLive", "Unknown", "Starting")
             serving(api, operator)
-            message = told(api, "MonitoringAvailable", "False", "NotSelected")
+            message = told(api, "MonitoringAvailable", "False", "NoPrometheus")
             assert "there is no Prometheus resource in the cluster" in message
             assert "80" in literals(api)
 

@@ -81,7 +81,7 @@ def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = T
     log = folder / f"operator-{port}.log"
     settings = {
         "KUBECONFIG": str(kubeconfig), "TOOLS_IMAGE": TOOLS_IMAGE, "PORT": str(port), "POD_NAME": f"operator-{port}",
-        "POD_NAMESPACE": NAMESPACE, "PROGRESS_SECONDS": "1",
+        "POD_NAMESPACE": NAMESPACE, "PROGRESS_SECONDS": "0",
         **{k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}, **env,
     }  # fmt: skip
     command = [Path(sys.executable).parent / "triton-operator", "run"]

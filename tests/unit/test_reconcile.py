@@ -44,7 +44,9 @@ def reconciler(api: Accepting) -> Reconciler:
     store = Store()
     store.put(gen.raw())
     fresh = Choices("tools:1", "Copy")
-    return Reconciler(api, store, Servers(), Monitoring(api), fresh, served=lambda _: False)  # type: ignore[arg-type]
+    watched: Any = api
+    monitoring = Monitoring(watched)
+    return Reconciler(watched, store, Servers(), monitoring, fresh, served=lambda _: False, progress_seconds=0)
 
 
 def test_a_pass_knows_what_it_wrote_itself() -> None:

@@ -14,7 +14,7 @@ class Settings:
     """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once. `prometheus_url`: whom to ask
     whether a threshold is live; empty means the Prometheus that picks up the rules. `discovery_seconds`: how often is
     looked whether the cluster has the kinds of other operators. `progress_seconds`: how often at most the steps on the
-    way to Ready are written into one status."""
+    way to Ready are written into one status; 0 for each at once."""
 
     tools_image: str
     namespace: str
@@ -44,17 +44,17 @@ class Settings:
             port=_number(env, "PORT", 8080),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
             discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
-            progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5)),
+            progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
         )
 
 
-def _number(env: Mapping[str, str], name: str, default: int) -> int:
+def _number(env: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
     text = env.get(name) or str(default)
-    if not text.isdecimal() or int(text) == 0:
-        raise ValueError(f"{name} must be a whole number above 0, not {text!r}")
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{name} must be a whole number above {least - 1}, not {text!r}")
     return int(text)
 
 

@@ -73,12 +73,15 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 
 def pressing(before: TritonModelStatus, now: TritonModelStatus) -> bool:
     """Whether somebody waits for this change. A step on the way, or other words for what was told, can wait for the
-    next step: at a start that is most of the changes."""
+    next step: at a start that is most of the changes. Of the first status only a failure is pressing."""
+    told = transitions(before.conditions, now.conditions)
+    if not before.observed_generation:
+        return any(t.kind == "Warning" for t in told)
     return (
         before.observed_generation != now.observed_generation
         or before.thresholds != now.thresholds
         or _true(before) != _true(now)
-        or bool(transitions(before.conditions, now.conditions))
+        or bool(told)
     )
 
 
@@ -89,7 +92,7 @@ def _true(status: TritonModelStatus) -> set[str]:
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
     "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting", "Propagating", "Live", "Scaling",
-    "CRDsMissing",
+    "CRDsMissing", "NoPrometheus",
 }  # fmt: skip
 
 

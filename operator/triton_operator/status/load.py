@@ -57,6 +57,11 @@ def monitoring_available(model: TritonModel, seen: Observation) -> Condition | N
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
         return condition(MONITORING_AVAILABLE, "True", "Selected", f"picked up by Prometheus {names}")
+    if not seen.installed.prometheuses:
+        return condition(
+            MONITORING_AVAILABLE, "False", "NoPrometheus",
+            "there is no Prometheus resource in the cluster, so nothing evaluates the rules",
+        )  # fmt: skip
     return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(seen.installed.prometheuses))
 
 
@@ -173,8 +178,6 @@ def _behind(slot: Slot, wanted: Mapping[Slot, float], values: Mapping[Slot, floa
 
 
 def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
-    if not prometheuses:
-        return "there is no Prometheus resource in the cluster, so nothing evaluates the rules"
     first = prometheuses[0]
     return (
         "no Prometheus picks up both objects: set spec.monitoring.labels to what yours selects; "

@@ -272,6 +272,15 @@ def test_pressing(change: dict[str, Any], expected: bool) -> None:
 
 
 def test_the_loss_of_what_was_true_is_pressing() -> None:
-    before = TritonModelStatus(conditions=[cond("ModelsLoaded", "True", "AllLoaded")])
-    now = TritonModelStatus(conditions=[cond("ModelsLoaded", "Unknown", "NoServerAnswers")])
+    before = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "True", "AllLoaded")])
+    now = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "Unknown", "NoServerAnswers")])
     assert pressing(before, now)
+
+
+def test_of_the_first_status_only_a_failure_is_pressing() -> None:
+    before = TritonModelStatus()
+    for conditions, expected in (
+        ([cond("Ready", "False", "Creating"), cond("MonitoringAvailable", "True", "Selected")], False),
+        ([cond("Ready", "False", "ApplyRefused")], True),
+    ):
+        assert pressing(before, TritonModelStatus(observed_generation=1, conditions=conditions)) == expected

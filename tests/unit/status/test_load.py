@@ -72,7 +72,7 @@ def available(**more: Any) -> TritonModelStatus:
     [
         ({"installed": None}, ("False", "CRDsMissing"), "install prometheus-operator"),
         ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "may not list"),
-        ({"installed": Installed(())}, ("False", "NotSelected"), "there is no Prometheus resource in the cluster"),
+        ({"installed": Installed(())}, ("False", "NoPrometheus"), "there is no Prometheus resource in the cluster"),
         ({}, ("True", "Selected"), "picked up by Prometheus monitoring/k8s"),
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
