@@ -137,10 +137,7 @@ class Reconciler:
         status = assess(model, seen, endpoint(model), before, now)
         after = _look_again(model, status, now)
         if status != before:
-            if not before.observed_generation:
-                # What the controllers make of the new objects comes within moments, and is told along with them.
-                self._written.setdefault(key, clock - max(timedelta(), self._progress - _FIRST_STATUS))
-            held = self._written.get(key, _LONG_AGO) + self._progress - clock
+            held = self._hold(key, before, clock)
             if held <= timedelta() or pressing(before, status):
                 if self._write(raw, before, status, log):
                     after = 0.0
@@ -149,6 +146,13 @@ class Reconciler:
                 after = min(after or math.inf, held.total_seconds())
         answered = len(indexes) == len(servers) and all(all_ready(index) for index in indexes.values())
         return Outcome(bool(refused) or not answered, after, frozenset(self._own.pop(key)))
+
+    def _hold(self, key: str, before: TritonModelStatus, clock: datetime) -> timedelta:
+        """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
+        if not before.observed_generation:
+            # What the controllers make of the new objects comes within moments.
+            self._written.setdefault(key, clock - max(timedelta(), self._progress - _FIRST_STATUS))
+        return self._written.get(key, _LONG_AGO) + self._progress - clock
 
     def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""

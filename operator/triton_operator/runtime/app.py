@@ -251,9 +251,9 @@ class App:
     def _after(self, key: str, outcome: Outcome | None) -> None:
         if outcome is None or outcome.again:
             self._queue.add_backoff(key)
-            return
-        self._queue.forget(key)
-        if outcome.after is not None:
+        else:
+            self._queue.forget(key)
+        if outcome is not None and outcome.after is not None:
             self._queue.add_after(key, outcome.after)
 
     def _make_reconciler(self) -> Reconciler:
