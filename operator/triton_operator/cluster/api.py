@@ -146,7 +146,8 @@ class KubernetesApi:
 
     def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
-        query = {"fieldManager": manager, "force": "true"}
+        # To warn of fields that nobody knows the API server would read the body a second time: a fifth of a request.
+        query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
         content_type = "application/apply-patch+yaml"
         return self._request("PATCH", path, plural, query=query, body=_yaml(body), content_type=content_type)
