@@ -22,7 +22,7 @@ from triton_operator.api.status import READY
 from triton_operator.api.types import TritonModel
 from triton_operator.render.choices import Choices
 from triton_operator.render.prometheus_rule import prometheus_rule
-from triton_operator.runtime.metrics import Metrics
+from triton_operator.runtime.metrics import Metrics, facts
 
 ROOT = Path(__file__).parents[2]
 REAL = (Path(__file__).parent / "data" / "triton_24.10.txt").read_text()
@@ -55,8 +55,12 @@ class World:
         self._since: float | None = None
         self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
         for metrics in self._operators:
-            metrics.count_models(lambda: [self.model()], lambda model: int(model["status"]["replicas"]))
+            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._wanted)
             ProcessCollector(registry=metrics.registry)
+
+    def _wanted(self) -> dict[str, int]:
+        model = self.model()
+        return {model["metadata"]["uid"]: int(model["status"]["replicas"])}
 
     def pages(self) -> dict[str, Page]:
         return {
