@@ -79,7 +79,7 @@ def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: Cont
             eventually(lambda k=kind: api.find(k, "detection") is None, SOON, lambda: operator.log)
         assert api.get("Lease", names.FIELD_MANAGER)["spec"]["holderIdentity"]
         events = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{HOME}/events")["items"]
-        assert {e["regarding"]["name"] for e in events} == {"detection", "scaled"}
+        assert "detection" in {e["regarding"]["name"] for e in events}
         # What it can't know without rights over the cluster is told as not known.
         reason = condition(api.get("TritonModel", "detection"), "MonitoringAvailable")
         assert reason["status"] == "Unknown", reason
