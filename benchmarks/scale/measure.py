@@ -54,7 +54,6 @@ class Figures:
     size: int
     floor_s: list[float] = field(default_factory=list)
     converge_s: float = 0
-    settled_s: float = 0
     objects: int = 0
     rules_s: float = 0
     creation: Requests = field(default_factory=Requests)
@@ -159,8 +158,7 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     started = time.monotonic()
     world.create(found.api, world.models(size))
     say(f"{size}: TritonModels created in {time.monotonic() - started:.1f} s")
-    figures.settled_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
-    figures.converge_s = max(settling.told.values()) - started
+    figures.converge_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
     settling.close()
     _quiet(operator)
     after = probe.usage(operator.process.pid)
@@ -169,8 +167,7 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     figures.creation, figures.creation_of_all = probe.requests(operator) - own, probe.requests_of_all(found) - of_all
     figures.objects = world.children(found.api)
     assert figures.objects == size * CHILDREN, figures.objects
-    say(f"{size}: converged after {figures.converge_s:.1f} s, settled after {figures.settled_s:.1f} s, "
-        f"{figures.creation_cpu_s:.1f} s of CPU, {after}")  # fmt: skip
+    say(f"{size}: settled after {figures.converge_s:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
 
 
 def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:

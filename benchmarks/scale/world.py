@@ -90,19 +90,15 @@ class Watch:
 
 
 class Settling:
-    """When each TritonModel's status was first about its generation, which it is once its children are written, and
-    when it was last what it shall become."""
+    """When each TritonModel's status was last what it shall become."""
 
     def __init__(self, api: Api) -> None:
-        self.told: dict[str, float] = {}
         self._at: dict[str, float] = {}
         self.seen: dict[str, Object] = {}
         self._watch = Watch(api, names.KIND, self._take)
 
     def _take(self, at: float, _: str, model: Object) -> None:
         self.seen[key(model)] = model
-        if model.get("status", {}).get("observedGeneration") == model["metadata"]["generation"]:
-            self.told.setdefault(key(model), at)
         if not settled(model):
             self._at.pop(key(model), None)
         else:
