@@ -16,7 +16,7 @@ import pytest
 from support import controlplane, gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import AUDIT_POLICY, ROOT, ControlPlane
-from support.people import apply_folder, bind, dry_run, refusal
+from support.people import Team, apply_folder, bind, dry_run, refusal
 from triton_operator.api import names, thresholds
 
 pytestmark = pytest.mark.integration
@@ -34,15 +34,8 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class World:
+class World(Team):
     """A control plane with the policies in force, and a namespace in which each user has the role of ROLES."""
-
-    plane: ControlPlane
-    namespace: str
-
-    def api(self, user: str = "") -> Api:
-        """As this user sees it; the cluster admin where none is named."""
-        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
 
     def kubectl(
         self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None

@@ -14,6 +14,7 @@ from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import NAME
+from support.people import apply_folder
 from triton_operator.api import kinds, names
 
 pytestmark = pytest.mark.integration
@@ -54,8 +55,7 @@ def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: Cont
     for name in (HOME, "elsewhere"):
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     api, elsewhere = plane.api.within(HOME), plane.api.within("elsewhere")
-    command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(OVERLAY)]
-    subprocess.run(command, capture_output=True, check=True)
+    apply_folder(plane, OVERLAY)
     kubeconfig = plane.kubeconfig_of(HOME, NAME)
     make(elsewhere, "detection")
     with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME) as operator:
