@@ -127,8 +127,8 @@ def _corpus() -> list[str]:
     lines = [
         "## Who catches what",
         "",
-        f"{len(FAULTS)} repositories with one fault each (`tests/corpus/faults.py`), made by mutating {len(GOOD)} good",
-        "ones (`tests/corpus/good.py`: " + "; ".join(good.title for good in GOOD) + ").",
+        f"{len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`), made by mutating {len(GOOD)} good",
+        "ones (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
         f"Server: `{verdicts['image']}`, started on each repository by itself, with a limit of 45 s. Every model that",
         "got ready was asked with zeros, once for one and, where it takes batches, once for two. `make corpus` does it",
         "all again.",

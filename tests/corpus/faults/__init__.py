@@ -1,0 +1,18 @@
+"""Faulty repositories: each is a good one with one fault, put there by a named mutation; by what the check reads."""
+
+from __future__ import annotations
+
+from corpus.faults import batching, config, ensemble, layout, onnx, pod, source, tensors, warmup
+from corpus.faults.fault import Fault
+
+FAULTS: tuple[Fault, ...] = (
+    *config.FAULTS,
+    *batching.FAULTS,
+    *tensors.FAULTS,
+    *layout.FAULTS,
+    *source.FAULTS,
+    *ensemble.FAULTS,
+    *pod.FAULTS,
+    *onnx.FAULTS,
+    *warmup.FAULTS,
+)

@@ -1,0 +1,104 @@
+"""config.pbtxt: its text, and the backends that it names."""
+
+from __future__ import annotations
+
+from corpus.faults.fault import NET, PRE, PRE_PY, Fault
+from support.mutations import add, edit, move, remove, write
+
+FAULTS = (
+    # text and schema
+    Fault("colon missing", "detection", edit(PRE, 'name: "pre"', 'name "pre"'), "TR101", "error", f"{PRE}:1"),
+    Fault(
+        "bracket never closed",
+        "detection",
+        edit(NET, "dims: [ 32, 6 ] }\n]", "dims: [ 32, 6 ] }\n"),
+        "TR101",
+        "error",
+        f"{NET}:10",
+    ),
+    Fault("unknown value", "detection", edit(PRE, "TYPE_INT32", "TYPE_INT"), "TR101", "error", f"{PRE}:9"),
+    Fault(
+        "text for a number",
+        "detection",
+        edit(PRE, "max_batch_size: 8", 'max_batch_size: "8"'),
+        "TR101",
+        "error",
+        f"{PRE}:3",
+    ),
+    Fault(
+        "two schedulers",
+        "detection",
+        add(PRE, "sequence_batching { }\n"),
+        "TR101",
+        "error",
+        f"{PRE}:13",
+    ),
+    Fault(
+        "misspelt field",
+        "detection",
+        edit(NET, "max_batch_size", "max_batchsize"),
+        "TR102",
+        "error",
+        f"{NET}:3",
+    ),
+    Fault(
+        "misspelt field inside",
+        "detection",
+        edit(PRE, "{ count:", "{ counts:"),
+        "TR102",
+        "error",
+        f"{PRE}:12",
+    ),
+    Fault(
+        "byte order mark",
+        "detection",
+        lambda root: (root / NET).write_text("\ufeff" + (root / NET).read_text()),
+        "TR101",
+        "error",
+        f"{NET}:1",
+    ),
+    Fault("not UTF-8", "detection", write(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
+    Fault("another name", "detection", edit(PRE, '"pre"', '"preprocess"'), "TR103", "error", f"{PRE}:1"),
+    Fault(
+        "field of a later server",
+        "detection",
+        add(NET, "model_metrics { }\n"),
+        "TR109",
+        "error",
+        f"{NET}:13",
+    ),
+    # backends
+    Fault(
+        "no config.pbtxt",
+        "detection",
+        lambda root: (remove(PRE)(root), move(PRE_PY, "pre/1/pre.py")(root)),
+        "TR104",
+        "error",
+        PRE,
+    ),
+    Fault(
+        "no backend",
+        "detection",
+        lambda root: (edit(PRE, 'backend: "python"\n', "")(root), move(PRE_PY, "pre/1/pre.py")(root)),
+        "TR105",
+        "error",
+        PRE,
+    ),
+    Fault("misspelt backend", "detection", edit(NET, "onnxruntime", "onnxruntme"), "TR106", "warning", f"{NET}:2"),
+    Fault(
+        "unknown platform",
+        "instances",
+        edit(NET, "onnxruntime_onnx", "onnx_runtime"),
+        "TR106",
+        "warning",
+        f"{NET}:1",
+    ),
+    Fault(
+        "config.pbtxt misnamed",
+        "cache",
+        move("slow/config.pbtxt", "slow/config.pbtext"),
+        "TR207",
+        "warning",
+        "slow/config.pbtext",
+    ),
+)

@@ -1,0 +1,101 @@
+"""Networks that aren't what config.pbtxt says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corpus.faults.fault import NET, ONNX, Fault
+from support import onnx_file
+from support.mutations import Change, write
+
+FP32 = onnx_file.FP32
+IN8 = ["n", 3, 8, 8]
+OUT8 = ["n", 32, 6]
+
+
+def network(
+    given: tuple[str, int, onnx_file.Dims] = ("images", FP32, IN8),
+    made: tuple[str, int, onnx_file.Dims] = ("boxes", FP32, OUT8),
+    sizes: tuple[int, ...] = (-1, 32, 6),
+) -> Change:
+    """Another network in the place of net's."""
+    return write(ONNX, onnx_file.reshaped(given, made, sizes))
+
+
+def _two_inputs(root: Path) -> None:
+    given = [onnx_file.value("images", FP32, IN8), onnx_file.value("scale", FP32, ["n", 1])]
+    nodes = [onnx_file.node("Reshape", ["images", "shape"], ["boxes"])]
+    weights = [onnx_file.shape_constant("shape", [-1, 32, 6])]
+    made = [onnx_file.value("boxes", FP32, OUT8)]
+    (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
+
+
+def _weights_elsewhere(root: Path) -> None:
+    given = [onnx_file.value("images", FP32, IN8)]
+    made = [onnx_file.value("boxes", FP32, OUT8)]
+    nodes = [
+        onnx_file.node("Add", ["images", "w"], ["sum"]),
+        onnx_file.node("Reshape", ["sum", "shape"], ["boxes"]),
+    ]
+    weights = [onnx_file.shape_constant("shape", [-1, 32, 6]), onnx_file.external_weight("w", "model.onnx.data")]
+    (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
+
+
+FAULTS = (
+    Fault(
+        "ONNX cut off",
+        "detection",
+        lambda root: (root / ONNX).write_bytes((root / ONNX).read_bytes()[:60]),
+        "TR601",
+        "error",
+        ONNX,
+    ),
+    Fault(
+        "pointer of git LFS",
+        "detection",
+        write(ONNX, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 28000000\n"),
+        "TR601",
+        "error",
+        ONNX,
+    ),
+    Fault(
+        "input of the network renamed", "detection", network(given=("input", FP32, IN8)), "TR602", "error", f"{NET}:5"
+    ),
+    Fault(
+        "output of the network renamed", "detection", network(made=("output", FP32, OUT8)), "TR602", "error", f"{NET}:8"
+    ),
+    Fault("input of the network left out", "detection", _two_inputs, "TR603", "error", f"{NET}:5"),
+    Fault(
+        "type of the network's input",
+        "detection",
+        network(given=("images", onnx_file.FP16, IN8), made=("boxes", onnx_file.FP16, OUT8)),
+        "TR604",
+        "error",
+        f"{NET}:5",
+    ),
+    Fault(
+        "shape of the network's input",
+        "detection",
+        network(given=("images", FP32, ["n", 3, 16, 4])),
+        "TR605",
+        "error",
+        f"{NET}:5",
+    ),
+    Fault(
+        "shape of the network's output",
+        "detection",
+        network(made=("boxes", FP32, ["n", 16, 12]), sizes=(-1, 16, 12)),
+        "TR605",
+        "error",
+        f"{NET}:8",
+    ),
+    Fault(
+        "network of a fixed batch",
+        "detection",
+        network(given=("images", FP32, [1, 3, 8, 8]), made=("boxes", FP32, [1, 32, 6]), sizes=(1, 32, 6)),
+        "TR606",
+        "error",
+        f"{NET}:3",
+    ),
+    Fault("weights left behind", "detection", _weights_elsewhere, "TR607", "error", ONNX),
+)

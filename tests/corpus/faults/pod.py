@@ -1,0 +1,79 @@
+"""What the TritonModel says and the pod has, and the repository doesn't fit to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corpus.faults.fault import NET, Fault
+from corpus.good.repository import MIB
+from support.mutations import add, edit
+
+
+def _megabytes(root: Path) -> None:
+    config = root / "slow/config.pbtxt"
+    config.write_text(config.read_text().replace("dims: [ 4 ]", "dims: [ 1000000 ]"))
+
+
+FAULTS = (
+    Fault(
+        "entrypoint misspelt",
+        "detection",
+        lambda root: None,
+        "TR501",
+        "error",
+        ".",
+        {"entrypoint": "detection"},
+    ),
+    Fault(
+        "model to load that isn't there",
+        "detection",
+        lambda root: None,
+        "TR503",
+        "error",
+        ".",
+        {"load_models": ("detect", "postprocess")},
+    ),
+    Fault(
+        "too little shared memory",
+        "cache",
+        _megabytes,
+        "TR504",
+        "warning",
+        ".",
+        {"shared_memory": 16 * MIB},
+    ),
+    Fault(
+        "more threads than cores",
+        "detection",
+        edit(NET, 'string_value: "1"', 'string_value: "4"'),
+        "TR505",
+        "warning",
+        f"{NET}:12",
+    ),
+    Fault(
+        "two instances with threads for the node",
+        "instances",
+        edit(NET, 'parameters { key: "intra_op_thread_count" value: { string_value: "1" } }\n', ""),
+        "TR505",
+        "warning",
+        f"{NET}:5",
+    ),
+    Fault(
+        "no cache in the server",
+        "cache",
+        lambda root: None,
+        "TR506",
+        "warning",
+        "slow/config.pbtxt:10",
+        {"response_cache": False},
+    ),
+    Fault(
+        "cache of a decoupled model",
+        "decoupled",
+        add("repeat/config.pbtxt", "response_cache { enable: true }\n"),
+        "TR507",
+        "error",
+        "repeat/config.pbtxt:11",
+        {"response_cache": True},
+    ),
+)

@@ -1,0 +1,99 @@
+"""model.py."""
+
+from __future__ import annotations
+
+from corpus.faults.fault import PRE, PRE_PY, Fault
+from corpus.good.repository import ECHO
+from support.mutations import edit, write
+
+FAULTS = (
+    Fault(
+        "syntax of Python", "detection", edit(PRE_PY, "(self, args):", "(self, args:"), "TR301", "error", f"{PRE_PY}:6"
+    ),
+    Fault(
+        "another class", "detection", edit(PRE_PY, "class TritonPythonModel", "class Model"), "TR302", "error", PRE_PY
+    ),
+    Fault("no execute", "detection", edit(PRE_PY, "def execute", "def run"), "TR303", "error", f"{PRE_PY}:5"),
+    Fault(
+        "initialize without args",
+        "detection",
+        edit(PRE_PY, "(self, args):", "(self):"),
+        "TR304",
+        "error",
+        f"{PRE_PY}:6",
+    ),
+    Fault(
+        "execute for one request",
+        "detection",
+        edit(PRE_PY, "def execute(self, requests):", "def execute(self, request, requests):"),
+        "TR304",
+        "error",
+        f"{PRE_PY}:9",
+    ),
+    Fault(
+        "input misspelt in model.py", "detection", edit(PRE_PY, '"IMAGE"', '"IMAGES"'), "TR305", "error", f"{PRE_PY}:12"
+    ),
+    Fault(
+        "output misspelt in model.py", "detection", edit(PRE_PY, '"SIZE"', '"SHAPE"'), "TR306", "error", f"{PRE_PY}:15"
+    ),
+    Fault(
+        "output never made",
+        "detection",
+        edit(PRE_PY, ', pb_utils.Tensor("SIZE", size)]', "]"),
+        "TR307",
+        "warning",
+        f"{PRE}:9",
+    ),
+    Fault(
+        "auto_complete_config with self",
+        "completed",
+        edit(
+            "short/1/model.py",
+            "    @staticmethod\n    def auto_complete_config(",
+            "    def auto_complete_config(self, ",
+        ),
+        "TR308",
+        "error",
+        "short/1/model.py:6",
+    ),
+    Fault(
+        "auto_complete_config without return",
+        "completed",
+        edit("short/1/model.py", "        return auto_complete_model_config\n", ""),
+        "TR308",
+        "error",
+        "short/1/model.py:7",
+    ),
+    Fault(
+        "responses not returned",
+        "detection",
+        edit(PRE_PY, "        return responses\n", ""),
+        "TR309",
+        "error",
+        f"{PRE_PY}:9",
+    ),
+    Fault(
+        "responses returned and sent",
+        "decoupled",
+        edit("repeat/1/model.py", "return None", "return [None for _ in requests]"),
+        "TR309",
+        "warning",
+        "repeat/1/model.py:13",
+    ),
+    Fault(
+        "responses returned where they are sent",
+        "decoupled",
+        write("repeat/1/model.py", ECHO.encode()),
+        "TR309",
+        "error",
+        "repeat/1/model.py:11",
+    ),
+    Fault(
+        "pb_utils not imported",
+        "detection",
+        edit(PRE_PY, "import triton_python_backend_utils as pb_utils\n", ""),
+        "TR310",
+        "error",
+        f"{PRE_PY}:11",
+    ),
+)

@@ -1,0 +1,64 @@
+"""Warm-up and first states."""
+
+from __future__ import annotations
+
+from corpus.faults.fault import TEXT, Fault
+from corpus.good.repository import string
+from support.mutations import edit, remove, write
+
+FAULTS = (
+    Fault("warm-up file missing", "warmup", remove("words/warmup/words"), "TR701", "error", f"{TEXT}:15"),
+    Fault("first state missing", "sequence", remove("state/initial_state"), "TR701", "error", "state/config.pbtxt:20"),
+    Fault(
+        "warm-up strings without lengths",
+        "warmup",
+        write("words/warmup/words", b"first second"),
+        "TR702",
+        "error",
+        "words/warmup/words",
+    ),
+    Fault(
+        "warm-up file too short",
+        "warmup",
+        write("words/warmup/weights", bytes(16)),
+        "TR702",
+        "error",
+        "words/warmup/weights",
+    ),
+    Fault(
+        "one string too few",
+        "warmup",
+        write("words/warmup/words", string(b"first")),
+        "TR702",
+        "error",
+        "words/warmup/words",
+    ),
+    Fault(
+        "warm-up batch too large",
+        "warmup",
+        edit(TEXT, "batch_size: 4\n    count", "batch_size: 8\n    count"),
+        "TR703",
+        "error",
+        f"{TEXT}:20",
+    ),
+    Fault(
+        "warm-up input misspelt",
+        "warmup",
+        edit(
+            TEXT,
+            'key: "WEIGHT" value: { data_type: TYPE_FP32 dims: [ 5 ] random',
+            'key: "WEIGHTS" value: { data_type: TYPE_FP32 dims: [ 5 ] random',
+        ),
+        "TR704",
+        "error",
+        f"{TEXT}:23",
+    ),
+    Fault(
+        "warm-up of another type",
+        "warmup",
+        edit(TEXT, "TYPE_FP32 dims: [ 5 ] random", "TYPE_INT32 dims: [ 5 ] random"),
+        "TR704",
+        "error",
+        f"{TEXT}:23",
+    ),
+)

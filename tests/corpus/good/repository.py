@@ -1,0 +1,75 @@
+"""What all of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_operator.repository.checks import Expected
+
+SERVER = (2, 51)
+MIB = 2**20
+
+Files = dict[str, str | bytes]
+
+
+@dataclass(frozen=True)
+class Good:
+    """A repository without a fault."""
+
+    name: str
+    title: str
+    """What of Triton it uses."""
+    files: Callable[[], Files]
+    wanted: Expected
+
+    def write(self, root: Path) -> Path:
+        """Put it under `root`."""
+        for file, content in self.files().items():
+            path = root / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return root
+
+
+def expected(entrypoint: str, **more: object) -> Expected:
+    """What a pod with two cores and no GPU wants, on server 2.51."""
+    usual = {"shared_memory": 256 * MIB, "gpus": 0, "cpus": 2.0, "response_cache": False, "server": SERVER}
+    return Expected(entrypoint=entrypoint, **{**usual, **more})  # type: ignore[arg-type]
+
+
+def string(text: bytes) -> bytes:
+    """A string as Triton reads it from a file: after its length."""
+    return len(text).to_bytes(4, "little") + text
+
+
+HEAD = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+"""
+ECHO = (
+    HEAD
+    + """\
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)]))
+        return responses
+"""
+)
+ECHO_CONFIG = """\
+backend: "python"
+max_batch_size: 8
+input [
+  { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] }
+]
+output [
+  { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }
+]
+instance_group [ { kind: KIND_CPU } ]
+"""
