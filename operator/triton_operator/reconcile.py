@@ -152,7 +152,9 @@ class Reconciler:
         if not before.observed_generation:
             # What the controllers make of the new objects comes within moments.
             self._written.setdefault(key, clock - max(timedelta(), self._progress - _FIRST_STATUS))
-        return self._written.get(key, _LONG_AGO) + self._progress - clock
+        held = self._written.get(key, _LONG_AGO) + self._progress - clock
+        # A clock that was set back holds back nothing.
+        return held if held <= self._progress else timedelta()
 
     def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""

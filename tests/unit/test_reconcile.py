@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -40,13 +41,14 @@ class Accepting:
         return self.answers[-1]
 
 
-def reconciler(api: Accepting) -> Reconciler:
+def reconciler(api: Accepting, **more: Any) -> Reconciler:
     store = Store()
     store.put(gen.raw())
     fresh = Choices("tools:1", "Copy")
     watched: Any = api
     monitoring = Monitoring(watched)
-    return Reconciler(watched, store, Servers(), monitoring, fresh, served=lambda _: False, progress_seconds=0)
+    more = {"progress_seconds": 0.0, **more}
+    return Reconciler(watched, store, Servers(), monitoring, fresh, served=lambda _: False, **more)
 
 
 def test_a_pass_knows_what_it_wrote_itself() -> None:
@@ -63,3 +65,13 @@ def test_a_pass_knows_what_it_wrote_itself() -> None:
 def test_a_change_that_comes_just_before_the_status_is_written_is_not_lost(meanwhile: gen.Modifier) -> None:
     """The answer has it, so that its event is no news any more."""
     assert reconciler(Accepting(meanwhile)).reconcile(KEY).after == 0
+
+
+def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    api = Accepting()
+    passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
+    assert passes.reconcile(KEY).after == 1
+    now -= timedelta(days=365)
+    assert passes.reconcile(KEY).after is None
+    assert "observedGeneration" in api.answers[-1]["status"]
