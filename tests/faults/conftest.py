@@ -33,6 +33,7 @@ class Rounds:
     restarts: int = 1
     fault_seconds: float = 2.0
     outage_seconds: float = 3.0
+    prometheus_seconds: float = 1.5
     hostile_edits: int = 40
     still_seconds: float = 1.5
 
@@ -40,7 +41,10 @@ class Rounds:
     def of_environment(cls) -> Rounds:
         if os.environ.get("SOAK") != "1":
             return cls()
-        return cls(True, 50, 5, 20.0, 25.0, 400, 5.0)
+        return cls(
+            soak=True, kills=50, restarts=5, fault_seconds=20.0, outage_seconds=25.0, prometheus_seconds=300.0,
+            hostile_edits=400, still_seconds=5.0,
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -86,18 +86,23 @@ def reaches(scene: Scene, operator: Supervised, name: str) -> float:
 
 
 def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    """It hangs, refuses, answers garbage and is gone; whoever wants something else of the operator doesn't notice."""
+    """It hangs, refuses, answers garbage, and then is gone for long; whoever wants something else of the operator
+    doesn't notice."""
     fake = FakePrometheus()
     with contextlib.closing(fake), begin(PROMETHEUS_URL=fake.url) as operator:
         leads(operator)
         with scene.work.running():
             for hang, status, body in ((4, 200, ""), (0, 503, ""), (0, 200, "<html>"), (0, 200, '{"status": 1}')):
                 fake.hang, fake.status, fake.body = hang, status, body
-                time.sleep(75 if rounds.soak else 1.5)
+                time.sleep(0.75 * rounds.fault_seconds)
                 assert reaches(scene, operator, f"probe-{status}-{len(body)}-{hang}") < 10
+            fake.close()
+            time.sleep(rounds.prometheus_seconds)
+            assert reaches(scene, operator, "probe-gone") < 10
         scene.whole(operator)
         eventually(lambda: "PrometheusUnreachable" in reasons(scene.api, "ThresholdLive"), 30)
         fake.hang, fake.status, fake.body = 0.0, 200, ""
+        fake.start()
         for model in scene.api.list("TritonModel"):
             limits = {t["kind"].replace("-", "_"): t["value"] for t in model["status"].get("thresholds", [])}
             fake.tell(scene.api.namespace, model["metadata"]["name"], **limits)

@@ -17,7 +17,10 @@ def sample(value: str, **labels: str) -> dict[str, Any]:
 
 
 class FakePrometheus:
-    """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it."""
+    """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it.
+
+    `close` ends it: connections are refused, until `start` brings it back on its port.
+    """
 
     def __init__(self) -> None:
         self.series: dict[str, list[dict[str, Any]]] = {}
@@ -41,8 +44,13 @@ class FakePrometheus:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._handler, self._port = Handler, 0
+        self.start()
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
+        self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def tell(self, namespace: str, name: str, **values: object) -> None:

@@ -48,6 +48,15 @@ class Operator:
         found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.ask("/metrics"))
         return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
 
+    def counted(self, metric: str) -> float:
+        """The sum of all series of a metric of its own."""
+        found = re.findall(rf"^{metric}(?:\{{.*\}})? (\S+)$", self.ask("/metrics"), re.MULTILINE)
+        return sum(map(float, found))
+
+    def passes(self) -> float:
+        """How often it has looked at a TritonModel, however that ended."""
+        return self.counted("triton_operator_reconciles_total")
+
     def stop(self, how: signal.Signals = signal.SIGTERM, within: float = 25) -> int:
         """Its exit code."""
         if self.process.poll() is None:

@@ -113,14 +113,19 @@ def assert_whole(
 
 
 def assert_still(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
-    """Nothing is written for so long: no loop goes on. The controllers' own writes come to their end first."""
+    """Nothing is written for so long, and nothing looked at again and again: no loop goes on. The controllers' own
+    writes come to their end first."""
     last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 45
+    passes = operator.now.passes()
     while time.monotonic() - since < seconds:
         time.sleep(0.4)
         now = written(plane)
         if now != last:
             assert time.monotonic() < deadline, ("the writes don't end", difference(last, now), operator.log[-4000:])
-            last, since = now, time.monotonic()
+            last, since, passes = now, time.monotonic(), operator.now.passes()
+    passes, seconds = operator.now.passes() - passes, time.monotonic() - since
+    # What is propagating, or is refused, is looked at each 2 s; a listing and what was on its way come on top.
+    assert passes <= operator.now.counted("triton_operator_models") * (3 + seconds), (passes, seconds)
 
 
 def assert_log(log: str) -> None:
