@@ -64,6 +64,12 @@ class Operator:
         return self.process.wait(within)
 
 
+def metric(operator: Operator, line: str) -> float:
+    """The value of the first metric whose line begins so; 0 where there is none."""
+    found = [row.rpartition(" ")[2] for row in operator.ask("/metrics").splitlines() if row.startswith(line)]
+    return float(found[0]) if found else 0.0
+
+
 def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
     """Its namespace, ServiceAccount and roles; a kubeconfig that may just what they allow."""
     with contextlib.suppress(RefusedError):

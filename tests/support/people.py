@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from triton_operator.api import names
 
 from . import gen
 from .api import Api, Object, RefusedError
@@ -24,6 +28,20 @@ class Team:
     def api(self, user: str = "") -> Api:
         """As this user sees it; the cluster admin where none is named."""
         return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
+
+    def kubectl(
+        self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """kubectl in this namespace, as this user."""
+        config = self.plane.kubeconfig_of_user(user) if user else self.plane.kubeconfig
+        command = ["kubectl", f"--kubeconfig={config}", f"--namespace={self.namespace}", *arguments]
+        everything = {**os.environ, **(env or {})}
+        return subprocess.run(command, input=stdin, env=everything, capture_output=True, text=True, check=False)
+
+    def audited(self, name: str) -> list[Object]:
+        """The audit events about this TritonModel."""
+        key = {"namespace": self.namespace, "name": name, "resource": names.PLURAL}
+        return [e for e in self.plane.audit_events() if key.items() <= e["objectRef"].items()]
 
 
 def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -> None:
@@ -58,8 +76,13 @@ def refusal(ask: Callable[[], object]) -> str:
     return ""
 
 
-def tritonmodel(name: str, **spec: object) -> Object:
+def tritonmodel(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     """As a user writes it."""
     obj = gen.raw(**spec)
-    obj["metadata"] = {"name": name}
+    obj["metadata"] = {"name": name, **({"annotations": annotations} if annotations else {})}
     return obj
+
+
+def make(api: Api, name: str = gen.NAME, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    """Creates one."""
+    return api.create(tritonmodel(name, annotations, **spec))

@@ -1,0 +1,49 @@
+"""An API server that has the kinds of prometheus-operator, and a namespace for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.monitoring.steps import namespace, prometheus
+from support import controlplane, operator_process
+from support.api import Api
+from support.controlplane import ControlPlane
+from support.fake_prometheus import FakePrometheus
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def plane() -> Iterator[ControlPlane]:
+    """One for the tests of this folder, with a Prometheus that wants release=prometheus."""
+    with controlplane.running() as found:
+        found.install_crds()
+        found.install_monitoring()
+        namespace(found, "monitoring")
+        prometheus(found.api, "k8s", {"matchLabels": {"release": "prometheus"}})
+        yield found
+
+
+@pytest.fixture
+def own(plane: ControlPlane) -> Iterator[Api]:
+    """A namespace of the test's own; its TritonModels are gone for the next."""
+    api = namespace(plane, f"test-{next(_numbers)}")
+    yield api
+    for model in api.list("TritonModel"):
+        api.delete("TritonModel", model["metadata"]["name"])
+
+
+@pytest.fixture
+def kubeconfig(plane: ControlPlane) -> Path:
+    return operator_process.install(plane)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePrometheus]:
+    found = FakePrometheus()
+    yield found
+    found.close()

@@ -1,0 +1,106 @@
+"""What these tests do to the world, and how they look at it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+from support import gen
+from support.api import Api, Object, condition, eventually
+from support.controlplane import ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import Operator
+from triton_operator.api import thresholds
+
+SOON = 15.0
+P = thresholds.PREFIX
+AUTOSCALER = "HorizontalPodAutoscaler"
+QUICK = {"DISCOVERY_SECONDS": "1"}
+
+
+def namespace(plane: ControlPlane, name: str, **labels: str) -> Api:
+    metadata = {"name": name, "labels": labels}
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    return plane.api.within(name)
+
+
+def prometheus(api: Api, name: str, objects: Object, namespaces: Object | None = None) -> None:
+    """A Prometheus resource that selects so; by default in every namespace."""
+    everywhere = {} if namespaces is None else namespaces
+    spec = {"ruleSelector": objects, "ruleNamespaceSelector": everywhere,
+            "podMonitorSelector": objects, "podMonitorNamespaceSelector": everywhere}  # fmt: skip
+    metadata = {"name": name, "namespace": "monitoring"}
+    api.create({"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata, "spec": spec})
+
+
+def told(api: Api, kind: str, status: str, reason: str, name: str = gen.NAME) -> str:
+    """Waits for this condition; its message."""
+
+    def look() -> Object | None:
+        found = condition(api.get("TritonModel", name), kind)
+        return found if (found.get("status"), found.get("reason")) == (status, reason) else None
+
+    found = eventually(look, SOON, lambda: api.get("TritonModel", name).get("status"))
+    return str(found["message"])
+
+
+def in_status(api: Api) -> dict[str, str]:
+    """The thresholds that status shows."""
+    found = api.get("TritonModel", gen.NAME).get("status", {}).get("thresholds", [])
+    return {t["kind"] + (f".{t['version']}" if t.get("version") else ""): t["value"] for t in found}
+
+
+def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "detection-abc-1") -> None:
+    """A pod whose check knows the entry model, and then the rules that follow from it."""
+    eventually(lambda: api.find("Deployment", name), SOON, lambda: operator.log)
+    report = gen.report("pre", "detection", entrypoint="detection")
+    add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name=pod, model=name)
+    eventually(lambda: api.find("PrometheusRule", name), SOON, lambda: operator.log)
+
+
+def gauge(operator: Operator, api: Api, kind: str = "max-qps", version: str = "") -> float | None:
+    """A threshold as this replica tells Prometheus; None where it doesn't."""
+    labels = {"namespace": api.namespace, "tritonmodel": gen.NAME, "kind": kind, "version": version}
+    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.ask("/metrics"), re.M):
+        if dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:
+            return float(value)
+    return None
+
+
+def events(api: Api, reason: str) -> list[str]:
+    found = [e for e in api.list("Event") if e["reason"] == reason]
+    return [e["message"] for e in sorted(found, key=lambda e: int(e["metadata"]["resourceVersion"]))]
+
+
+def literals(api: Api) -> str:
+    """The expressions of the rules that hold the thresholds as numbers."""
+    groups = api.get("PrometheusRule", gen.NAME)["spec"]["groups"]
+    return json.dumps([r for g in groups for r in g["rules"] if r.get("record") == "triton:threshold:literal"])
+
+
+def versions(api: Api, *kinds: str) -> dict[str, str]:
+    return {f"{k}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for k in kinds for o in api.list(k)}
+
+
+def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
+    """Writes since then, by resource and subresource."""
+    out: dict[str, float] = {}
+    for labels, count in now.items():
+        found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        name = "/".join(filter(None, (found["resource"], found["subresource"])))
+        if count > before.get(labels, 0):
+            out[name] = out.get(name, 0) + count - before.get(labels, 0)
+    return out
+
+
+def quiet(plane: ControlPlane) -> None:
+    """Waits until a second has passed without a write."""
+    last, since = plane.writes(), time.monotonic()
+    deadline = time.monotonic() + 30
+    while time.monotonic() - since < 1.2:
+        assert time.monotonic() < deadline, "the writes don't end"
+        time.sleep(0.2)
+        now = plane.writes()
+        if now != last:
+            last, since = now, time.monotonic()

@@ -1,0 +1,117 @@
+"""PodMonitors and PrometheusRules: there with their kinds, and as long as they are wanted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from integration.monitoring.steps import (
+    AUTOSCALER,
+    QUICK,
+    SOON,
+    P,
+    events,
+    gauge,
+    literals,
+    namespace,
+    serving,
+    told,
+    versions,
+)
+from support import controlplane, gen, operator_process
+from support.api import Api, eventually
+from support.operator_process import Operator, metric
+from support.people import make
+
+pytestmark = pytest.mark.integration
+
+
+class Readiness:
+    """Watches /readyz for how long it fails at a time."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator, self._over, self.longest = operator, threading.Event(), 0.0
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Readiness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        good = time.monotonic()
+        while not self._over.wait(0.1):
+            now = time.monotonic()
+            if self._operator.ask("/readyz") == "ok":
+                good = now
+            self.longest = max(self.longest, now - good)
+
+
+def test_kinds_that_come_and_go(tmp_path: Path) -> None:
+    with controlplane.running() as plane:
+        plane.install_crds()
+        kubeconfig = operator_process.install(plane)
+        api = namespace(plane, "vision")
+        with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator, Readiness(operator) as ready:
+            make(api, annotations={f"{P}max-qps": "80"}, autoscaling={"max": 3})
+            told(api, "MonitoringAvailable", "False", "CRDsMissing")
+            told(api, "ThresholdLive", "Unknown", "NotMonitored")
+            for kind in ("Deployment", "Service", "ServiceAccount", AUTOSCALER):
+                assert api.find(kind, gen.NAME), kind
+            assert events(api, "CRDsMissing") == []  # nobody lost anything
+            assert gauge(operator, api) == 80
+
+            plane.install_monitoring()
+            eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
+            told(api, "ThresholdLive", "Unknown", "Starting")
+            serving(api, operator)
+            message = told(api, "MonitoringAvailable", "False", "NoPrometheus")
+            assert "there is no Prometheus resource in the cluster" in message
+            assert "80" in literals(api)
+
+            before = versions(api, "Deployment", "Service", "ServiceAccount", AUTOSCALER)
+            plane.remove_monitoring()
+            told(api, "MonitoringAvailable", "False", "CRDsMissing")
+            eventually(lambda: operator.ask("/readyz") == "ok", SOON, lambda: operator.log)
+            time.sleep(2)
+            passes = metric(operator, "triton_operator_reconciles_total")
+            time.sleep(4)
+            assert metric(operator, "triton_operator_reconciles_total") - passes < 5
+            assert versions(api, "Deployment", "Service", "ServiceAccount", AUTOSCALER) == before
+            api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {f"{P}max-qps": "90"}}})
+            eventually(lambda: gauge(operator, api) == 90, SOON, lambda: operator.log)
+
+            plane.install_monitoring()
+            eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
+            eventually(lambda: api.find("PrometheusRule", gen.NAME), SOON, lambda: operator.log)
+            assert "90" in literals(api)
+            # They are watched, not only made.
+            api.delete("PodMonitor", gen.NAME)
+            eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
+            assert operator.process.poll() is None
+            assert operator.stop() == 0
+        assert ready.longest < 4, ready.longest
+        assert "Traceback" not in operator.log, operator.log
+
+
+def test_rules_stay_while_another_entry_model_is_not_known(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        make(own)
+        serving(own, operator)
+        uid = own.get("PrometheusRule", gen.NAME)["metadata"]["uid"]
+        own.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": "detectoin"}})
+        generation = own.get("TritonModel", gen.NAME)["metadata"]["generation"]
+        eventually(
+            lambda: own.get("TritonModel", gen.NAME)["status"].get("observedGeneration") == generation,
+            SOON, lambda: operator.log,
+        )  # fmt: skip
+        assert own.get("PrometheusRule", gen.NAME)["metadata"]["uid"] == uid
+        # Switched off they go, also then.
+        own.patch("TritonModel", gen.NAME, {"spec": {"monitoring": {"enabled": False}}})
+        eventually(lambda: own.find("PrometheusRule", gen.NAME) is None, SOON, lambda: operator.log)

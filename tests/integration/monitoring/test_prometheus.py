@@ -1,0 +1,110 @@
+"""Which Prometheus picks the objects up, and what it says that it compares with."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from integration.monitoring.steps import QUICK, SOON, P, events, in_status, namespace, prometheus, serving, told
+from support import gen, operator_process
+from support.api import Api, RefusedError, condition, eventually
+from support.controlplane import ROOT, ControlPlane
+from support.fake_prometheus import FakePrometheus
+from support.operator_process import NAME
+from support.people import make
+from support.thresholds import annotate
+
+pytestmark = pytest.mark.integration
+
+
+def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+    chosen = namespace(plane, f"{own.namespace}-chosen", team="vision")
+    prometheus(plane.api, own.namespace, {}, {"matchLabels": {"team": "vision"}})
+    labels = {"monitoring": {"labels": {"release": "prometheus"}}}
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        make(own)
+        make(own, "labelled", **labels)
+        make(own, "silent", monitoring={"enabled": False})
+        make(chosen)
+        message = told(own, "MonitoringAvailable", "False", "NotSelected")
+        assert "set spec.monitoring.labels to what yours selects" in message
+        assert "monitoring/k8s wants rules with release=prometheus" in message
+        assert told(own, "MonitoringAvailable", "True", "Selected", "labelled").endswith("Prometheus monitoring/k8s")
+        message = told(chosen, "MonitoringAvailable", "True", "Selected")
+        assert message.endswith(f"monitoring/{own.namespace}")
+        assert own.get("PodMonitor", "labelled")["metadata"]["labels"]["release"] == "prometheus"
+        eventually(lambda: condition(own.get("TritonModel", "silent"), "Ready"), SOON)
+        assert not condition(own.get("TritonModel", "silent"), "MonitoringAvailable")
+        assert own.find("PodMonitor", "silent") is None
+        assert events(own, "NotSelected") == [told(own, "MonitoringAvailable", "False", "NotSelected")]
+        # Labels that the spec no longer has go.
+        own.patch("TritonModel", "labelled", {"spec": {"monitoring": None}})
+        told(own, "MonitoringAvailable", "False", "NotSelected", "labelled")
+        assert "release" not in own.get("PodMonitor", "labelled")["metadata"]["labels"]
+        own.patch("TritonModel", "labelled", {"spec": {"monitoring": {"enabled": False}}})
+        eventually(lambda: own.find("PodMonitor", "labelled") is None, SOON, lambda: operator.log)
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
+    plane: ControlPlane, own: Api, tmp_path: Path
+) -> None:
+    kubeconfig = operator_process.install(plane, bind_cluster=False)
+    admin = plane.api
+    binding = admin.path("ClusterRoleBinding")
+    kept = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
+    cluster = next(o for o in kept if o["kind"] == "ClusterRoleBinding")
+    role = {**cluster, "kind": "RoleBinding", "metadata": {"name": NAME, "namespace": own.namespace}}
+    admin.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{own.namespace}/rolebindings", role)
+    with contextlib.suppress(RefusedError):  # other tests of the folder may have left it
+        admin.request("DELETE", f"{binding}/{NAME}", {})
+    try:
+        with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace, **QUICK) as operator:
+            make(own, annotations={f"{P}max-qps": "80"})
+            assert "may not list" in told(own, "MonitoringAvailable", "Unknown", "NotPermitted")
+            serving(own, operator)
+            told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+            assert operator.stop() == 0
+            assert "orbidden" not in operator.log
+            assert "Traceback" not in operator.log
+    finally:
+        operator_process.install(plane)
+
+
+def asked_within(fake: FakePrometheus, seconds: float) -> int:
+    """Questions in the next seconds."""
+    before = len(fake.queries)
+    time.sleep(seconds)
+    return len(fake.queries) - before
+
+
+def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
+    kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
+) -> None:
+    with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, **QUICK) as operator:
+        fake.tell(own.namespace, gen.NAME)
+        make(own)
+        serving(own, operator)
+        told(own, "ThresholdLive", "True", "Live")
+        annotate(own, max_qps="80")
+        message = told(own, "ThresholdLive", "False", "Propagating")
+        assert message == "max-qps is 80; Prometheus still compares with none"
+        fake.tell(own.namespace, gen.NAME, max_qps=80)
+        message = told(own, "ThresholdLive", "True", "Live")
+        found = re.fullmatch(r"Prometheus compares with max-qps 80; (\d+\.\d) s after it was set", message)
+        assert found, message
+        assert float(found[1]) < 10
+        eventually(lambda: not asked_within(fake, 4), 30, "what is live isn't asked for again and again")
+        fake.status = 500
+        annotate(own, max_qps="90")
+        assert "HTTP Status Code 500" in told(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
+        assert in_status(own) == {"max-qps": "90"}
+        assert events(own, "Propagating") == []
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log

@@ -1,0 +1,149 @@
+"""A threshold that is set, in whatever spelling, is in force everywhere; a wrong one is told of."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from integration.monitoring.steps import (
+    QUICK,
+    SOON,
+    P,
+    difference,
+    events,
+    gauge,
+    in_status,
+    literals,
+    quiet,
+    serving,
+    told,
+    versions,
+)
+from support import gen, operator_process
+from support.api import Api, Object, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator, metric
+from support.people import make
+from support.thresholds import annotate
+
+pytestmark = pytest.mark.integration
+
+
+def column(plane: ControlPlane, name: str) -> str:
+    """Where kubectl takes this column of a TritonModel from."""
+    crd = plane.api.get("CustomResourceDefinition", "tritonmodels.tritonoperator.io")
+    columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    return str(next(c["jsonPath"] for c in columns if c["name"] == name))
+
+
+def logged(operator: Operator) -> list[Object]:
+    return [json.loads(line) for line in operator.log.splitlines() if line.startswith("{")]
+
+
+def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
+) -> None:
+    """Without a Prometheus to ask: what the operator itself does at a change."""
+    with (
+        operator_process.running(kubeconfig, tmp_path, **QUICK) as leader,
+        operator_process.running(kubeconfig, tmp_path, lead=False, **QUICK) as standby,
+    ):
+        make(own)
+        serving(own, leader)
+        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        both = (leader, standby)
+        eventually(lambda: [gauge(o, own) for o in both] == [math.inf] * 2, SOON)
+        quiet(plane)
+        before, objects = plane.writes(), versions(own, "Deployment", "PodMonitor", "Service")
+        annotate(own, max_qps="80")  # the field guide's spelling
+        # Well within the 30 s that are promised, on both replicas.
+        eventually(lambda: [gauge(o, own) for o in both] == [80] * 2, 3)
+        eventually(lambda: in_status(own) == {"max-qps": "80"}, SOON)
+        quiet(plane)
+        # The patch of the test itself is one of a TritonModel.
+        assert difference(before, plane.writes()) == {
+            "tritonmodels": 1, "tritonmodels/status": 1, "prometheusrules": 1, "events": 1
+        }  # fmt: skip
+        assert versions(own, "Deployment", "PodMonitor", "Service") == objects
+        assert "80" in literals(own)
+        status = own.get("TritonModel", gen.NAME)["status"]
+        (threshold,) = status["thresholds"]
+        assert (threshold["source"], status["maxQps"]) == ("max_qps", "80")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z", threshold["since"])
+        assert column(plane, "QPS limit") == ".status.maxQps"
+        eventually(lambda: events(own, "ThresholdChanged") == ["max-qps: none → 80 (annotation max_qps)"], SOON)
+        assert metric(leader, 'triton_operator_threshold_changes_total{kind="max-qps",result="accepted"}') == 1
+        line = next(entry for entry in logged(leader) if entry.get("threshold") == "max-qps")
+        assert (line["old"], line["new"], line["key"]) == ("", "80", f"{own.namespace}/{gen.NAME}")
+
+        # One more for a version, and what a server is for; then the alias is replaced by the long name.
+        annotate(own, max_qps_per_replica="20", **{"max_qps.v2": "30"})
+        eventually(lambda: gauge(standby, own, version="2") == 30, SOON)
+        eventually(lambda: gauge(standby, own, "max-qps-per-replica") == 20, SOON)
+        own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": None, f"{P}max-qps": "80"}}})
+        eventually(lambda: own.get("TritonModel", gen.NAME)["status"]["thresholds"][0]["source"] == f"{P}max-qps", SOON)
+        eventually(lambda: len(events(own, "ThresholdChanged")) == 3, SOON)
+        own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": dict.fromkeys(
+            (f"{P}max-qps", f"{P}max-qps.v2", f"{P}max-qps-per-replica")
+        )}})  # fmt: skip
+        eventually(lambda: [gauge(o, own) for o in both] == [math.inf] * 2, 3)
+        assert gauge(standby, own, version="2") is None
+        eventually(lambda: in_status(own) == {}, SOON)
+        assert not own.get("TritonModel", gen.NAME)["status"].get("maxQps")
+        eventually(lambda: len(events(own, "ThresholdChanged")) == 6, SOON)
+        assert versions(own, "Deployment", "PodMonitor", "Service") == objects
+        assert own.get("Deployment", gen.NAME)["metadata"]["generation"] == 1
+
+        # What is deleted is no longer told of, on the standby too.
+        own.delete("TritonModel", gen.NAME)
+        eventually(lambda: [gauge(o, own) for o in both] == [None] * 2, 5)
+        assert (leader.stop(), standby.stop()) == (0, 0)
+        assert "Traceback" not in leader.log + standby.log
+
+
+def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
+) -> None:
+    annotation = f"{P}max-qps"
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        make(own, annotations={annotation: "80"})
+        serving(own, operator)
+        eventually(lambda: in_status(own) == {"max-qps": "80"}, SOON)
+        quiet(plane)
+        rule = versions(own, "PrometheusRule")
+        own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "8O"}}})
+        message = told(own, "ThresholdLive", "False", "ThresholdInvalid")
+        assert message == (
+            f"{annotation}='8O' is not a number such as 80 or 12.5, without a unit; what was in force before stays so"
+        )
+        eventually(lambda: events(own, "ThresholdInvalid"), SOON)
+        assert metric(operator, 'triton_operator_threshold_changes_total{kind="max-qps",result="refused"}') == 1
+        mine = f'triton_operator_thresholds_invalid{{namespace="{own.namespace}",tritonmodel="{gen.NAME}"}}'
+        assert metric(operator, mine) == 1
+        assert any(entry.get("threshold") == annotation for entry in logged(operator))
+        quiet(plane)
+        assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
+        assert versions(own, "PrometheusRule") == rule
+        assert operator.stop() == 0
+    with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+        quiet(plane)
+        assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
+        assert versions(own, "PrometheusRule") == rule, operator.log
+        assert metric(operator, mine) == 1
+        assert len(events(own, "ThresholdInvalid")) == 1
+        assert metric(operator, 'triton_operator_threshold_changes_total{kind="max-qps",result="refused"}') == 0
+        # A value that contradicts another is none, either; a good one ends it.
+        annotate(own, max_qps="70")
+        own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "60"}}})
+        eventually(lambda: "differ" in told(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
+        assert gauge(operator, own) == 80
+        annotate(own, max_qps=None)
+        eventually(lambda: gauge(operator, own) == 60, SOON)
+        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        assert metric(operator, mine) == 0
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log

@@ -1,0 +1,69 @@
+"""An API server with the shipped policies and roles, and people who have just these roles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from integration.policies.objects import generated
+from support import controlplane, operator_process
+from support.api import Api, eventually
+from support.controlplane import AUDIT_POLICY, ROOT, ControlPlane
+from support.people import Team, apply_folder, bind, dry_run, refusal, tritonmodel
+from support.thresholds import MAX_QPS, PREFIX
+
+ROLES = {
+    "developer": "tritonmodel-developer",
+    "oncall": "tritonmodel-oncall",
+    "viewer": "tritonmodel-viewer",
+    "namespace-admin": "admin",  # Kubernetes' own
+}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    users = [*ROLES, "one-model", "stranger"]
+    with controlplane.running(controllers=controlplane.has_controllers(), audit=AUDIT_POLICY, users=users) as plane:
+        plane.install_crds()
+        plane.api.create(tritonmodel("stored-before", {MAX_QPS: "fast", f"{PREFIX}depth": "2"}))
+        operator_process.install(plane)
+        for folder in ("rbac", "policies"):
+            apply_folder(plane, ROOT / "manifests" / folder)
+        _wait_for_policies(plane)
+        yield plane
+
+
+@pytest.fixture
+def world(plane: ControlPlane) -> Team:
+    """A namespace in which each user has the role of ROLES."""
+    namespace = f"team-{next(_numbers)}"
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    world = Team(plane, namespace)
+    for user, role in ROLES.items():
+        bind(world.plane, world.namespace, user, "ClusterRole", role)
+    eventually(lambda: _may_list(world, "viewer") and _may_list(world, "oncall"), 10, "the roles in force")
+    return world
+
+
+def _wait_for_policies(plane: ControlPlane) -> None:
+    """Each policy comes into force by itself, a moment after it was made."""
+    api, obj = plane.api, tritonmodel("probe", {MAX_QPS: "fast"})
+    eventually(lambda: refusal(lambda: dry_run(api, obj)), 20, "policy threshold-values in force")
+    # Someone who may write anything, but has none of the verbs of our own.
+    group = "rbac.authorization.k8s.io"
+    wide = {"verbs": ["create", "patch", "update", "delete"], "apiGroups": ["*"], "resources": ["*"]}
+    role = {"apiVersion": f"{group}/v1", "metadata": {"name": "wide"}}
+    api.create({**role, "kind": "ClusterRole", "rules": [wide]})
+    subject = {"apiGroup": group, "kind": "User", "name": "stranger"}
+    ref = {"apiGroup": group, "kind": "ClusterRole", "name": "wide"}
+    api.create({**role, "kind": "ClusterRoleBinding", "subjects": [subject], "roleRef": ref})
+    stranger = Api.of(plane.kubeconfig_of_user("stranger"))
+    for probe in (tritonmodel("probe", {MAX_QPS: "1"}), generated("ServiceAccount", "probe")):
+        eventually(lambda p=probe: "Validating" in refusal(lambda: dry_run(stranger, p)), 20, "the policies in force")
+
+
+def _may_list(world: Team, user: str) -> bool:
+    return not refusal(lambda: world.api(user).list("TritonModel"))

@@ -1,0 +1,19 @@
+"""What the operator makes, as others would write it."""
+
+from __future__ import annotations
+
+from support.api import Object
+from triton_operator.api import names
+
+MANAGED = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_INSTANCE: "detector"}
+
+
+def generated(kind: str, name: str, labels: dict[str, str] = MANAGED) -> Object:
+    version = {"ServiceAccount": "v1", "Service": "v1", "Deployment": "apps/v1"}[kind]
+    obj: Object = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}}
+    if kind == "Service":
+        obj["spec"] = {"ports": [{"port": 80}]}
+    if kind == "Deployment":
+        template = {"metadata": {"labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+        obj["spec"] = {"replicas": 0, "selector": {"matchLabels": {"a": name}}, "template": template}
+    return obj

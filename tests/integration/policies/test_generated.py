@@ -1,0 +1,110 @@
+"""Who may touch what the operator makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from integration.policies.objects import MANAGED, generated
+from support import controlplane, operator_process
+from support.api import Api, condition, eventually
+from support.people import Team, dry_run, refusal, tritonmodel
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("kind", ["ServiceAccount", "Service", "Deployment"])
+def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, kind: str) -> None:
+    admin, cluster_admin = world.api("namespace-admin"), world.api()
+    cluster_admin.create(generated(kind, "detector"))
+    theirs = generated(kind, "theirs", {"app": "other"})
+    eventually(lambda: not refusal(lambda: dry_run(admin, theirs)), 20, "the role in force")
+    admin.create(theirs)
+    labels = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
+    collection = admin.path(kind) + f"?labelSelector={names.MANAGED_SELECTOR}"
+    for way in (
+        lambda: admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}}),
+        lambda: admin.patch(kind, "detector", labels),
+        lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}),
+        lambda: admin.apply(generated(kind, "detector", {**MANAGED, "a": "b"})),
+        lambda: admin.create(generated(kind, "another")),
+        lambda: admin.request("DELETE", admin.path(kind, "detector")),
+        lambda: admin.request("DELETE", collection),
+    ):
+        said = refusal(way)
+        assert "they are the operator's. Change the TritonModel detector instead" in said, said
+    admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
+    admin.delete(kind, "theirs")
+    cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
+
+
+def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path) -> None:
+    if not controlplane.has_controllers():
+        pytest.skip("no kube-controller-manager beside kube-apiserver (the published tarballs have none)")
+    admin, name = world.api("namespace-admin"), "detector"
+    eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
+    kubeconfig = world.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        admin.create(tritonmodel(name, replicas=2))
+        eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
+        # Kubernetes' own controllers write it.
+        revision = "deployment.kubernetes.io/revision"
+        eventually(lambda: admin.get("Deployment", name)["metadata"].get("annotations", {}).get(revision), 20)
+        assert "may not write" in refusal(lambda: admin.patch("Deployment", name, {"spec": {"replicas": 9}}))
+        admin.patch("TritonModel", name, {"spec": {"server": {"image": "triton:2"}, "replicas": 1}})
+        eventually(
+            lambda: admin.get("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2",
+            10, lambda: operator.log,
+        )  # fmt: skip
+        # What is no longer wanted goes, and what a cluster admin breaks comes back.
+        eventually(lambda: not admin.find("PodDisruptionBudget", name), 10, lambda: operator.log)
+        world.api().delete("Service", name)
+        eventually(lambda: admin.find("Service", name), 10, lambda: operator.log)
+        ready = condition(admin.get("TritonModel", name), "Ready")
+        assert ready, operator.log
+        admin.delete("TritonModel", name)
+        for kind in ("Deployment", "Service", "ServiceAccount"):
+            eventually(lambda k=kind: not admin.list(k, names.MANAGED_SELECTOR), 60, f"no {kind} left")
+        # A namespace that goes takes all with it.
+        admin.create(tritonmodel(name))
+        eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
+        world.plane.api.delete("Namespace", world.namespace)
+        eventually(lambda: not world.plane.api.find("Namespace", world.namespace), 60, "the namespace gone")
+        assert operator.stop() == 0
+        assert "denied request" not in operator.log
+        assert "Traceback" not in operator.log
+
+
+def test_kinds_that_come_later_are_guarded_too(world: Team) -> None:
+    """The policy names kinds of prometheus-operator; without it, they do no harm to all the other tests."""
+    api, group = world.api(), "monitoring.coreos.com"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"podmonitors.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "PodMonitor", "plural": "podmonitors", "singular": "podmonitor"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    api.create(crd)
+    path = f"/apis/{group}/v1/namespaces/{world.namespace}/podmonitors"
+    stranger = Api.of(world.plane.kubeconfig_of_user("stranger"))
+
+    def create(name: str, labels: dict[str, str]) -> str:
+        obj = {"apiVersion": f"{group}/v1", "kind": "PodMonitor", "metadata": {"name": name, "labels": labels}}
+        return refusal(lambda: stranger.request("POST", path, obj))
+
+    try:
+        eventually(lambda: not create("theirs", {"a": "b"}) or None, 20, "PodMonitors served")
+        assert "may not write podmonitors" in create("detector", MANAGED)
+    finally:
+        api.delete("CustomResourceDefinition", f"podmonitors.{group}")

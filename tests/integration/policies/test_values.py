@@ -1,0 +1,117 @@
+"""Values of thresholds: the policy and the operator's parser have one mind."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from support.api import Object
+from support.controlplane import ControlPlane
+from support.people import Team, dry_run, refusal, tritonmodel
+from support.thresholds import MAX_QPS, PREFIX, annotate
+from triton_operator.api import thresholds
+
+pytestmark = pytest.mark.integration
+
+NUMBERS = [
+    "1", "80", "12.5", "0.5", "0.000001", "2.000000", "1000", "1000.000001", "1001", "999999999", "999999999.999999",
+    "0", "0.0", "0.000000", "1000000000", "", " ", " 80", "80 ", "80\n", "\n80", "+5", "-1", "-0", "080", "00", "1.",
+    ".5", "1.2345678", "1e3", "1E3", "0x10", "1_000", "1,5", "1,000", "80qps", "80/s", "5k", "inf", "Infinity", "nan",
+    "NaN", "none", "true", "1.2.3", "٣", "８０", "²", "8" * 400, "80\x00",
+]  # fmt: skip
+KEYS = [
+    *(PREFIX + k.name for k in thresholds.KINDS), "max_qps",
+    *(f"{base}.{v}" for base in (MAX_QPS, "max_qps") for v in
+      ("2", "v2", "v12", "999999999", "v0", "0", "02", "v02", "V2", "x", "latest", "vv2", "2v", "2.3", "v2.v3",
+       "1234567890")),
+    *(f"{PREFIX}{name}.v2" for name in ("max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor")),
+]  # fmt: skip
+PAIRS = [
+    {MAX_QPS: "80", "max_qps": "80"}, {MAX_QPS: "80", "max_qps": "80.0"}, {MAX_QPS: "80", "max_qps": "80.000001"},
+    {MAX_QPS: "80", "max_qps": "fast"}, {MAX_QPS: "999999999", "max_qps": "999999998.999999"},
+    {f"{MAX_QPS}.v2": "80", f"{MAX_QPS}.2": "80.0"}, {f"{MAX_QPS}.v2": "80", f"{MAX_QPS}.2": "81"},
+    {f"{MAX_QPS}.v2": "80", "max_qps.v2": "81"}, {f"{MAX_QPS}.2": "80", "max_qps.v2": "81"},
+    {"max_qps.2": "80", "max_qps.v2": "81"}, {"max_qps.2": "80", "max_qps.v2": "80"},
+    {MAX_QPS: "80", f"{MAX_QPS}.v2": "20", "max_qps.3": "30"}, {f"{MAX_QPS}.v2": "80", "max_qps.v22": "81"},
+    {MAX_QPS: "80", "example.com/max-qps": "fast"}, {"example.com/note": "max_qps=fast"},
+]  # fmt: skip
+
+
+def same_mind(plane: ControlPlane, annotations: dict[str, str], counter: str = "") -> str:
+    """Fails where only one of the two refuses; the policy's words, where both do."""
+    monitoring: Object = {"monitoring": {"tokenCounter": counter}} if counter else {}
+    said = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **monitoring)))
+    wrong = thresholds.parse(annotations, counter).wrong
+    assert bool(said) == bool(wrong), (annotations, said, wrong)
+    assert not said or "threshold-values.tritonoperator.io" in said
+    return said
+
+
+@pytest.mark.parametrize("kind", thresholds.KINDS, ids=lambda k: k.name)
+def test_the_policy_refuses_just_the_values_that_the_operator_cannot_read(
+    plane: ControlPlane, kind: thresholds.Kind
+) -> None:
+    refused = [n for n in NUMBERS if same_mind(plane, {PREFIX + kind.name: n}, "tokens_total")]
+    assert len(NUMBERS) - len(refused) >= 4
+    assert len(refused) >= 35
+
+
+@pytest.mark.parametrize("value", ["80", "fast", "0"])
+def test_the_policy_refuses_just_the_keys_that_the_operator_cannot_read(plane: ControlPlane, value: str) -> None:
+    for key, counter in itertools.product(KEYS, ("", "tokens_total")):
+        same_mind(plane, {key: value}, counter)
+
+
+def test_the_policy_refuses_just_the_pairs_that_differ(plane: ControlPlane) -> None:
+    assert [bool(same_mind(plane, pair)) for pair in PAIRS].count(True) == 7
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        ({MAX_QPS: "80qps"}, "tritonoperator.io/max-qps: '80qps' is not a number such as 80 or 12.5, without a unit"),
+        ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a number"),
+        ({MAX_QPS: "0"}, "must be above 0 and at most 1000000000; to have none, remove the annotation"),
+        ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
+        ({f"{MAX_QPS}.x": "8"}, "tritonoperator.io/max-qps.x: x is not a model version such as 2 or v2"),
+        ({f"{PREFIX}max-tps.v2": "8"}, "max-tps is for the whole model and takes no version; remove the .v2"),
+        ({f"{PREFIX}max-tps": "8"}, "name the counter that Triton exposes in spec.monitoring.tokenCounter"),
+        ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
+        # What would do nothing, in silence
+        ({f"{PREFIX}max-qsp": "8"}, "tritonoperator.io/max-qsp is no threshold; there are tritonoperator.io/max-qps "),
+        ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is no threshold"),
+        ({f"{PREFIX}max-tps-per-replica": "8"}, "is no threshold"),
+        ({"max-qps": "8"}, "max-qps is no threshold; there are tritonoperator.io/max-qps (and max-qps.v2 for"),
+        ({"spike_factor": "8"}, "spike_factor is no threshold"),
+        # All at once
+        ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a number"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_which_annotation_and_what_to_do(
+    plane: ControlPlane, annotations: dict[str, str], said: str
+) -> None:
+    assert said in refusal(lambda: dry_run(plane.api, tritonmodel("words", annotations)))
+
+
+def test_a_wrong_value_from_before_the_policy_holds_nothing_up(plane: ControlPlane) -> None:
+    api, name = plane.api, "stored-before"
+    api.patch("TritonModel", name, {"spec": {"server": {"image": "triton:2"}}, "metadata": {"labels": {"a": "b"}}})
+    api.patch("TritonModel", name, {"metadata": {"finalizers": ["example.com/wait"]}})
+    api.patch("TritonModel", name, {"metadata": {"finalizers": None}})
+    api.patch("TritonModel", name, {"status": {"selector": "a=b"}}, subresource="status")
+    annotate(api, name, spike_factor="4")
+    assert "'slow' is not a number" in refusal(lambda: annotate(api, name, max_qps="slow"))
+    assert "'slower' is not a number" in refusal(
+        lambda: api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "slower"}}})
+    )
+    api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "80", f"{PREFIX}depth": None}}})
+
+
+def test_the_token_counter_stays_as_long_as_max_tps_does(world: Team) -> None:
+    api = world.api("developer")
+    world.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
+    without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}
+    assert "remove that annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
+    annotate(world.api("oncall"), "llm", max_tps=None)
+    api.patch("TritonModel", "llm", without)
