@@ -1,0 +1,8 @@
+"""The one place where decisions and I/O meet: makes true what one TritonModel says."""
+
+from __future__ import annotations
+
+from .reconciler import Outcome, Reconciler
+from .write_status import MODELS
+
+__all__ = ["MODELS", "Outcome", "Reconciler"]

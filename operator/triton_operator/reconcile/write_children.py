@@ -1,0 +1,134 @@
+"""Carries out what was planned for the objects of one TritonModel, and tells what a refusal means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_operator.api import kinds, names, secrets
+from triton_operator.api.types import TritonModel
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store, controller, state
+from triton_operator.plan import Applied, Apply, Delete, Identity, identity, remember
+from triton_operator.status.observation import Problem
+
+_ABOUT_CONTENT = (400, 413, 422, 500)
+_UNCHECKED = {
+    kinds.DEPLOYMENT.kind: "; spec.podTemplate, spec.server.env and spec.server.resources get there as they are",
+    kinds.AUTOSCALER.kind: "; spec.autoscaling.behavior gets there as it is",
+    kinds.POD_MONITOR.kind: "; spec.monitoring.labels get there as they are",
+    kinds.PROMETHEUS_RULE.kind: "; spec.monitoring.labels get there as they are",
+}
+"""Fields that the CRD doesn't know the inside of, by the kind that they become part of: the API server speaks of that
+kind's fields, and not always of any."""
+
+
+@dataclass
+class Written:
+    """What has become of the writes. `refused`: why, by kind. `states`: those of the objects that were applied."""
+
+    refused: dict[str, Problem] = field(default_factory=dict)
+    states: set[str] = field(default_factory=set)
+
+
+class Children:
+    """Writes the objects that TritonModels stand for. Safe to use from several threads, one a TritonModel."""
+
+    def __init__(self, api: KubernetesApi, store: Store) -> None:
+        self._api, self._store = api, store
+
+    def write(
+        self,
+        model: TritonModel,
+        steps: Iterable[Apply | Delete],
+        applied: MutableMapping[Identity, Applied],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> Written:
+        """Takes the steps, in order. A refusal is told, and doesn't keep the other objects from being written; raises
+        ApiError for what a retry may cure. What the API server makes of an apply is noted in `applied`."""
+        written = Written()
+        foreign, hidden = "", secrets.values(model)
+        for step in steps:
+            obj = step.desired if isinstance(step, Apply) else step.live
+            name = f"{obj['kind']} {obj['metadata']['name']}"
+            if foreign and _account(obj) == foreign:
+                # The account of that name is another's, and so are its rights.
+                continue
+            try:
+                if isinstance(step, Delete):
+                    self._delete(step.live)
+                    log.info("deleted %s: no longer wanted", name)
+                else:
+                    answer = self._apply(step)
+                    written.states.add(state(answer))
+                    applied[identity(step.desired)] = remember(step.desired, answer)
+                    log.info("applied %s: %s", name, step.why)
+            except ApiError as refusal:
+                # The API server's words have the values that it doesn't like, and go into logs and Events.
+                error = ApiError(refusal.code, refusal.reason, secrets.hide(refusal.message, hidden))
+                # An admission webhook that is down fails what it is for, and not what servers need.
+                if error.transient and not kinds.of(dict(obj)).optional:
+                    raise error from None
+                log.warning("%s: %s", name, error.message)
+                written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
+                if obj["kind"] == kinds.SERVICE_ACCOUNT.kind and isinstance(step, Apply) and step.live is None:
+                    foreign = obj["metadata"]["name"]
+        return written
+
+    def _apply(self, step: Apply) -> dict[str, Any]:
+        kind = kinds.of(step.desired)
+        if step.live is None:
+            answer = self._api.apply_new(kind, step.desired)
+        else:
+            uid = step.live["metadata"]["uid"]
+            if step.handover:
+                self._api.apply(kind, step.handover, uid, manager=names.HANDOVER_MANAGER)
+            if step.clearance:
+                self._api.merge(kind, step.clearance, uid)
+            answer = self._api.apply(kind, step.desired, uid)
+        self._store.put(answer)
+        return answer
+
+    def _delete(self, live: Any) -> None:
+        metadata = live["metadata"]
+        if not self._api.delete(kinds.of(live), metadata["namespace"], metadata["name"], metadata["uid"]):
+            self._store.remove(live)
+
+    def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
+        """What a refused write means. A name that is taken may be by an object of ours that isn't known yet, and what
+        is known may be gone: no watch tells of the end of what had lost its label."""
+        name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if error.code == 404 and kinds.of(obj).optional:
+            return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
+        if error.code != 409 and "metadata.uid" not in error.message:
+            hint = _UNCHECKED.get(obj["kind"], "") if error.code in _ABOUT_CONTENT else ""
+            return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}{hint}")
+        kind = kinds.of(obj)
+        try:
+            there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        except ApiError as gone:
+            if gone.code != 404:
+                raise
+            if live is not None:
+                self._store.remove(live)
+            raise ApiError(0, "Stale", f"{name} was deleted meanwhile") from error
+        if live is not None and there["metadata"]["uid"] != live["metadata"]["uid"]:
+            self._store.remove(live)
+        owner = controller(there)
+        if owner is not None and owner["uid"] == model.metadata.uid:
+            self._store.put(there)
+            raise ApiError(0, "Stale", f"{name} was changed meanwhile") from error
+        if owner is not None and owner["name"] == model.name:
+            raise ApiError(0, "Stale", f"{name} of a deleted TritonModel of this name isn't gone yet") from error
+        return Problem(
+            "NameTaken",
+            f"{name} exists and doesn't belong to this TritonModel, so it is left alone: rename the TritonModel, "
+            "or delete that object",
+        )
+
+
+def _account(obj: Any) -> str:
+    """As whom the pods of a Deployment run; "" for other objects."""
+    return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))

@@ -1,0 +1,93 @@
+"""Writes the status of a TritonModel, and tells what in it is news: Events, log lines, the count of thresholds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from triton_operator.api import names, thresholds
+from triton_operator.api.kinds import Kind
+from triton_operator.api.status import TritonModelStatus
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.status.conditions import transitions
+from triton_operator.status.load import THRESHOLD_INVALID
+from triton_operator.status.thresholds import changes
+
+from . import events
+
+Object = dict[str, Any]
+_log = logging.getLogger(__name__)
+MODELS = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+
+
+class Statuses:
+    """Writes the status of TritonModels. Safe to use from several threads, one a TritonModel.
+
+    `on_threshold(kind, result)` is told of every threshold that was accepted or refused.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        store: Store,
+        on_threshold: Callable[[str, str], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._api, self._store, self._on_threshold, self._clock = api, store, on_threshold, clock
+
+    def write(
+        self,
+        raw: Object,
+        before: TritonModelStatus,
+        status: TritonModelStatus,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> Object | None:
+        """The TritonModel `raw` as the API server has it with this status; None where it is gone. Raises ApiError."""
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {k: raw["metadata"][k] for k in ("name", "namespace")},
+            "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        try:
+            answer = self._api.apply(MODELS, body, raw["metadata"]["uid"], subresource="status")
+        except ApiError as error:
+            if error.code in (404, 409, 422) and not self._still_there(raw):
+                return None
+            raise
+        self._store.put(answer)
+        self._tell_thresholds(raw, before, status)
+        for transition in transitions(before.conditions, status.conditions):
+            log.info("%s: %s", transition.reason, transition.message)
+            self._post(raw, transition.kind, transition.reason, transition.message)
+        return answer
+
+    def _tell_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
+        """The record of who changed what lacks only the who: that is in the audit log (manifests/policies)."""
+        key = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+        for change in changes(before.thresholds, status.thresholds):
+            values = {"threshold": str(change.slot), "old": change.old, "new": change.new}
+            _log.info("threshold changed: %s", change, extra={"key": key, **values})
+            self._on_threshold(change.slot.kind, "accepted")
+            if before.observed_generation:  # what it was created with is no change
+                self._post(raw, "Normal", "ThresholdChanged", str(change))
+        told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
+        if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
+            for wrong in thresholds.of(raw).wrong:
+                _log.warning("threshold refused: %s", wrong.message, extra={"key": key, "threshold": wrong.source})
+                self._on_threshold(wrong.slot.kind if wrong.slot else "unknown", "refused")
+
+    def _post(self, raw: Object, kind: str, reason: str, message: str) -> None:
+        events.post(self._api, raw, kind, reason, message, self._clock())
+
+    def _still_there(self, raw: Object) -> bool:
+        try:
+            now = self._api.get(MODELS, raw["metadata"]["namespace"], raw["metadata"]["name"])
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return bool(now["metadata"]["uid"] == raw["metadata"]["uid"])
