@@ -1,14 +1,18 @@
-"""What happens between two requests of one pass, which no API server can be made to do at the right moment."""
+"""What happens between two requests of one pass, which no API server can be made to do at the right moment, and what
+one pass remembers for the next."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from support import gen
+from support.fake_prometheus import FakePrometheus
 from triton_operator.api.kinds import Kind
+from triton_operator.api.thresholds import PREFIX
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.cluster.triton import Servers
@@ -23,19 +27,24 @@ class Accepting:
     """Takes every write; `meanwhile` is what others do to the TritonModel just before its status is written."""
 
     def __init__(self, *meanwhile: gen.Modifier) -> None:
-        self._meanwhile, self._version, self.answers = meanwhile, 100, list[Object]()
+        self.meanwhile, self._version, self.answers = meanwhile, 100, list[Object]()
 
     def apply_new(self, _: Kind, body: Object) -> Object:
-        return self._answer(gen.live(body))
+        return self.answer(gen.live(body))
 
     def apply(self, _: Kind, body: Object, uid: str, *, manager: str = "", subresource: str = "") -> Object:
-        assert subresource == "status"
-        return self._answer(gen.raw(*self._meanwhile, gen.put("status", body["status"])))
+        if not subresource:
+            return self.answer(gen.live(body))
+        return self.answer(gen.raw(*self.meanwhile, gen.put("status", body["status"])))
 
     def create(self, *_: Any) -> None:
         """An Event."""
 
-    def _answer(self, obj: Object) -> Object:
+    def list(self, *_: Any) -> tuple[Object, ...]:
+        """No Prometheus resources."""
+        return ()
+
+    def answer(self, obj: Object) -> Object:
         self._version += 1
         self.answers.append(gen.modified(obj, gen.put("metadata.resourceVersion", str(self._version))))
         return self.answers[-1]
@@ -75,3 +84,74 @@ def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
     now -= timedelta(days=365)
     assert passes.reconcile(KEY).after is None
     assert "observedGeneration" in api.answers[-1]["status"]
+
+
+# What Prometheus said before
+
+
+class Scene:
+    """A TritonModel whose rules a Prometheus evaluates, and a clock."""
+
+    def __init__(self, prometheus: FakePrometheus) -> None:
+        self._prometheus, self._now = prometheus, datetime(2026, 1, 1, tzinfo=UTC)
+        self._api, self._store = Accepting(), Store()
+        self._store.put(gen.raw(gen.put("status", {"entrypoint": "detection", "entrypointType": "Model"})))
+        api: Any = self._api
+        self._reconciler = Reconciler(
+            api, self._store, Servers(), Monitoring(api, prometheus.url), Choices("tools:1", "Copy"),
+            progress_seconds=0, clock=lambda: self._now,
+        )  # fmt: skip
+
+    def annotate(self, **values: str) -> None:
+        change = gen.put("metadata.annotations", {f"{PREFIX}{k.replace('_', '-')}": v for k, v in values.items()})
+        self._api.meanwhile = (change,)
+        self._store.put(self._api.answer(gen.modified(self._model, change)))
+
+    def told(self, after: float = 1.0) -> tuple[str, int]:
+        """What a pass so many seconds later says of the thresholds, and how often it asked Prometheus."""
+        self._now += timedelta(seconds=after)
+        before = len(self._prometheus.queries)
+        self._reconciler.reconcile(KEY)
+        reason = next(c["reason"] for c in self._model["status"]["conditions"] if c["type"] == "ThresholdLive")
+        return reason, len(self._prometheus.queries) - before
+
+    @property
+    def _model(self) -> Object:
+        found = self._store.model(KEY)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def prometheus() -> Iterator[FakePrometheus]:
+    found = FakePrometheus()
+    yield found
+    found.close()
+
+
+def test_prometheus_is_asked_until_it_compares_with_what_is_set_and_then_once_a_minute(
+    prometheus: FakePrometheus,
+) -> None:
+    scene = Scene(prometheus)
+    assert scene.told() == ("Propagating", 1)
+    assert scene.told() == ("Propagating", 1)
+    prometheus.tell(gen.NAMESPACE, gen.NAME)
+    assert scene.told() == ("Live", 1)
+    assert [scene.told() for _ in range(5)] == [("Live", 0)] * 5
+    assert scene.told(after=60) == ("Live", 1)
+    assert scene.told(after=-3600) == ("Live", 1), "the clock was set back"
+
+
+def test_a_change_that_prometheus_has_not_told_of_is_asked_for_at_once(prometheus: FakePrometheus) -> None:
+    prometheus.tell(gen.NAMESPACE, gen.NAME)
+    scene = Scene(prometheus)
+    assert scene.told() == ("Live", 1)
+    scene.annotate(max_qps="80")
+    assert scene.told() == ("Propagating", 1)
+    prometheus.tell(gen.NAMESPACE, gen.NAME, max_qps=80, max_qps_per_replica=80)
+    assert scene.told() == ("Live", 1)
+    scene.annotate(max_qps="8O")
+    assert scene.told() == ("ThresholdInvalid", 0), "what it says is of no use then"
+    scene.annotate(max_qps="90")
+    prometheus.status = 500
+    assert scene.told() == ("PrometheusUnreachable", 1)

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
-from triton_operator.api import kinds, names, thresholds
+from triton_operator.api import kinds, thresholds
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer, Installed
-from triton_operator.api.servers import Server
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.api.thresholds import Slot, Thresholds
+from triton_operator.api.thresholds import Slot
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
-from triton_operator.cluster.triton import Servers, all_ready
-from triton_operator.plan import Applied, Compared, Identity, plan
+from triton_operator.cluster.triton import Servers
+from triton_operator.plan import plan
 from triton_operator.render import Choices, choose, endpoint, render
 from triton_operator.status.again import look_again
 from triton_operator.status.assess import assess, entry, unreadable
 from triton_operator.status.conditions import pressing
-from triton_operator.status.observation import Observation, Problem
-from triton_operator.status.pods import server
 
+from .memory import Memory
+from .observe import Observer, answered, one_of
 from .write_children import Children
 from .write_status import Statuses
 
@@ -47,16 +45,6 @@ class Outcome:
     again: bool = False
     after: float | None = None
     written: frozenset[str] = frozenset()
-
-
-@dataclass
-class _Memory:
-    """What is remembered of one TritonModel from one pass to the next. `applied`, `alike`: see `plan`. `due`: from
-    when on a status may be written that nobody waits for; None before the first."""
-
-    applied: dict[Identity, Applied] = field(default_factory=dict)
-    alike: dict[Identity, Compared] = field(default_factory=dict)
-    due: datetime | None = None
 
 
 class Reconciler:
@@ -79,11 +67,12 @@ class Reconciler:
         progress_seconds: float = 5.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._store, self._servers, self._monitoring = store, servers, monitoring
+        self._store, self._servers = store, servers
         self._fresh, self._served, self._clock = fresh, served, clock
-        self._children, self._statuses = Children(api, store), Statuses(api, store, on_threshold, clock)
+        self._children, self._observer = Children(api, store), Observer(store, servers, monitoring, clock)
+        self._statuses = Statuses(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
-        self._memories: dict[str, _Memory] = {}
+        self._memories: dict[str, Memory] = {}
 
     def reconcile(self, key: str) -> Outcome:
         """One pass over the TritonModel `key` (namespace/name). Raises ApiError for what a retry may cure."""
@@ -100,12 +89,12 @@ class Reconciler:
         except ValidationError as error:
             self._write_unreadable(raw, before, error, log)
             return Outcome(again=True)
-        memory = self._memories.setdefault(key, _Memory())
+        memory = self._memories.setdefault(key, Memory())
 
         asked = thresholds.of(raw)
         limits = thresholds.effective_of(raw, asked)
         live = self._store.children(key, model.metadata.uid)
-        choices = choose(model, _one(live, kinds.DEPLOYMENT), self._on_offer(model, before, limits))
+        choices = choose(model, one_of(live, kinds.DEPLOYMENT), self._on_offer(model, before, limits))
         desired = render(model, choices)
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
@@ -113,7 +102,7 @@ class Reconciler:
         steps = plan(desired, live, memory.applied, memory.alike)
         written = self._children.write(model, steps, memory.applied, log)
 
-        seen = self._observe(model, choices, desired, written.refused, asked, limits)
+        seen = self._observer.look(model, choices, desired, asked, written.refused, memory)
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, seen, endpoint(model), before, now)
@@ -130,7 +119,7 @@ class Reconciler:
                     if _wanted(answer) != _wanted(raw):
                         # The answer has it, so that no event tells of it any more.
                         after = 0.0
-        return Outcome(bool(written.refused) or not _answered(seen), after, frozenset(written.states))
+        return Outcome(bool(written.refused) or not answered(seen), after, frozenset(written.states))
 
     def _on_offer(self, model: TritonModel, before: TritonModelStatus, limits: Mapping[Slot, float]) -> Choices:
         """What this cluster offers today, and what is known of this model."""
@@ -144,45 +133,7 @@ class Reconciler:
             monitoring=self._served(kinds.PROMETHEUS_RULE) and self._served(kinds.POD_MONITOR),
         )
 
-    def _observe(
-        self,
-        model: TritonModel,
-        choices: Choices,
-        desired: Iterable[Object],
-        refused: Mapping[str, Problem],
-        asked: Thresholds,
-        limits: Mapping[Slot, float],
-    ) -> Observation:
-        """What the cluster, the servers and Prometheus show after the writes."""
-        children = self._store.children(model.key, model.metadata.uid)
-        pods = self._store.of_kind(model.key, kinds.POD.kind)
-        indexes = self._servers.indexes(model.key, _servers(pods))
-        installed = self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None
-        return Observation(
-            template=_template(desired),
-            delivery=choices.delivery,
-            deployment=_one(children, kinds.DEPLOYMENT),
-            pods=tuple(pods),
-            indexes=indexes,
-            refused=refused,
-            autoscaler=_one(children, kinds.AUTOSCALER),
-            asked=asked,
-            thresholds=limits,
-            installed=installed,
-            has_rules=bool(choices.entrypoint),
-            answer=self._answer(model, installed) if choices.entrypoint else None,
-        )
-
-    def _answer(self, model: TritonModel, installed: Installed | None) -> Answer | None:
-        """What the Prometheus that evaluates this model's rules says; None where there is none to ask."""
-        if installed is None:
-            return None
-        selecting = installed.selecting(model.monitoring_labels, model.namespace)
-        url = self._monitoring.url or (selecting[0].url if selecting else "")
-        counter = model.spec.monitoring.token_counter or ""
-        return self._monitoring.ask(url, model.namespace, model.name, counter) if url else None
-
-    def _wait(self, memory: _Memory, before: TritonModelStatus, now: datetime) -> timedelta:
+    def _wait(self, memory: Memory, before: TritonModelStatus, now: datetime) -> timedelta:
         """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
         if memory.due is None:
             memory.due = now if before.observed_generation else now + min(_FIRST_STATUS, self._progress)
@@ -220,21 +171,3 @@ def _status(raw: Object) -> TritonModelStatus:
         return TritonModelStatus.model_validate(raw.get("status", {}))
     except ValidationError:
         return TritonModelStatus()
-
-
-def _servers(pods: Iterable[Mapping[str, Any]]) -> list[Server]:
-    return [one for pod in pods if (one := server(pod))]
-
-
-def _answered(seen: Observation) -> bool:
-    """Whether every server that should has told of its models, and has them all."""
-    return len(seen.indexes) == len(_servers(seen.pods)) and all(map(all_ready, seen.indexes.values()))
-
-
-def _one(objects: Iterable[Object], kind: Kind) -> Object | None:
-    return next((o for o in objects if o["kind"] == kind.kind), None)
-
-
-def _template(desired: Iterable[Object]) -> str:
-    deployment = next(o for o in desired if o["kind"] == kinds.DEPLOYMENT.kind)
-    return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from triton_operator.api import kinds
-from triton_operator.api.monitoring import Prometheus, describe
+from triton_operator.api.monitoring import Answer, Prometheus, describe
 from triton_operator.api.status import (
     AUTOSCALER_ACTIVE,
     MONITORING_AVAILABLE,
@@ -102,21 +102,25 @@ def threshold_live(
         )  # fmt: skip
     if seen.answer.error:
         return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", seen.answer.error)
-    if Slot(MAX_TPS.name) in {Slot(t.kind) for t in states} and not seen.answer.tokens:
+    if _uncounted(seen, seen.answer):
         return condition(
             THRESHOLD_LIVE, "False", "TokenCounterMissing",
             f"Prometheus has no counter {model.spec.monitoring.token_counter} of these servers "
             "(spec.monitoring.tokenCounter), so max-tps is compared with nothing",
         )  # fmt: skip
-    wanted = {s: v for s, v in seen.thresholds.items() if s in _told(states)}
-    behind = [s for s, v in wanted.items() if seen.answer.values.get(s) != v]
-    if behind:
-        return condition(THRESHOLD_LIVE, "False", "Propagating", _behind(behind[0], wanted, seen.answer.values))
+    wanted = _compared(seen)
+    if behind := _behind(wanted, seen.answer):
+        return condition(THRESHOLD_LIVE, "False", "Propagating", _still(behind, wanted, seen.answer.values))
     shown = ", ".join(f"{s} {text(v)}" for s, v in sorted(wanted.items()) if not math.isinf(v)) or "no ceiling"
     message = f"Prometheus compares with {shown}"
     if before is not None and before.status == "True" and before.message.partition(";")[0] == message:
         return before
     return condition(THRESHOLD_LIVE, "True", "Live", message + _measured(states, before, now))
+
+
+def in_effect(seen: Observation, answer: Answer) -> bool:
+    """Whether Prometheus, by this answer, compares with all that is set."""
+    return not (answer.error or _uncounted(seen, answer) or _behind(_compared(seen), answer))
 
 
 def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None:
@@ -167,12 +171,22 @@ def _ambiguous(pod: Object) -> bool:
     return report is not None and bool(report.models) and report.entrypoint is None
 
 
-def _told(states: Sequence[ThresholdStatus]) -> set[Slot]:
-    """The slots to compare: what is set, and the ceiling, which is there even where it is none."""
-    return {Slot(t.kind, t.version) for t in states} | {Slot(MAX_QPS.name)}
+def _uncounted(seen: Observation, answer: Answer) -> bool:
+    """Whether tokens are limited that nobody counts."""
+    return Slot(MAX_TPS.name) in seen.asked.asked and not answer.tokens
 
 
-def _behind(slot: Slot, wanted: Mapping[Slot, float], values: Mapping[Slot, float]) -> str:
+def _compared(seen: Observation) -> dict[Slot, float]:
+    """What is to be compared with: what is set, and the ceiling, which is there even where it is none."""
+    return {s: v for s, v in seen.thresholds.items() if s in seen.asked.asked or s == Slot(MAX_QPS.name)}
+
+
+def _behind(wanted: Mapping[Slot, float], answer: Answer) -> Slot | None:
+    """The first of which Prometheus has another value, or none."""
+    return next((s for s, v in wanted.items() if answer.values.get(s) != v), None)
+
+
+def _still(slot: Slot, wanted: Mapping[Slot, float], values: Mapping[Slot, float]) -> str:
     has = f"still compares with {text(values[slot])}" if slot in values else "doesn't have it yet"
     return f"{slot} is {text(wanted[slot])}; Prometheus {has}"
 
