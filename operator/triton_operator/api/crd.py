@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import names
+from .fields import rule
 from .schema import structural
 from .status import TritonModelStatus
-from .types import TritonModelSpec, rule
+from .types import TritonModelSpec
 
 _COLUMNS = [
     (

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .types import Base
+from .fields import Base
 
 READY = "Ready"
 PROGRESSING = "Progressing"

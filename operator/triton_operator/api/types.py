@@ -5,12 +5,13 @@ The texts below the fields are what `kubectl explain` prints.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field
 
-from . import names, quantity
+from . import names
+from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, Quantity, Untyped, config, rule
+from .network import NetworkPolicy
 
 RESERVED_FLAGS = (
     "model-repository|model-store|model-control-mode|load-model|repository-poll-secs|exit-on-error"
@@ -18,90 +19,6 @@ RESERVED_FLAGS = (
     "|http-address|grpc-address|metrics-address|log-verbose"
 )
 """Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`."""
-
-_MODEL_NAME = r"^[^/ \t-\r]+$"
-_NO_SPACE = r"^[^ \t-\r]+$"
-"""Not by \\s, which is the space of ASCII to the API server and that of Unicode to others."""
-
-
-def rule(cel: str, message: str) -> dict[str, JsonValue]:
-    """One CEL rule of the CRD; the message is all that the user sees of it."""
-    return {"rule": cel, "message": message}
-
-
-def _config(*rules: dict[str, JsonValue]) -> ConfigDict:
-    return ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        use_attribute_docstrings=True,
-        json_schema_extra={"x-kubernetes-validations": [*rules]} if rules else None,
-    )
-
-
-class Base(BaseModel):
-    """camelCase outside, snake_case inside; unknown fields are the API server's to refuse."""
-
-    model_config = _config()
-
-
-def _amount(value: str | int | float) -> str | int | float:
-    quantity.parse(value)
-    return value
-
-
-Quantity = Annotated[
-    str | int | float,
-    AfterValidator(_amount),
-    WithJsonSchema(
-        {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
-         "pattern": quantity.PATTERN, "minimum": 0, "maxLength": 32}
-    ),
-]  # fmt: skip
-IntOrPercent = Annotated[
-    int | str,
-    WithJsonSchema(
-        {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
-         "pattern": r"^[0-9]+%$", "minimum": 0, "maxLength": 8}
-    ),
-]  # fmt: skip
-_DEEPEST = 50
-"""Levels of what has no schema. Nothing that is meant has a dozen; the API server takes thousands."""
-
-
-def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
-    if _deeper(value, _DEEPEST):
-        raise ValueError(f"is nested deeper than {_DEEPEST} levels")
-    return value
-
-
-def _deeper(value: Any, levels: int) -> bool:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(levels == 0 or _deeper(item, levels - 1) for item in items if isinstance(item, dict | list))
-
-
-Untyped = Annotated[
-    dict[str, Any],
-    AfterValidator(_not_deep),
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
-ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=_MODEL_NAME)]
-
-
-PortNumberOrName = Annotated[
-    int | str,
-    WithJsonSchema(
-        {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}],
-         "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "minimum": 1, "maximum": 65535, "maxLength": 15}
-    ),
-]  # fmt: skip
-Cidr = Annotated[
-    str,
-    Field(
-        max_length=43, pattern=r"^([0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*/[0-9]{1,3})$"
-    ),
-]
-LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]
 
 
 class LocalObjectReference(Base):
@@ -114,7 +31,7 @@ class LocalObjectReference(Base):
 class ModelImage(Base):
     """The OCI image that carries the model repository."""
 
-    reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=_NO_SPACE)]
+    reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=NO_SPACE)]
     """Image reference, by tag or (better: it can't change under you) by digest, e.g.
     registry.example.com/team/detection:v3 or registry.example.com/team/detection@sha256:…"""
     path: Annotated[str, Field(pattern=r"^/[^ \t-\r]*$", max_length=1024)] = "/models"
@@ -133,7 +50,7 @@ class ModelImage(Base):
 class ResourceRequirements(Base):
     """Compute resources, as in a container."""
 
-    model_config = _config(
+    model_config = config(
         rule(
             "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || "
             "!quantity(string(self.requests[k])).isGreaterThan(quantity(string(self.limits[k]))))",
@@ -154,7 +71,7 @@ class ResourceRequirements(Base):
 class Server(Base):
     """The Triton server."""
 
-    model_config = _config(
+    model_config = config(
         rule(
             "self.modelControl == 'explicit' ? (has(self.loadModels) && size(self.loadModels) > 0) "
             ": (!has(self.loadModels) || size(self.loadModels) == 0)",
@@ -172,7 +89,7 @@ class Server(Base):
         ),
     )
 
-    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=_NO_SPACE)] = (
+    image: Annotated[str, Field(min_length=1, max_length=1024, pattern=NO_SPACE)] = (
         "nvcr.io/nvidia/tritonserver:24.10-py3"
     )
     """Image of the Triton server, with the Python packages that your models need."""
@@ -206,7 +123,7 @@ class Disruption(Base):
 class Rollout(Base):
     """How a change reaches the pods."""
 
-    model_config = _config(
+    model_config = config(
         rule(
             "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
             "&& string(self.maxUnavailable) in ['0', '0%'])",
@@ -231,7 +148,7 @@ class Rollout(Base):
 class Autoscaling(Base):
     """Scales the servers by their load: an autoscaling/v2 HorizontalPodAutoscaler is made from it."""
 
-    model_config = _config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
+    model_config = config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
 
     engine: Literal["HPA", "None"] = "HPA"
     """HPA: a HorizontalPodAutoscaler, whose metric comes through prometheus-adapter. None: nothing scales; the
@@ -257,7 +174,7 @@ class Monitoring(Base):
     """What Prometheus is told: which servers to scrape, what to record, when to alert. Needs the CRDs of
     prometheus-operator; without them everything else works."""
 
-    model_config = _config(
+    model_config = config(
         rule(
             "!has(self.alertLabels) || self.alertLabels.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$') && "
             "!(k in ['__name__', 'alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
@@ -306,107 +223,10 @@ class PodTemplate(Base):
     volumes. Lists with names, such as containers and env, merge by name: the server's container is `triton`."""
 
 
-class LabelSelectorRequirement(Base):
-    """One condition on a label."""
-
-    model_config = _config(
-        rule(
-            "self.operator in ['In', 'NotIn'] ? (has(self.values) && size(self.values) > 0) "
-            ": (!has(self.values) || size(self.values) == 0)",
-            "In and NotIn need values; Exists and DoesNotExist take none",
-        )
-    )
-
-    key: Annotated[str, Field(min_length=1, max_length=317)]
-    """Name of the label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How it is compared with the values."""
-    values: Annotated[list[LabelValue], Field(max_length=64)] | None = None
-    """Values of the label, for In and NotIn."""
-
-
-class LabelSelector(Base):
-    """Selects objects by their labels; without any condition it selects all."""
-
-    match_labels: Annotated[dict[str, LabelValue], Field(max_length=32)] | None = None
-    """Labels that must all be there, with these values."""
-    match_expressions: Annotated[list[LabelSelectorRequirement], Field(max_length=32)] | None = None
-    """Conditions that must all be true."""
-
-
-class IPBlock(Base):
-    """A range of addresses."""
-
-    cidr: Cidr
-    """The range, e.g. 10.0.0.0/8 or 2001:db8::/32."""
-    except_: Annotated[Annotated[list[Cidr], Field(max_length=64)] | None, Field(alias="except")] = None
-    """Ranges within it that don't belong to it."""
-
-
-class NetworkPolicyPeer(Base):
-    """Pods, or addresses, at the other end of a connection."""
-
-    model_config = _config(
-        rule(
-            "has(self.ipBlock) ? (!has(self.podSelector) && !has(self.namespaceSelector)) "
-            ": (has(self.podSelector) || has(self.namespaceSelector))",
-            "a peer is either an ipBlock, or pods by podSelector, namespaceSelector or both; "
-            "namespaceSelector: {} means the pods of all namespaces",
-        )
-    )
-
-    pod_selector: LabelSelector | None = None
-    """Pods: of the TritonModel's namespace, or of those that namespaceSelector selects."""
-    namespace_selector: LabelSelector | None = None
-    """Namespaces by their labels; each has the label kubernetes.io/metadata.name."""
-    ip_block: IPBlock | None = None
-    """Addresses outside the cluster."""
-
-
-class NetworkPolicyPort(Base):
-    """A port, or a range of ports."""
-
-    model_config = _config(
-        rule(
-            "!has(self.endPort) || (has(self.port) && type(self.port) == int && self.port <= self.endPort)",
-            "endPort needs a port that is a number and not above it",
-        )
-    )
-
-    port: PortNumberOrName | None = None
-    """Number of the port, or its name in the pods. Default: every port."""
-    end_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Last port of a range that begins with port."""
-    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
-    """Protocol of the port."""
-
-
-class NetworkPolicyEgressRule(Base):
-    """Where the servers may connect to."""
-
-    to: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Other ends. Default: anything."""
-    ports: Annotated[list[NetworkPolicyPort], Field(max_length=64)] | None = None
-    """Ports there. Default: every port."""
-
-
-class NetworkPolicy(Base):
-    """Who may connect to the servers, and where these may connect to: a networking.k8s.io/v1 NetworkPolicy is made from
-    it, which takes a network plugin that enforces it. The operator may always ask which models are loaded."""
-
-    clients: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Who may send requests, over HTTP and gRPC. Default: the pods of the same namespace. An empty list: nobody."""
-    monitoring: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Who may read metrics. Default: the pods of all namespaces. An empty list: nobody."""
-    egress: Annotated[list[NetworkPolicyEgressRule], Field(max_length=64)] = []
-    """Where the servers may connect to. Default: nowhere; Triton needs nothing, and images are pulled by the node. For
-    names instead of addresses allow port 53 as well."""
-
-
 class TritonModelSpec(Base):
     """Which model repository image, on which Triton, under which load."""
 
-    model_config = _config(
+    model_config = config(
         rule(
             "has(self.entrypoint) || self.server.modelControl == 'none' || size(self.server.loadModels) == 1",
             "entrypoint is needed where server.loadModels names several models: say which of them clients call",
@@ -446,7 +266,7 @@ class TritonModelSpec(Base):
 class Metadata(BaseModel):
     """The part of an object's metadata that the operator uses."""
 
-    model_config = _config()
+    model_config = config()
 
     name: str
     namespace: str

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.types import NetworkPolicyPeer, TritonModel
+from triton_operator.api.network import NetworkPolicyPeer
+from triton_operator.api.types import TritonModel
 
 from .choices import Choices
 from .common import obj

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from triton_operator.api import quantity
-from triton_operator.api.types import IntOrPercent, ResourceRequirements, TritonModelSpec
+from triton_operator.api.fields import IntOrPercent
+from triton_operator.api.types import ResourceRequirements, TritonModelSpec
 
 _MIN_SHARED_MEMORY = Decimal(64 << 20)
 
