@@ -14,6 +14,7 @@ from support import controlplane, gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.operator_process import NAME, NAMESPACE
+from support.people import make
 
 pytestmark = pytest.mark.integration
 
@@ -27,12 +28,6 @@ def kubeconfig(control_plane: ControlPlane) -> Path:
 
 def lease(plane: ControlPlane) -> Object:
     return dict(plane.api.get("Lease", NAME, NAMESPACE)["spec"])
-
-
-def make(api: Api, name: str = gen.NAME, **spec: object) -> None:
-    obj = gen.raw(name=name, **spec)
-    obj["metadata"] = {"name": name, "namespace": api.namespace}
-    api.create(obj)
 
 
 def served(api: Api, name: str = gen.NAME) -> Object | None:

@@ -13,6 +13,7 @@ from support import gen, operator_process
 from support.api import Api, RefusedError, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.operator_process import NAME
+from support.people import make
 
 pytestmark = pytest.mark.integration
 
@@ -30,9 +31,7 @@ def test_it_serves_its_namespaces_and_no_other(control_plane: ControlPlane, api:
         role = {**cluster, "kind": "RoleBinding", "metadata": {"name": NAME, "namespace": name}}
         admin.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings", role)
     for name in names:
-        obj = gen.raw(namespace=name)
-        obj["metadata"] = {"name": gen.NAME, "namespace": name}
-        admin.create(obj)
+        make(admin.within(name))
     with contextlib.suppress(RefusedError):  # other tests of the session may have left it
         admin.request("DELETE", f"{binding}/{NAME}", {})
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.api import Api, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
+from support.people import make
 from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
@@ -58,9 +58,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
     for name, spec in SPECS.items():
-        obj = gen.raw(name=name, **spec)
-        obj["metadata"] = {"name": name, "namespace": api.namespace}
-        api.create(obj)
+        make(api, name, **spec)
     for name in SPECS:
         reason = "ApplyRefused" if name == "refused" else "RollingOut"
         eventually(
@@ -71,20 +69,15 @@ def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPla
     # What is refused is tried again, and that is a request. It is not a state at rest, so it leaves.
     api.delete("TritonModel", "refused")
     time.sleep(1)
-    before, own, passes = control_plane.writes(), operator.writes(), reconciles(operator)
+    before, own, passes = control_plane.writes(), operator.writes(), operator.passes(result="ok")
     assert sum(before.values()) > 20  # it does count
     deadline = time.monotonic() + 60
-    while reconciles(operator) < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
+    while operator.passes(result="ok") < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert reconciles(operator) >= passes + 2 * (len(SPECS) - 1)
+    assert operator.passes(result="ok") >= passes + 2 * (len(SPECS) - 1)
     time.sleep(0.5)
     assert control_plane.writes() == before
     assert operator.writes() == own
-
-
-def reconciles(operator: Operator) -> float:
-    found = re.findall(r'triton_operator_reconciles_total\{result="ok"\} (\S+)', operator.ask("/metrics"))
-    return sum(map(float, found))
 
 
 def test_a_new_operator_writes_nothing_that_stands(
@@ -92,9 +85,7 @@ def test_a_new_operator_writes_nothing_that_stands(
 ) -> None:
     """An upgrade of the operator, here by a new tools image, touches nothing that runs."""
     for name in ("plain", "gpu"):
-        obj = gen.raw(name=name, **SPECS[name])
-        obj["metadata"] = {"name": name, "namespace": api.namespace}
-        api.create(obj)
+        make(api, name, **SPECS[name])
     for name in ("plain", "gpu"):
         eventually(lambda n=name: condition(api.get("TritonModel", n), "Progressing"), 15)
     time.sleep(1)
@@ -103,7 +94,7 @@ def test_a_new_operator_writes_nothing_that_stands(
     versions = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                 for o in api.list(k)}  # fmt: skip
     with operator_process.running(kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2") as next_:
-        eventually(lambda: reconciles(next_) >= 2, 15)
+        eventually(lambda: next_.passes(result="ok") >= 2, 15)
         time.sleep(1)
         now = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                for o in api.list(k)}  # fmt: skip
@@ -135,16 +126,15 @@ def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api
 
     with operator_process.running(kubeconfig, tmp_path, PROGRESS_SECONDS="20") as operator:
         before = written()
-        obj = gen.raw()
-        api.create({**obj, "metadata": {"name": gen.NAME, "namespace": api.namespace}})
+        make(api)
         reason = lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("reason")  # noqa: E731
         eventually(lambda: reason() == "Creating", 15)
         assert written() == before + 1
-        passes = reconciles(operator)
+        passes = operator.passes(result="ok")
         for step in steps.values():
             add_pod(api, step, gen.not_ready)
-            eventually(lambda n=passes: reconciles(operator) > n, 15)
-            passes = reconciles(operator)
+            eventually(lambda n=passes: operator.passes(result="ok") > n, 15)
+            passes = operator.passes(result="ok")
         assert (reason(), written()) == ("Creating", before + 1)
         # The last step, once, with no event to remind of it.
         eventually(lambda: reason() == "LoadingModels", 30)

@@ -15,6 +15,7 @@ from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
+from support.people import make
 from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
@@ -32,12 +33,6 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         # Whatever the tests of this module did, it never met what it can't deal with.
         assert "Traceback" not in process.log
         assert '"level": "ERROR"' not in process.log
-
-
-def make(api: Api, name: str = gen.NAME, **spec: object) -> Object:
-    obj = gen.raw(name=name, namespace=api.namespace, **spec)
-    obj["metadata"] = {"name": name, "namespace": api.namespace}
-    return api.create(obj)
 
 
 def model(api: Api, name: str = gen.NAME) -> Object:

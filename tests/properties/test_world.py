@@ -193,16 +193,11 @@ def test_what_is_nested_deeply_is_told(world: World) -> None:
 
     for path in paths.values():
         eventually(lambda p=path: explained_as_text(p), PATIENCE, lambda: world.operator.log[-2000:])
-    passes = reconciles(world.operator)
-    eventually(lambda: reconciles(world.operator) > passes + 4 * len(CANARIES), PATIENCE, "two listings")
+    passes = world.operator.passes(result="ok")
+    eventually(lambda: world.operator.passes(result="ok") > passes + 4 * len(CANARIES), PATIENCE, "two listings")
     canaries_live(world)
     for path in paths.values():
         assert send(world, "DELETE", path).status == 200
-
-
-def reconciles(operator: Operator) -> float:
-    found = re.findall(r'triton_operator_reconciles_total\{result="ok"\} (\S+)', operator.ask("/metrics"))
-    return sum(map(float, found))
 
 
 def send(world: World, method: str, path: str, body: str = "") -> urllib3.BaseHTTPResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
+from support.people import make
 from triton_operator.api import kinds, names, rbac
 
 pytestmark = pytest.mark.integration
@@ -42,12 +42,6 @@ def used(events: list[Object]) -> set[Use]:
             if event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == 201:
                 out.add((ref.get("apiGroup", ""), resource, "create"))
     return out
-
-
-def make(api: Api, name: str, **spec: Any) -> Object:
-    obj = gen.raw(name=name, **spec)
-    obj["metadata"] = {"name": name}
-    return api.create(obj)
 
 
 def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:

@@ -14,12 +14,13 @@ from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import NAME
-from support.people import apply_folder
+from support.people import apply_folder, make
 from triton_operator.api import kinds, names
 
 pytestmark = pytest.mark.integration
 
 SOON = 40.0
+THRESHOLD = {"max_qps": "80"}
 OVERLAY = ROOT / "manifests" / "namespaced"
 HOME = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())["namespace"]
 
@@ -45,22 +46,16 @@ def test_everything_is_in_the_namespace() -> None:
     assert env["TOOLS_IMAGE"]["value"] == container["image"]
 
 
-def make(api: Api, name: str, **spec: object) -> None:
-    obj = gen.raw(name=name, **spec)
-    obj["metadata"] = {"name": name, "annotations": {"max_qps": "80"}}
-    api.create(obj)
-
-
 def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: ControlPlane, tmp_path: Path) -> None:
     for name in (HOME, "elsewhere"):
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     api, elsewhere = plane.api.within(HOME), plane.api.within("elsewhere")
     apply_folder(plane, OVERLAY)
     kubeconfig = plane.kubeconfig_of(HOME, NAME)
-    make(elsewhere, "detection")
+    make(elsewhere, "detection", THRESHOLD)
     with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME) as operator:
-        make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
-        make(api, "scaled", autoscaling={"max": 3})
+        make(api, "detection", THRESHOLD, replicas=2, networkPolicy={}, entrypoint="detection")
+        make(api, "scaled", THRESHOLD, autoscaling={"max": 3})
         eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
         report = gen.report("detection", entrypoint="detection")
         add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name="detection-1", model="detection")

@@ -48,26 +48,20 @@ class Operator:
         found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.ask("/metrics"))
         return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
 
-    def counted(self, metric: str) -> float:
-        """The sum of all series of a metric of its own."""
-        found = re.findall(rf"^{metric}(?:\{{.*\}})? (\S+)$", self.ask("/metrics"), re.MULTILINE)
-        return sum(map(float, found))
+    def counted(self, metric: str, **labels: str) -> float:
+        """The sum of all series of a metric of its own that have these labels."""
+        found = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.ask("/metrics"), re.MULTILINE)
+        return sum(float(n) for has, n in found if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', has)).items())
 
-    def passes(self) -> float:
-        """How often it has looked at a TritonModel, however that ended."""
-        return self.counted("triton_operator_reconciles_total")
+    def passes(self, **labels: str) -> float:
+        """How often it has looked at a TritonModel, however that ended; or result="ok"."""
+        return self.counted("triton_operator_reconciles_total", **labels)
 
     def stop(self, how: signal.Signals = signal.SIGTERM, within: float = 25) -> int:
         """Its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         return self.process.wait(within)
-
-
-def metric(operator: Operator, line: str) -> float:
-    """The value of the first metric whose line begins so; 0 where there is none."""
-    found = [row.rpartition(" ")[2] for row in operator.ask("/metrics").splitlines() if row.startswith(line)]
-    return float(found[0]) if found else 0.0
 
 
 def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:

@@ -13,6 +13,7 @@ from support import controlplane, operator_process
 from support.api import Api
 from support.controlplane import ControlPlane
 from support.fake_prometheus import FakePrometheus
+from triton_operator.api import kinds, names
 
 _numbers = itertools.count(1)
 
@@ -30,11 +31,13 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def own(plane: ControlPlane) -> Iterator[Api]:
-    """A namespace of the test's own; its TritonModels are gone for the next."""
+    """A namespace of the test's own. Nothing collects garbage here, and the operator of the next test would look at all
+    that is left, again with each of its listings."""
     api = namespace(plane, f"test-{next(_numbers)}")
     yield api
-    for model in api.list("TritonModel"):
-        api.delete("TritonModel", model["metadata"]["name"])
+    for kind in (names.KIND, "Pod", *(k.kind for k in kinds.CHILDREN)):
+        for obj in api.list(kind):
+            api.delete(kind, obj["metadata"]["name"], gracePeriodSeconds=0)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from integration.monitoring.steps import (
 from support import gen, operator_process
 from support.api import Api, Object, eventually
 from support.controlplane import ControlPlane
-from support.operator_process import Operator, metric
+from support.operator_process import Operator
 from support.people import make
 from support.thresholds import annotate
 
@@ -76,7 +76,7 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z", threshold["since"])
         assert column(plane, "QPS limit") == ".status.maxQps"
         eventually(lambda: events(own, "ThresholdChanged") == ["max-qps: none → 80 (annotation max_qps)"], SOON)
-        assert metric(leader, 'triton_operator_threshold_changes_total{kind="max-qps",result="accepted"}') == 1
+        assert leader.counted("triton_operator_threshold_changes_total", kind="max-qps", result="accepted") == 1
         line = next(entry for entry in logged(leader) if entry.get("threshold") == "max-qps")
         assert (line["old"], line["new"], line["key"]) == ("", "80", f"{own.namespace}/{gen.NAME}")
 
@@ -121,9 +121,9 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
             f"{annotation}='8O' is not a number such as 80 or 12.5, without a unit; what was in force before stays so"
         )
         eventually(lambda: events(own, "ThresholdInvalid"), SOON)
-        assert metric(operator, 'triton_operator_threshold_changes_total{kind="max-qps",result="refused"}') == 1
-        mine = f'triton_operator_thresholds_invalid{{namespace="{own.namespace}",tritonmodel="{gen.NAME}"}}'
-        assert metric(operator, mine) == 1
+        assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 1
+        mine = {"namespace": own.namespace, "tritonmodel": gen.NAME}
+        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1
         assert any(entry.get("threshold") == annotation for entry in logged(operator))
         quiet(plane)
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
@@ -133,9 +133,9 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         quiet(plane)
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule, operator.log
-        assert metric(operator, mine) == 1
+        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1
         assert len(events(own, "ThresholdInvalid")) == 1
-        assert metric(operator, 'triton_operator_threshold_changes_total{kind="max-qps",result="refused"}') == 0
+        assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 0
         # A value that contradicts another is none, either; a good one ends it.
         annotate(own, max_qps="70")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "60"}}})
@@ -144,6 +144,6 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         annotate(own, max_qps=None)
         eventually(lambda: gauge(operator, own) == 60, SOON)
         told(own, "ThresholdLive", "Unknown", "NoPrometheus")
-        assert metric(operator, mine) == 0
+        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 0
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
