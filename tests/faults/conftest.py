@@ -91,11 +91,13 @@ class Scene:
     foreign: Foreign
     rounds: Rounds
 
-    def whole(self, operator: Supervised, **more: object) -> float:
-        """Asserts the state of the world (support/world.py); how long it took to become so."""
+    def whole(self, operator: Supervised, room: float = 25, **more: object) -> float:
+        """Asserts the state of the world (support/world.py), and that the operator has grown by no more than `room`,
+        in MiB, since it leads; how long it took to become so."""
         more = {"still": self.rounds.still_seconds, **more}
         took = world.assert_whole(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
-        print(f"whole again after {took:.1f} s")
+        print(f"whole again after {took:.1f} s, {operator.memory:.0f} MiB, {operator.grown():+.0f} since it leads")
+        assert operator.grown() < room
         return took
 
 
@@ -128,6 +130,7 @@ def operator(begin: Begin) -> Iterator[Supervised]:
     """One for all tests of a module. None of their faults ends it."""
     with begin(DISCOVERY_SECONDS="1") as found:
         eventually(lambda: found.now.leads(), 60, lambda: found.log[-3000:])
+        found.grown()
         yield found
         assert found.ends == []
         assert found.close() == 0

@@ -9,7 +9,7 @@ import pytest
 
 from faults.conftest import Begin, Rounds, Scene
 from faults.test_processes import leads
-from support import fault_proxy, world
+from support import fault_proxy
 from support.api import eventually
 from support.fault_proxy import WRITES, Fault, FaultProxy
 
@@ -51,7 +51,7 @@ def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy,
                 assert proxy.provoked.keys() == {f.how for f in faults}, proxy.provoked
                 proxy.provoked.clear()
                 took = scene.whole(operator)
-                memory.append(world.resident(operator))
+                memory.append(operator.memory)
                 print(f"{name}: {took:.1f} s, {memory[-1]:.0f} MiB")
         assert operator.ends == []
         assert operator.close() == 0

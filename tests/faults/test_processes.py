@@ -18,6 +18,7 @@ pytestmark = pytest.mark.faults
 
 def leads(operator: Supervised, seconds: float = 40) -> None:
     eventually(lambda: operator.now.leads(), seconds, lambda: operator.log[-3000:])
+    operator.grown()
 
 
 def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rounds: Rounds) -> None:

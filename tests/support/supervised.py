@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ class Supervised:
         self._over, self._begun = threading.Event(), threading.Event()
         self._logs: list[Operator] = []
         self.ends: list[int] = []
+        self._begun_with: tuple[int, float] = (0, 0.0)
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
         self._begun.wait(30)
@@ -33,6 +35,19 @@ class Supervised:
     def log(self) -> str:
         """What all its lives have written."""
         return "".join(life.log for life in self._logs)
+
+    @property
+    def memory(self) -> float:
+        """Resident memory of the present life, in MiB."""
+        status = Path(f"/proc/{self.now.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+
+    def grown(self) -> float:
+        """By how many MiB the present life has grown since this was asked first."""
+        pid, memory = self.now.process.pid, self.memory
+        if self._begun_with[0] != pid:
+            self._begun_with = (pid, memory)
+        return memory - self._begun_with[1]
 
     def kill(self) -> None:
         """kill -9 of the present life; returns when the next has begun."""

@@ -6,7 +6,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from triton_operator.api import kinds, names, quantity
@@ -268,9 +267,3 @@ def unlike(want: Any, have: Any, path: str = "", field: str = "") -> Iterator[st
                 yield from unlike(one, other, f"{path}[{index}]")
     elif want != have and not (want in ({}, [], "") and have is None) and not quantity.same(want, have):
         yield f"{path}: {have!r}, wanted {want!r}"
-
-
-def resident(operator: Supervised) -> float:
-    """Memory of the operator's present life, in MiB."""
-    status = Path(f"/proc/{operator.now.process.pid}/status").read_text()
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
