@@ -175,7 +175,7 @@ def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, 
     if not key:
         yield from zip(want, have, strict=False)
         return
-    by_key = {item.get(key): item for item in have if isinstance(item, Mapping)}
+    by_key = {item[key]: item for item in have if isinstance(item, Mapping) and isinstance(item.get(key), str | int)}
     for item in want:
         yield item, by_key.get(item[key])
 

@@ -67,8 +67,13 @@ def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) 
     assert plan(desired, [gen.live(obj) for obj in desired], {}) == []
 
 
+def behaving(*rules: Json) -> Json:
+    return {"modelImage": {"reference": "a"}, "autoscaling": {"max": 2, "behavior": {"rules": list(rules)}}}
+
+
 @examples(40)
 @given(specs.specs(), specs.specs(), CHOICES)
+@example(behaving({"name": "a"}), behaving({"name": []}), Choices("tools", "Copy"))
 def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
     model, before = (TritonModel.model_validate(gen.raw(**s)) for s in (spec, other))
     live = [{**obj, "metadata": {**obj["metadata"], "uid": "u"}} for obj in render(before, choose(before, None, fresh))]
