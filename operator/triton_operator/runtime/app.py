@@ -7,8 +7,6 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from triton_operator.api import kinds, names
@@ -18,21 +16,22 @@ from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, controller, state
 from triton_operator.cluster.triton import Servers
-from triton_operator.reconcile import MODELS, Outcome, Reconciler
+from triton_operator.reconcile import MODELS, Reconciler
 from triton_operator.render import Choices
 
 from . import health, watch
 from .elector import Elector
+from .listing import Listing
 from .metrics import Metrics, facts
 from .queue import WorkQueue
 from .settings import Settings
+from .work import Workers
 
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
-_OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
 
 
 class App:
@@ -44,15 +43,14 @@ class App:
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
         self._store = Store()
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
-        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        self._workers = Workers(settings.workers, self._queue, self._metrics)
+        self._listing = Listing(self._api, self._store, settings.namespaces)
         self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._served: frozenset[Kind] = frozenset()
         self._monitoring = Monitoring(self._api, settings.prometheus_url)
         self._reconciler: Reconciler | None = None
-        self._busy_since: dict[str, float] = {}
         self._watched_at = time.monotonic()
         self._metrics.count_models(
             lambda: self._store.each(names.KIND, facts),
@@ -84,14 +82,14 @@ class App:
             if lead.done():
                 return self._lost(lead)
             await watching
-            await self._drain()
+            await self._workers.drain(_DRAIN_SECONDS)
             lead.cancel()
             await asyncio.gather(lead, return_exceptions=True)
             if self._elector.held:
                 await self._elector.release()
             return 0
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._workers.close()
             await server.cleanup()
 
     async def _lead(self) -> None:
@@ -122,7 +120,7 @@ class App:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
                         self._begin_work()
-                await asyncio.to_thread(self._list)
+                await asyncio.to_thread(self._listing.everything)
             except ApiError as error:
                 failures += 1
                 _log.warning("the listing failed: %s", error.message)
@@ -166,49 +164,30 @@ class App:
         await self._elector.leading.wait()
         self._due.set()
 
-    def _list(self) -> None:
-        for namespace in self._settings.namespaces or (None,):
-            for kind in (*kinds.CHILDREN, kinds.POD):
-                self._store.replace(kind.kind, self._children(kind, namespace), namespace)
-        self._list_models()
-
-    def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
-        if not self._serves(kind):
-            return
-        try:
-            yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
-        except ApiError as error:
-            # Its CRD has gone since it was looked for.
-            if not (kind.optional and error.code == 404):
-                raise
-
-    def _serves(self, kind: Kind) -> bool:
-        return not kind.optional or kind in self._served
-
     async def _discover(self) -> tuple[Kind, ...]:
-        """The kinds to watch: those of this operator, and of the others' what the cluster has."""
-        served = await asyncio.to_thread(lambda: frozenset(k for k in _OPTIONAL if self._api.serves(k)))
-        if served != self._served and self._known.is_set():
+        """The kinds to watch."""
+        served = await asyncio.to_thread(self._listing.discover)
+        if served != self._listing.served and self._known.is_set():
             _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in served)) or "no monitoring")
             self._monitoring.forget()
             self._relist()
-        self._served = served
-        return (MODELS, *(k for k in kinds.CHILDREN if self._serves(k)), kinds.POD)
+        self._listing.served = served
+        return self._listing.kinds()
 
     async def _look_out(self) -> None:
         """Watches for CRDs of others that come and go, and begins anew with what there is then. Prometheuses that come
         and go concern every TritonModel: without this each would look for itself, again and again."""
         while True:
             await asyncio.sleep(self._settings.discovery_seconds)
-            before = self._served
+            before = self._listing.served
             try:
                 await self._discover()
             except ApiError as error:
                 _log.warning("which kinds the cluster has isn't known: %s", error.message)
                 continue
-            if self._served != before:
+            if self._listing.served != before:
                 self._anew.set()
-            known = self._store.known() if self._listed.is_set() and self._served else []
+            known = self._store.known() if self._listed.is_set() and self._listing.served else []
             namespaces = {key.split("/")[0] for key in known}
             if not namespaces:
                 continue
@@ -219,42 +198,7 @@ class App:
     async def _work(self) -> None:
         # What is already there is known before the first decision.
         await self._listed.wait()
-        loop = asyncio.get_running_loop()
-        while True:
-            key = await self._queue.take()
-            started = self._busy_since[key] = time.monotonic()
-            outcome = None
-            try:
-                outcome = await loop.run_in_executor(self._pool, self._pass, key)
-                self._after(key, outcome)
-            finally:
-                self._metrics.seconds.observe(time.monotonic() - started)
-                self._busy_since.pop(key, None)
-                self._queue.done(key, outcome.written if outcome else ())
-
-    def _pass(self, key: str) -> Outcome | None:
-        """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
-        so whatever goes wrong with it ends here."""
-        try:
-            outcome = cast(Reconciler, self._reconciler).reconcile(key)
-        except ApiError as error:
-            self._metrics.reconciles.labels("retry").inc()
-            _log.warning("%s; trying again", error.message, extra={"key": key})
-        except Exception:
-            self._metrics.reconciles.labels("error").inc()
-            _log.exception("the pass failed; trying again", extra={"key": key})
-        else:
-            self._metrics.reconciles.labels("ok").inc()
-            return outcome
-        return None
-
-    def _after(self, key: str, outcome: Outcome | None) -> None:
-        if outcome is None or outcome.again:
-            self._queue.add_backoff(key)
-        else:
-            self._queue.forget(key)
-        if outcome is not None and outcome.after is not None:
-            self._queue.add_after(key, outcome.after)
+        await self._workers.work(cast(Reconciler, self._reconciler).reconcile)
 
     def _make_reconciler(self) -> Reconciler:
         delivery = nodes.best_delivery(self._api)
@@ -266,7 +210,7 @@ class App:
             Servers(),
             self._monitoring,
             fresh,
-            self._serves,
+            self._listing.serves,
             self._metrics.on_threshold,
             self._settings.progress_seconds,
         )
@@ -275,17 +219,13 @@ class App:
         """Waits until the API server knows TritonModels: kopf looks for them once, when it starts."""
         while not self._stop.is_set():
             try:
-                await asyncio.to_thread(self._list_models)
+                await asyncio.to_thread(self._listing.models)
                 await self._discover()
             except ApiError as error:
                 _log.warning("waiting for the CRD and the rights to read it: %s", error.message)
                 await asyncio.sleep(2)
             else:
                 return
-
-    def _list_models(self) -> None:
-        for namespace in self._settings.namespaces or (None,):
-            self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
 
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
@@ -301,15 +241,8 @@ class App:
         if self._elector.leading.is_set():
             self._queue.add(key, state(obj))
 
-    async def _drain(self) -> None:
-        """Lets the passes that have begun come to their end."""
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while not self._queue.idle and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
-
     def _unhealthy(self) -> str:
-        oldest = min(self._busy_since.values(), default=None)
-        if oldest is not None and time.monotonic() - oldest > _STUCK_SECONDS:
+        if self._workers.busy_seconds > _STUCK_SECONDS:
             return f"a pass has been running for more than {_STUCK_SECONDS} s"
         if self._watching.is_set():
             self._watched_at = time.monotonic()

@@ -1,0 +1,57 @@
+"""Lists into the store what there is, of the kinds that the cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.reconcile import MODELS
+
+_OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
+
+
+class Listing:
+    """What this operator looks after, in `namespaces` or in all. Everything blocks, and raises ApiError.
+
+    `served`: the optional kinds that are listed, by what `discover` told last.
+    """
+
+    def __init__(self, api: KubernetesApi, store: Store, namespaces: tuple[str, ...]) -> None:
+        self._api, self._store = api, store
+        self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        self.served: frozenset[Kind] = frozenset()
+
+    def discover(self) -> frozenset[Kind]:
+        """The optional kinds that the cluster has now."""
+        return frozenset(k for k in _OPTIONAL if self._api.serves(k))
+
+    def serves(self, kind: Kind) -> bool:
+        return not kind.optional or kind in self.served
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """Those to watch: of this operator, and of the others' what the cluster has."""
+        return (MODELS, *filter(self.serves, kinds.CHILDREN), kinds.POD)
+
+    def everything(self) -> None:
+        for namespace in self._namespaces:
+            for kind in (*kinds.CHILDREN, kinds.POD):
+                self._store.replace(kind.kind, self._children(kind, namespace), namespace)
+        self.models()
+
+    def models(self) -> None:
+        for namespace in self._namespaces:
+            self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
+
+    def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
+        if not self.serves(kind):
+            return
+        try:
+            yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
+        except ApiError as error:
+            # Its CRD has gone since it was looked for.
+            if not (kind.optional and error.code == 404):
+                raise

@@ -1,0 +1,80 @@
+"""The workers: they take keys from the queue and have each looked at by a pass."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from triton_operator.cluster.api import ApiError
+from triton_operator.reconcile import Outcome
+
+from .metrics import Metrics
+from .queue import WorkQueue
+
+_log = logging.getLogger(__name__)
+
+
+class Workers:
+    """So many passes at a time, each in a thread. For one event loop, like the queue."""
+
+    def __init__(self, count: int, queue: WorkQueue, metrics: Metrics) -> None:
+        self._queue, self._metrics = queue, metrics
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="reconcile")
+        self._busy_since: dict[str, float] = {}
+
+    async def work(self, reconcile: Callable[[str], Outcome]) -> None:
+        """One worker, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            key = await self._queue.take()
+            started = self._busy_since[key] = time.monotonic()
+            outcome = None
+            try:
+                outcome = await loop.run_in_executor(self._pool, self._pass, reconcile, key)
+                self._after(key, outcome)
+            finally:
+                self._metrics.seconds.observe(time.monotonic() - started)
+                self._busy_since.pop(key, None)
+                self._queue.done(key, outcome.written if outcome else ())
+
+    async def drain(self, seconds: float) -> None:
+        """Lets the passes that have begun come to their end, within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while not self._queue.idle and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
+    def close(self) -> None:
+        """Waits for no pass."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def busy_seconds(self) -> float:
+        """For how long the longest pass has been running; 0 where there is none."""
+        return max((time.monotonic() - since for since in self._busy_since.values()), default=0.0)
+
+    def _pass(self, reconcile: Callable[[str], Outcome], key: str) -> Outcome | None:
+        """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
+        so whatever goes wrong with it ends here."""
+        try:
+            outcome = reconcile(key)
+        except ApiError as error:
+            self._metrics.reconciles.labels("retry").inc()
+            _log.warning("%s; trying again", error.message, extra={"key": key})
+        except Exception:
+            self._metrics.reconciles.labels("error").inc()
+            _log.exception("the pass failed; trying again", extra={"key": key})
+        else:
+            self._metrics.reconciles.labels("ok").inc()
+            return outcome
+        return None
+
+    def _after(self, key: str, outcome: Outcome | None) -> None:
+        if outcome is None or outcome.again:
+            self._queue.add_backoff(key)
+        else:
+            self._queue.forget(key)
+        if outcome is not None and outcome.after is not None:
+            self._queue.add_after(key, outcome.after)
