@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
 
 
@@ -34,7 +33,7 @@ class WorkQueue:
         if key in self._working:
             self._dirty.setdefault(key, set()).add(news)
         elif key not in self._since:
-            self._since[key] = time.monotonic()
+            self._since[key] = asyncio.get_running_loop().time()
             self._due.put_nowait(key)
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -60,7 +59,7 @@ class WorkQueue:
     async def take(self) -> str:
         """The next key; the caller says `done` when it is through with it."""
         key = await self._due.get()
-        self._waited(time.monotonic() - self._since.pop(key))
+        self._waited(asyncio.get_running_loop().time() - self._since.pop(key))
         self._working.add(key)
         return key
 
