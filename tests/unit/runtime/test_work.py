@@ -1,0 +1,87 @@
+"""The workers: what becomes of a pass that fails or hangs, and of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+
+from prometheus_client import CollectorRegistry
+
+from triton_operator.cluster.api import ApiError
+from triton_operator.reconcile import Outcome
+from triton_operator.runtime.metrics import Metrics
+from triton_operator.runtime.queue import WorkQueue
+from triton_operator.runtime.work import Workers
+
+
+@contextlib.asynccontextmanager
+async def working(workers: Workers, count: int, reconcile: Callable[[str], Outcome]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(workers.work(reconcile)) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        workers.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
+    registry, tried = CollectorRegistry(), list[str]()
+
+    def reconcile(key: str) -> Outcome:
+        tried.append(key)
+        first = tried.count(key) == 1
+        if key == "refused" and first:
+            raise ApiError(0, "NoAnswer", "no answer")
+        if key == "broken" and first:
+            raise RuntimeError("a fault of ours")
+        return Outcome(again=key == "starting" and first, after=0.01 if key == "open" and first else None)
+
+    async def main() -> None:
+        metrics = Metrics(registry)
+        queue = WorkQueue(base=0.01)
+        for key in ("refused", "broken", "starting", "open", "fine"):
+            queue.add(key)
+        async with working(Workers(1, queue, metrics), 1, reconcile):
+            await until(lambda: len(tried) == 9 and queue.idle)
+
+    asyncio.run(main())
+    assert sorted(tried) == ["broken"] * 2 + ["fine"] + ["open"] * 2 + ["refused"] * 2 + ["starting"] * 2
+    results = ("ok", "retry", "error")
+    name = "triton_operator_reconciles_total"
+    assert [registry.get_sample_value(name, {"result": r}) for r in results] == [7, 1, 1]
+
+
+def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
+    free, done = threading.Event(), list[str]()
+
+    def reconcile(key: str) -> Outcome:
+        if key == "hangs":
+            free.wait(30)
+        done.append(key)
+        return Outcome()
+
+    async def main() -> None:
+        queue = WorkQueue()
+        workers = Workers(2, queue, Metrics(CollectorRegistry()))
+        assert workers.busy_seconds == 0
+        async with working(workers, 2, reconcile):
+            queue.add("hangs")
+            queue.add("fine")
+            await until(lambda: done == ["fine"] and workers.busy_seconds > 0.05)
+            await workers.drain(0.05)
+            assert not queue.idle
+            free.set()
+            await workers.drain(30)
+            assert (done, queue.idle, workers.busy_seconds) == (["fine", "hangs"], True, 0)
+
+    asyncio.run(main())
