@@ -195,14 +195,15 @@ class FaultProxy:
             return await self._hang(request)
         if fault is not None and fault.how == "lost":
             return _abort(request)
-        whole = web.Response(status=behind.status, headers={"Content-Type": behind.headers["Content-Type"]})
+        headers, half = {"Content-Type": behind.headers["Content-Type"]}, data[: len(data) // 2]
         if fault is not None and fault.how == "truncated":
-            whole.content_length = len(data)
-            await whole.prepare(request)
-            await whole.write(data[: len(data) // 2])
+            cut = web.StreamResponse(status=behind.status, headers=headers)
+            cut.content_length = len(data)
+            await cut.prepare(request)
+            await cut.write(half)
             return _abort(request)
-        whole.body = data[: len(data) // 2] if fault is not None and fault.how == "garbled" else data
-        return whole
+        garbled = fault is not None and fault.how == "garbled"
+        return web.Response(status=behind.status, headers=headers, body=half if garbled else data)
 
     async def _stream(
         self, request: web.BaseRequest, resource: str, behind: aiohttp.ClientResponse
