@@ -11,41 +11,47 @@
 
 failed=''
 
-# part NAME MARKER-EXPRESSION [PATH]: every test that the expression picks. One part that fails doesn't keep back the next.
+# part NAME MARKER-EXPRESSION [OPTION…]: every test that the expression picks. One part that fails doesn't keep back the
+# next.
 part() {
   local start=$SECONDS result=passed
   say "$1 tests"
   # Without the cluster of the other scripts: a test that means one says so.
-  env -u KUBECONFIG .venv/bin/pytest -q -m "$2" "${@:3}" || { result=FAILED; failed="$failed $1"; }
+  env -u KUBECONFIG .venv/bin/pytest -m "$2" --durations=10 --durations-min=2 "${@:3}" ||
+    { result=FAILED; failed="$failed $1"; }
   say "$1 tests: $result, $((SECONDS - start)) s"
 }
 
+# Most of these tests wait most of the time. Each of the processes has servers of its own and takes whole files: a test
+# never meets one of another process. More of them than two cores carry would make those late that have to be in time.
+beside=(-n "${TEST_WORKERS:-2}" --dist loadfile)
+
 for name in "$@"; do
   case $name in
-    unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" ;;
-    rules) part rules rules ;;
+    unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${beside[@]}" ;;
+    rules) part rules rules -q "${beside[@]}" ;;
     server)
       need_docker
-      part server server
+      part server server -q
       ;;
     integration)
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
       export KUBEBUILDER_ASSETS
-      part integration integration
+      part integration integration -q "${beside[@]}"
       ;;
     faults)
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
       export KUBEBUILDER_ASSETS
-      part faults faults
+      part faults faults -v "${beside[@]}"
       ;;
     properties)
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
       export KUBEBUILDER_ASSETS
-      if [ "${SOAK:-}" = 1 ]; then part properties '' tests/properties; else part properties properties; fi
+      if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${beside[@]}" tests/properties; else part properties properties -v "${beside[@]}"; fi
       ;;
     e2e)
       need_docker
-      part e2e e2e
+      part e2e e2e -v
       ;;
     *) die "no such part of the tests: $name" ;;
   esac
