@@ -48,7 +48,9 @@ def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy,
                     time.sleep(rounds.fault_seconds / 2)
                     proxy.drop_watches()
                     time.sleep(rounds.fault_seconds / 2)
-                assert proxy.provoked.keys() == {f.how for f in faults}, proxy.provoked
+                    # On a busy machine that is too short for some of them.
+                    hows = {f.how for f in faults}
+                    eventually(lambda h=hows: proxy.provoked.keys() == h, 30, lambda: proxy.provoked)
                 proxy.provoked.clear()
                 took = scene.whole(operator)
                 memory.append(operator.memory)
