@@ -12,6 +12,7 @@ from faults.test_processes import leads
 from support import fault_proxy
 from support.api import eventually
 from support.fault_proxy import WRITES, Fault, FaultProxy
+from triton_operator.runtime import elector
 
 pytestmark = pytest.mark.faults
 
@@ -21,8 +22,8 @@ def through(proxy: FaultProxy) -> Path:
 
 
 def bad(how: str, share: float, **more: object) -> tuple[Fault, ...]:
-    """This fault, and seldom enough at the Lease that it can still be held."""
-    lease = Fault(how, share=0.15, resources=("leases",), **more)  # type: ignore[arg-type]
+    """This fault, and so seldom at the Lease that it can still be held: once in the time for a renewal."""
+    lease = Fault(how, share=0.5, pause=elector.RENEW_SECONDS, resources=("leases",), **more)  # type: ignore[arg-type]
     return lease, Fault(how, share=share, but=("leases",), **more)  # type: ignore[arg-type]
 
 

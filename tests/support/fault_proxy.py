@@ -43,6 +43,8 @@ class Fault:
     resources: Collection[str] = ()
     but: Collection[str] = ()
     """Resources that are spared."""
+    pause: float = 0.0
+    """Seconds for which it doesn't happen again."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class FaultProxy:
         self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._random = random.Random(self.seed)
         self._watches: set[_Watch] = set()
+        self._happened: dict[Fault, float] = {}
         self._healed: asyncio.Event
         self._loop = asyncio.new_event_loop()
         up = threading.Event()
@@ -236,7 +239,9 @@ class FaultProxy:
     def _chosen(self, verb: str, resource: str) -> Fault | None:
         for fault in self.faults:
             here = resource in fault.resources if fault.resources else resource not in fault.but
-            if here and verb in fault.verbs and self._random.random() < fault.share:
+            rests = time.monotonic() < self._happened.get(fault, float("-inf")) + fault.pause
+            if here and verb in fault.verbs and not rests and self._random.random() < fault.share:
+                self._happened[fault] = time.monotonic()
                 return fault
         return None
 
