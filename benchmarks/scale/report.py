@@ -24,6 +24,8 @@ def figures(largest: Figures) -> dict[str, Any]:
     """Under the names that goals are set for."""
     return {
         "converge_vs_floor": round(largest.converge_s / largest.floor, 2),
+        "children_vs_floor": round(largest.children_s / largest.floor, 2),
+        "converge_vs_floor_with_pods": round(largest.converge_s / largest.floor_pods, 2),
         "writes_per_model": round(_writes(largest.creation + largest.rules, children=True) / largest.size, 2),
         "status_writes_per_model": round(_status(largest.creation) / largest.size, 2),
         "status_writes_per_model_with_rules": round(_status(largest.creation + largest.rules) / largest.size, 2),
@@ -43,8 +45,12 @@ def _sizes(found: Sequence[Figures]) -> str:
     lines: list[tuple[str, list[str]]] = [
         ("children of all of them", [str(f.objects) for f in found]),
         ("s until all children exist and all status is settled", [f"{f.converge_s:.1f}" for f in found]),
+        ("s until all children exist, at most", [f"{f.children_s:.1f}" for f in found]),
         ("s of the plain script, before and after", [" and ".join(f"{s:.1f}" for s in f.floor_s) for f in found]),
-        ("… the operator to the script", [f"{f.converge_s / f.floor:.2f}" for f in found]),
+        ("… and until all pods exist", [" and ".join(f"{s:.1f}" for s in f.floor_pods_s) for f in found]),
+        ("settled, to the script", [f"{f.converge_s / f.floor:.2f}" for f in found]),
+        ("children, to the script", [f"{f.children_s / f.floor:.2f}" for f in found]),
+        ("settled, to the script with its pods", [f"{f.converge_s / f.floor_pods:.2f}" for f in found]),
         ("children a second, operator", [f"{f.objects / f.converge_s:.0f}" for f in found]),
         ("children a second, script", [f"{f.objects / f.floor:.0f}" for f in found]),
         ("s until all rules exist, once all repositories were read", [f"{f.rules_s:.1f}" for f in found]),
