@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import kubernetes
 import orjson
@@ -64,6 +64,9 @@ class KubernetesApi:
     ) -> None:
         self._client = client
         self._on_request = on_request
+        # There is one API server: what finds the connections to a URL's host needn't be asked for each request.
+        self._connections = client.rest_client.pool_manager.connection_from_url(client.configuration.host)
+        self._prefix = urlsplit(client.configuration.host).path.rstrip("/")
 
     @classmethod
     def from_environment(cls, connections: int, on_request: Callable[[str, str, int], None]) -> KubernetesApi:
@@ -164,14 +167,13 @@ class KubernetesApi:
         verb: str = "",
     ) -> Object:
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
-        configuration = self._client.configuration
         # Reading the settings is what renews a token.
-        headers |= {str(s["key"]): str(s["value"]) for s in configuration.auth_settings().values()}
+        headers |= {str(s["key"]): str(s["value"]) for s in self._client.configuration.auth_settings().values()}
         target = f"{path}?{urlencode(query)}" if query else path
         try:
-            response = self._client.rest_client.pool_manager.request(
+            response = self._connections.urlopen(
                 method,
-                configuration.host + target,
+                self._prefix + target,
                 body=orjson.dumps(body) if isinstance(body, dict) else body,
                 headers=headers,
                 timeout=TIMEOUT,

@@ -83,16 +83,19 @@ class Store:
         key = owner(obj)
         if key is None:
             return None
-        return key if self._take(key, _place(obj), _Kept.of(obj)) else None
+        place, metadata = _place(obj), obj["metadata"]
+        with self._lock:
+            # Half of all events tell of own writes, whose answers are known: not worth taking apart.
+            if _is_old(self._objects.get(key, {}).get(place), metadata["uid"], int(metadata["resourceVersion"])):
+                return None
+        return key if self._take(key, place, _Kept.of(obj)) else None
 
     def _take(self, key: Key, place: Place, kept: _Kept) -> bool:
         """Whether it is news."""
         with self._lock:
             group = self._objects.setdefault(key, {})
             known = group.get(place)
-            # Comparable as numbers since Kubernetes 1.35 by contract, and before that in fact.
-            old = known is not None and known.uid == kept.uid and known.version >= kept.version
-            if old or self._is_gone(kept):
+            if _is_old(known, kept.uid, kept.version) or self._is_gone(kept):
                 if not group:
                     del self._objects[key]
                 return False
@@ -212,6 +215,12 @@ def owner(obj: Object) -> Key | None:
     reference = controller(obj)
     name = reference["name"] if reference else metadata.get("labels", {}).get(names.LABEL_INSTANCE)
     return f"{metadata['namespace']}/{name}" if name else None
+
+
+def _is_old(known: _Kept | None, uid: str, version: int) -> bool:
+    """Whether as much is known. Versions are comparable as numbers since Kubernetes 1.35 by contract, and before that
+    in fact."""
+    return known is not None and known.uid == uid and known.version >= version
 
 
 def state(obj: Object) -> str:

@@ -8,6 +8,7 @@ import types
 import kubernetes
 import pytest
 import yaml
+from urllib3 import HTTPConnectionPool
 
 from triton_operator.cluster.api import ApiError, KubernetesApi, _yaml
 
@@ -41,9 +42,23 @@ def test_a_body_is_json_and_yaml_alike(text: str) -> None:
 @pytest.mark.parametrize("body", [b"", b'{"kind": "Lea', b"<html>bad gateway</html>", b"\xff"])
 def test_an_answer_that_is_no_json_is_none(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """As from a proxy in between: nothing that ends a process."""
-    client = kubernetes.client.ApiClient(kubernetes.client.Configuration())
+    client = kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com"))
     answer = types.SimpleNamespace(status=200, data=body)
-    monkeypatch.setattr(client.rest_client.pool_manager, "request", lambda *_, **__: answer)
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", lambda *_, **__: answer)
     with pytest.raises(ApiError) as found:
         KubernetesApi(client).version()
     assert found.value.transient
+
+
+@pytest.mark.parametrize("host", ["https://api.example.com", "https://api.example.com/k8s/clusters/c-1/"])
+def test_an_api_server_may_lie_below_a_path(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """As behind a proxy that serves several clusters."""
+    asked = []
+
+    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> types.SimpleNamespace:
+        asked.append(f"{pool.scheme}://{pool.host}{url}")
+        return types.SimpleNamespace(status=200, data=b"{}")
+
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
+    KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration(host))).version()
+    assert asked == [host.rstrip("/") + "/version"]
