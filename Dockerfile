@@ -1,5 +1,7 @@
 # The operator, which is also the pods' init containers: the static busybox and the checks of the repository.
-FROM python:3.13-slim AS base
+# What it stands on, by tag or, where every build shall have the same, with a digest: docs/security.md.
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS base
 
 FROM base AS busybox
 RUN apt-get update -qq \
@@ -28,10 +30,21 @@ RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /tmp/wheel . \
  && pip --python /opt/venv/bin/python install -q --no-compile --no-deps --no-index --target /opt/app /tmp/wheel/*.whl \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app
 
+# What of other people's is in the venv: told by the venv itself, and the same in every build.
+FROM packages AS sbom
+COPY requirements/supply.lock /tmp/
+RUN python -m venv /opt/supply && /opt/supply/bin/pip install -q --require-hashes -r /tmp/supply.lock
+COPY pyproject.toml /tmp/
+RUN mkdir /sbom \
+ && /opt/supply/bin/cyclonedx-py environment /opt/venv/bin/python --pyproject /tmp/pyproject.toml \
+      --mc-type application --output-reproducible --of JSON -o /sbom/triton-operator.cdx.json
+
 FROM base
 COPY --from=busybox /busybox /usr/local/bin/busybox
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=project /opt/app /opt/app
+# Scanners of images find it by its ending.
+COPY --from=sbom /sbom /usr/share/sbom
 ENV PATH=/opt/app/bin:/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 EXPOSE 8080

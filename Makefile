@@ -43,7 +43,7 @@ corpus: venv ## The real server against every repository of tests/corpus, into d
 	@.venv/bin/python hack/generate.py
 lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
-sbom: venv ## What the operator's image has of other people's code: dist/operator.cdx.json
+sbom: ## What the operator's image has of other people's code: dist/operator.cdx.json
 	@hack/supply.sh sbom
 audit: venv ## Known vulnerabilities of the locked packages; needs the internet
 	@hack/supply.sh audit

@@ -18,11 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 BUILD = LOCKS / "build.in"
+SUPPLY = LOCKS / "supply.in"
 UV = "uv>=0.9,<1"
 SOURCES = {
     "operator.lock": ["pyproject.toml"],
     "build.lock": [str(BUILD.relative_to(ROOT))],
     "dev.lock": ["pyproject.toml", "--extra=dev", str(BUILD.relative_to(ROOT))],
+    "supply.lock": [str(SUPPLY.relative_to(ROOT))],
 }
 
 
@@ -35,6 +37,7 @@ def asked() -> str:
         sorted(project["project"]["optional-dependencies"]["dev"]),
         sorted(project["build-system"]["requires"]),
         BUILD.read_text(),
+        SUPPLY.read_text(),
     ]
     return "# Made by `make lock` for " + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

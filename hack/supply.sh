@@ -1,34 +1,49 @@
 #!/usr/bin/env bash
 # supply.sh sbom|audit: what the operator's image has of other people's code, and what is known against it.
-#   sbom   writes dist/operator.cdx.json (CycloneDX), from the locked packages and their hashes
-#   audit  asks PyPI for known vulnerabilities of every locked package; needs the internet
+#   sbom   writes dist/operator.cdx.json (CycloneDX): the list that is in the image as well; needs Docker
+#   audit  asks for known vulnerabilities of every package in every lock; needs the internet. Whom it asks is up to
+#          pip-audit's own PIP_AUDIT_VULNERABILITY_SERVICE (pypi, osv or esms) and PIP_AUDIT_OSV_URL.
 . "$(dirname "$0")/lib.sh"
 
-# In an environment of their own: they are no dependencies of the project.
-tools=$cache/supply
-tool() {
-  [ -x "$tools/bin/$1" ] && return
-  [ -x "$tools/bin/pip" ] || .venv/bin/python -m venv "$tools"
-  quietly "supply-$1" "$tools/bin/pip" install --disable-pip-version-check "$2"
+sbom() {
+  local image
+  need_docker
+  quietly build-sbom docker build -q --target sbom .
+  image=$(cat "$cache/log/build-sbom")
+  mkdir -p dist
+  docker run --rm --network none "$image" cat /sbom/triton-operator.cdx.json >dist/operator.cdx.json
+  say "dist/operator.cdx.json: $(grep -c '"purl"' dist/operator.cdx.json) packages"
+}
+
+# In an environment of its own: it is no dependency of the project.
+audit() {
+  local tools=$cache/supply wanted lock said vulnerable='' unknown=''
+  wanted=$(digest_of requirements/supply.lock)
+  if [ "$(cat "$tools/.stamp" 2>/dev/null)" != "$wanted" ]; then
+    .venv/bin/python -m venv --clear "$tools"
+    quietly supply "$tools/bin/pip" install --disable-pip-version-check --require-hashes -r requirements/supply.lock
+    echo "$wanted" >"$tools/.stamp"
+  fi
+  for lock in requirements/*.lock; do
+    # --strict: a package that could not be looked up is a failure, and not nothing found.
+    if said=$("$tools/bin/pip-audit" --strict --require-hashes --disable-pip --progress-spinner off -r "$lock" 2>&1); then
+      say "$lock: nothing is known against its $(grep -c '^[a-z].*==' "$lock") packages"
+      continue
+    fi
+    case $said in
+      *"Found "*" known vulnerabilit"*) vulnerable="$vulnerable $lock" ;;
+      # The last line is the reason, after a traceback.
+      *) unknown="$unknown $lock" said=${said##*$'\n'} ;;
+    esac
+    printf '%s\n' "$said" >&2
+  done
+  [ -z "$vulnerable" ] || say "vulnerable:$vulnerable. Take the fixed versions (make lock UPGRADE=1), run the tests"
+  [ -z "$unknown" ] || say "not looked up:$unknown. That says nothing about them: ask another service with" \
+    "PIP_AUDIT_VULNERABILITY_SERVICE=osv (and PIP_AUDIT_OSV_URL, for a mirror), or run it where the internet is"
+  [ -z "$vulnerable$unknown" ]
 }
 
 case ${1:-} in
-  sbom)
-    tool cyclonedx-py 'cyclonedx-bom>=7.5,<8'
-    mkdir -p dist
-    "$tools/bin/cyclonedx-py" requirements requirements/operator.lock --pyproject pyproject.toml \
-      --mc-type application --output-reproducible --of JSON -o dist/operator.cdx.json
-    say "dist/operator.cdx.json: $(grep -c '"purl"' dist/operator.cdx.json) packages"
-    ;;
-  audit)
-    tool pip-audit 'pip-audit>=2.10,<3'
-    failed=''
-    for lock in requirements/*.lock; do
-      # --strict: a package that could not be looked up is a failure, and not nothing found.
-      say "$lock"
-      "$tools/bin/pip-audit" --strict --require-hashes --disable-pip --progress-spinner off -r "$lock" || failed="$failed $lock"
-    done
-    [ -z "$failed" ] || die "not clean, or not to be looked up:$failed"
-    ;;
+  sbom | audit) "$1" ;;
   *) die "supply.sh sbom|audit" ;;
 esac

@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
-INSTALLERS = [ROOT / "Dockerfile", ROOT / "hack" / "venv.sh"]
+LOCKED_INSTALLS = {"Dockerfile": 3, "hack/venv.sh": 1, "hack/supply.sh": 1}
+"""How often each installs from a lock."""
+PROJECT_INSTALLS = {"Dockerfile": 1, "hack/venv.sh": 1, "hack/supply.sh": 0}
+"""How often each installs the project itself: from its own source, without anything else."""
+DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not {".venv", ".cache"} & set(p.relative_to(ROOT).parts))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda p: p.name)
@@ -24,17 +28,47 @@ def test_every_package_is_pinned_with_hashes(lock: Path) -> None:
         assert "://" not in line
 
 
-@pytest.mark.parametrize("file", INSTALLERS, ids=lambda p: p.name)
-def test_packages_are_installed_by_their_hashes(file: Path) -> None:
-    """The project itself has none: it is installed from its own source, without anything else."""
-    installs = re.findall(r"pip\"?(?: --python \S+)? install [^\n&]+", file.read_text())
-    assert len(installs) == 2 + (file.name == "Dockerfile")
-    for command in installs:
-        assert "--require-hashes" in command or "--no-deps" in command, command
-    assert sum("--require-hashes" in command for command in installs) == len(installs) - 1
+@pytest.mark.parametrize("file", LOCKED_INSTALLS)
+def test_packages_are_installed_by_their_hashes(file: str) -> None:
+    installs = re.findall(r"pip\"?(?: --python \S+)? install [^\n&]+", (ROOT / file).read_text())
+    locked = [c for c in installs if re.search(r"--require-hashes -r \S+\.lock\b", c)]
+    project = [c for c in installs if "--no-deps" in c]
+    assert len(locked) == LOCKED_INSTALLS[file], installs
+    assert len(project) == PROJECT_INSTALLS[file], installs
+    assert len(installs) == len(locked) + len(project)
 
 
 def test_the_operators_image_takes_what_the_lock_says() -> None:
     text = (ROOT / "Dockerfile").read_text()
     assert "COPY requirements/operator.lock" in text
     assert not re.search(r"\b(curl|wget|git clone)\b|^ADD ", text, re.MULTILINE)
+
+
+def test_every_lock_is_audited() -> None:
+    text = (ROOT / "hack" / "supply.sh").read_text()
+    assert "for lock in requirements/*.lock" in text
+    assert {lock.name for lock in LOCKS} == {"build.lock", "dev.lock", "operator.lock", "supply.lock"}
+    (command,) = re.findall(r"bin/pip-audit\" (.*) 2>&1", text)
+    assert {"--strict", "--require-hashes", "--disable-pip"} <= set(command.split())
+
+
+def test_the_list_of_packages_is_in_the_operators_image() -> None:
+    """Made by the environment that the image has, of nothing that changes from build to build."""
+    text = (ROOT / "Dockerfile").read_text()
+    (command,) = re.findall(r"cyclonedx-py (environment /opt/venv/bin/python .*)", text.replace("\\\n", " "))
+    assert "--output-reproducible" in command
+    last = text.rpartition("\nFROM ")[2]
+    assert "COPY --from=packages /opt/venv /opt/venv" in last
+    assert "COPY --from=sbom /sbom /usr/share/sbom" in last
+    assert re.search(r"^FROM packages AS sbom$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_an_image_stands_on_can_be_given_by_digest(file: Path) -> None:
+    """`--build-arg BASE=…@sha256:…`: no other image is named in a Dockerfile."""
+    text = file.read_text()
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
+    for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+        assert image in {*stages, "scratch", "${BASE}"}, image
+    for image in re.findall(r"--from=(\S+)", text):
+        assert image in stages, image
