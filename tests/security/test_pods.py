@@ -23,6 +23,7 @@ LOOSENED = {"pod-template"}
 CASES = sorted(p.parent for p in (ROOT / "tests/golden/cases").glob("*/model.yaml"))
 SAMPLES = sorted(p for p in (ROOT / "manifests/samples").rglob("*.yaml") if p.name != "kustomization.yaml")
 INSTALLED = ["manifests/default", "manifests/monitoring/adapter"]
+MONITORING = "hack/monitoring"
 DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not {".venv", ".cache"} & set(p.relative_to(ROOT).parts))
 
 
@@ -135,6 +136,25 @@ def test_every_container_that_is_installed_is_tight() -> None:
     assert {d["metadata"]["name"] for d in found} == {"triton-operator", "prometheus-adapter"}
     for deployment in found:
         assert_tight(deployment["spec"]["template"]["spec"])
+
+
+@pytest.mark.integration
+def test_monitoring_is_tight_and_has_no_token_that_it_does_not_need() -> None:
+    """What is only for the monitoring: prometheus-operator makes these pods, and closes the containers itself."""
+    out = subprocess.run(["kubectl", "kustomize", ROOT / MONITORING], capture_output=True, text=True, check=True).stdout
+    objects = [o for o in yaml.safe_load_all(out) if o["kind"] in ("Deployment", "Prometheus", "Alertmanager")]
+    assert {o["kind"] for o in objects} == {"Deployment", "Prometheus", "Alertmanager"}
+    for one in objects:
+        spec = one["spec"]
+        if one["kind"] == "Deployment":
+            spec = spec["template"]["spec"]
+            assert_tight(spec)
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True, one["metadata"]
+        assert context["runAsUser"] > 0
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        # Who asks the API server has an account of its own, and its token.
+        assert "serviceAccountName" in spec or spec["automountServiceAccountToken"] is False, one["metadata"]
 
 
 def test_images_run_as_a_user_by_number() -> None:
