@@ -6,10 +6,9 @@
 . "$(dirname "$0")/lib.sh"
 
 sbom() {
-  local image
+  local image=triton-operator/sbom:dev
   need_docker
-  quietly build-sbom docker build -q --target sbom .
-  image=$(cat "$cache/log/build-sbom")
+  quietly build-sbom docker build -t "$image" --target sbom .
   mkdir -p dist
   docker run --rm --network none "$image" cat /sbom/triton-operator.cdx.json >dist/operator.cdx.json
   say "dist/operator.cdx.json: $(grep -c '"purl"' dist/operator.cdx.json) packages"
