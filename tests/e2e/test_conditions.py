@@ -40,52 +40,60 @@ def test_a_field_that_does_not_exist_is_refused_by_kubectl(cluster: Cluster, sha
     assert 'unknown field "spec.modelimage"' in told
 
 
-def test_a_server_that_fits_no_node_says_so(cluster: Cluster, namespace: Namespace) -> None:
-    server = {"resources": {"requests": {"cpu": "1000"}}}
-    namespace.api.apply(namespace.model("huge", cluster.image(), server=server))
-    message = namespace.says("huge", "Ready", "False", "Unschedulable")
+# What the server itself sets aside in /dev/shm for its Python models is more than its limit leaves.
+HUNGRY = {
+    "sharedMemory": "200Mi",
+    "resources": {"limits": {"memory": "200Mi"}},
+    "args": [f"--backend-config=python,shm-default-byte-size={198 << 20}"],
+}
+# Nobody asks it: there is nothing to drain before it is started again.
+IMPATIENT = {"startupSeconds": 10, "drainSeconds": 1, "exitSeconds": 1}
+LAST_WORDS = {"name": "triton", "command": ["sh", "-c", "echo there is no such GPU; exit 3"], "args": None}
+
+
+@pytest.fixture(scope="module")
+def wrong(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
+    """TritonModels that can't get ready, each for another reason, all begun at once: it takes them long to fail."""
+    good = cluster.image()
+    for model in (
+        shared_namespace.model("slow", cluster.image(change="sleeps"), rollout=IMPATIENT),
+        shared_namespace.model("hungry", good, server=HUNGRY),
+        shared_namespace.model("crashing", good, podTemplate={"spec": {"containers": [LAST_WORDS]}}),
+        shared_namespace.model("lost", good, modelImage={"path": "/elsewhere", "delivery": "Copy"}),
+        shared_namespace.model("huge", good, server={"resources": {"requests": {"cpu": "1000"}}}),
+    ):
+        shared_namespace.api.apply(model)
+    return shared_namespace
+
+
+def test_a_server_that_fits_no_node_says_so(wrong: Namespace) -> None:
+    message = wrong.says("huge", "Ready", "False", "Unschedulable")
     assert "Insufficient cpu" in message
 
 
-def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, namespace: Namespace) -> None:
-    # What the server itself sets aside in /dev/shm for its Python models is more than its limit leaves.
-    server = {
-        "sharedMemory": "200Mi",
-        "resources": {"limits": {"memory": "200Mi"}},
-        "args": [f"--backend-config=python,shm-default-byte-size={198 << 20}"],
-    }
-    namespace.api.apply(namespace.model("hungry", cluster.image(), server=server))
-    message = namespace.says("hungry", "Ready", "False", "OutOfMemory")
-    assert "200Mi" in message
-    assert "spec.server.resources.limits.memory" in message
-    server["args"] = []
-    namespace.deploy("hungry", cluster.image(), server=server)
-
-
-def test_a_server_that_ends_at_once_says_its_last_words(cluster: Cluster, namespace: Namespace) -> None:
-    script = "echo there is no such GPU; exit 3"
-    container = {"name": "triton", "command": ["sh", "-c", script], "args": None}
-    pod = {"spec": {"containers": [container]}}
-    namespace.api.apply(namespace.model("echo", cluster.image(), podTemplate=pod))
-    message = namespace.says("echo", "Ready", "False", "ServerCrashed")
+def test_a_server_that_ends_at_once_says_its_last_words(wrong: Namespace) -> None:
+    message = wrong.says("crashing", "Ready", "False", "ServerCrashed")
     assert "exit code 3" in message
     assert "there is no such GPU" in message
 
 
-def test_a_model_that_loads_for_ever_uses_up_the_startup_budget(cluster: Cluster, namespace: Namespace) -> None:
-    rollout = {"startupSeconds": 10}
-    namespace.api.apply(namespace.model("echo", cluster.image(change="sleeps"), rollout=rollout))
-    message = namespace.says("echo", "Ready", "False", "StartupTimeout")
-    assert "after 10 s" in message
-    assert "spec.rollout.startupSeconds" in message
-
-
-def test_a_path_that_is_not_in_the_image_says_so(cluster: Cluster, namespace: Namespace) -> None:
-    image = {"path": "/elsewhere", "delivery": "Copy"}
-    namespace.api.apply(namespace.model("lost", cluster.image(), modelImage=image))
-    message = namespace.says("lost", "Ready", "False", "RepositoryNotCopied")
+def test_a_path_that_is_not_in_the_image_says_so(wrong: Namespace) -> None:
+    message = wrong.says("lost", "Ready", "False", "RepositoryNotCopied")
     assert "/elsewhere" in message
     assert "spec.modelImage.path" in message
+
+
+def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, wrong: Namespace) -> None:
+    message = wrong.says("hungry", "Ready", "False", "OutOfMemory")
+    assert "200Mi" in message
+    assert "spec.server.resources.limits.memory" in message
+    wrong.deploy("hungry", cluster.image(), server={**HUNGRY, "args": []})
+
+
+def test_a_model_that_loads_for_ever_uses_up_the_startup_budget(wrong: Namespace) -> None:
+    message = wrong.says("slow", "Ready", "False", "StartupTimeout")
+    assert "after 10 s" in message
+    assert "spec.rollout.startupSeconds" in message
 
 
 def test_kubectl_wait_returns_when_the_server_answers(cluster: Cluster, namespace: Namespace) -> None:
