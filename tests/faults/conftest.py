@@ -36,6 +36,9 @@ class Rounds:
     prometheus_seconds: float = 1.5
     hostile_edits: int = 40
     still_seconds: float = 1.5
+    collect_seconds: float = 60.0
+    """Within which all is whole where watches were ended again and again: those of Kubernetes' own controllers wait
+    for 30 to 60 s (client-go's reflector), and until then nobody collects what deleted TritonModels have left."""
 
     @classmethod
     def of_environment(cls) -> Rounds:
@@ -43,7 +46,7 @@ class Rounds:
             return cls()
         return cls(
             soak=True, kills=50, restarts=5, fault_seconds=20.0, outage_seconds=25.0, prometheus_seconds=300.0,
-            hostile_edits=400, still_seconds=5.0,
+            hostile_edits=400, still_seconds=5.0, collect_seconds=120.0,
         )  # fmt: skip
 
 

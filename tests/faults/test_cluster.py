@@ -71,7 +71,7 @@ def test_the_crd_is_applied_anew_under_load(scene: Scene, operator: Supervised, 
                 with_new = copy.deepcopy(scene.work.wanted[name])
                 with_new["spec"]["somethingNew"] = "known to the API server, and not to this operator"
                 api.apply(with_new, "users")
-    scene.whole(operator)
+    scene.whole(operator, within=rounds.collect_seconds)
 
 
 def test_a_namespace_ends_in_the_midst_of_it_and_comes_again(

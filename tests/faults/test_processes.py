@@ -54,9 +54,7 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
                 scene.plane.start(program)
                 time.sleep(2)
                 leads(operator)
-        # After outages one after another the controllers' own watches wait for 30 to 60 s (client-go's reflector), and
-        # until then nobody collects what deleted TritonModels have left.
-        scene.whole(operator, within=120 if rounds.soak else 60)
+        scene.whole(operator, within=rounds.collect_seconds)
         # It ended only where the lease could not be renewed in time.
         assert set(operator.ends) <= {1}
         assert len(operator.ends) <= rounds.restarts
