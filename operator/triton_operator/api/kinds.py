@@ -1,8 +1,10 @@
-"""The table of kinds that the operator makes: the watches, the resync and the RBAC are all made from it."""
+"""The table of kinds that the operator deals with: the watches, the resync and the RBAC are all made from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from . import names
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+TRITON_MODEL = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 SERVICE = Kind("", "v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")

@@ -8,7 +8,6 @@ import kubernetes
 
 from triton_operator.api import kinds, names
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
 
@@ -32,6 +31,6 @@ def fetch(name: str, namespace: str | None, context: str | None) -> tuple[Object
     api = KubernetesApi(kubernetes.client.ApiClient(configuration))
     selector = ",".join(f"{k}={v}" for k, v in names.selector(name).items())
     try:
-        return api.get(MODELS, namespace, name), list(api.list(kinds.POD, namespace, selector))
+        return api.get(kinds.TRITON_MODEL, namespace, name), list(api.list(kinds.POD, namespace, selector))
     except ApiError as error:
         raise UnreachableError(error.message) from error

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from .reconciler import Outcome, Reconciler
-from .write_status import MODELS
 
-__all__ = ["MODELS", "Outcome", "Reconciler"]
+__all__ = ["Outcome", "Reconciler"]

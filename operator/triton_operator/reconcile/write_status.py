@@ -7,8 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api import names, thresholds
-from triton_operator.api.kinds import Kind
+from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
@@ -20,7 +19,6 @@ from . import events
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
-MODELS = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 
 
 class Statuses:
@@ -53,7 +51,7 @@ class Statuses:
             "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
         try:
-            answer = self._api.apply(MODELS, body, raw["metadata"]["uid"], subresource="status")
+            answer = self._api.apply(kinds.TRITON_MODEL, body, raw["metadata"]["uid"], subresource="status")
         except ApiError as error:
             if error.code in (404, 409, 422) and not self._still_there(raw):
                 return None
@@ -85,7 +83,7 @@ class Statuses:
 
     def _still_there(self, raw: Object) -> bool:
         try:
-            now = self._api.get(MODELS, raw["metadata"]["namespace"], raw["metadata"]["name"])
+            now = self._api.get(kinds.TRITON_MODEL, raw["metadata"]["namespace"], raw["metadata"]["name"])
         except ApiError as error:
             if error.code == 404:
                 return False

@@ -16,7 +16,7 @@ from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, controller, state
 from triton_operator.cluster.triton import Servers
-from triton_operator.reconcile import MODELS, Reconciler
+from triton_operator.reconcile import Reconciler
 from triton_operator.render import Choices
 
 from . import health, watch
@@ -234,7 +234,7 @@ class App:
         key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
         if key is None:
             return
-        if kind == "MODIFIED" and obj["kind"] == MODELS.kind and _is_change_of_spec(obj):
+        if kind == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj):
             # A mended spec doesn't wait for the pause that the broken one had earned.
             self._queue.forget(key)
         # Before it leads, nobody takes keys; then it begins with all, those first that changed last.

@@ -9,7 +9,6 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
-from triton_operator.reconcile import MODELS
 
 _OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
 
@@ -34,7 +33,7 @@ class Listing:
 
     def kinds(self) -> tuple[Kind, ...]:
         """Those to watch: of this operator, and of the others' what the cluster has."""
-        return (MODELS, *filter(self.serves, kinds.CHILDREN), kinds.POD)
+        return (kinds.TRITON_MODEL, *filter(self.serves, kinds.CHILDREN), kinds.POD)
 
     def everything(self) -> None:
         for namespace in self._namespaces:
@@ -44,7 +43,8 @@ class Listing:
 
     def models(self) -> None:
         for namespace in self._namespaces:
-            self._store.replace(MODELS.kind, self._api.list(MODELS, namespace), namespace)
+            found = self._api.list(kinds.TRITON_MODEL, namespace)
+            self._store.replace(kinds.TRITON_MODEL.kind, found, namespace)
 
     def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
         if not self.serves(kind):

@@ -28,10 +28,9 @@ from kopf._cogs.structs.references import Insights, Namespace, Resource
 from kopf._core.reactor import queueing
 
 from triton_operator.api import names
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import TRITON_MODEL, Kind
 from triton_operator.cluster import shallow
 from triton_operator.cluster.api import ApiError
-from triton_operator.reconcile import MODELS
 
 Object = dict[str, Any]
 Seen = Callable[[str | None, Object], None]
@@ -232,7 +231,7 @@ def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings.watching.chunk_size = 100
     settings.process.ultimate_exiting_timeout = None
     for kind in kinds:
-        if kind == MODELS:
+        if kind == TRITON_MODEL:
             continue
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = names.MANAGED_SELECTOR
     return settings
