@@ -1,7 +1,9 @@
 """`make serve`: a repository in Docker, loaded anew as its files change; test images; boxes drawn into pictures."""
 
+import contextlib
 import importlib.util
 import json
+import random
 import re
 import shutil
 import signal
@@ -49,6 +51,17 @@ def test_changed_files_name_their_models(tmp_path: Path) -> None:
     assert serve.models_of({(1, str(tmp_path / path)) for path in paths}, tmp_path) == ["gone", "one"]
 
 
+def free_ports(count: int) -> int:
+    """The first of so many free ports, one after the other. Of those that the kernel hands out to everybody who asks
+    for any, the next could be taken before it is used."""
+    for first in random.sample(range(20_000, 32_000, count), 1000):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError(f"no {count} free ports")
+
+
 class Served:
     """`hack/serve.py` on a copy of the template's repository, and what it has said so far."""
 
@@ -56,9 +69,7 @@ class Served:
         self.repository = folder / "repository"
         shutil.copytree(MODEL_IMAGES / "template" / "repository", self.repository)
         self.log = folder / "log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_ports(3)
         command = [sys.executable, ROOT / "hack" / "serve.py", self.repository, f"--port={self.port}"]
         with self.log.open("w") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
