@@ -50,8 +50,8 @@ class Accepting:
         return self.answers[-1]
 
 
-def reconciler(api: Accepting, **more: Any) -> Reconciler:
-    store = Store()
+def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
+    store = store or Store()
     store.put(gen.raw())
     fresh = Choices("tools:1", "Copy")
     watched: Any = api
@@ -84,6 +84,17 @@ def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
     now -= timedelta(days=365)
     assert passes.reconcile(KEY).after is None
     assert "observedGeneration" in api.answers[-1]["status"]
+
+
+def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
+    api, store = Accepting(), Store()
+    passes = reconciler(api, store, progress_seconds=5.0)
+    assert passes.reconcile(KEY).after == pytest.approx(1, abs=0.1)
+    assert "TritonModel" not in {answer["kind"] for answer in api.answers}
+    store.put(gen.pod(gen.put("status", {"phase": "Pending"})))
+    assert passes.reconcile(KEY).after is None
+    assert api.answers[-1]["kind"] == "TritonModel"
+    assert api.answers[-1]["status"]["replicas"] == 1
 
 
 # What Prometheus said before

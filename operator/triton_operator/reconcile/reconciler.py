@@ -23,7 +23,7 @@ from triton_operator.cluster.triton import Servers
 from triton_operator.plan import plan
 from triton_operator.render import Choices, choose, endpoint, render
 from triton_operator.status.again import look_again
-from triton_operator.status.assess import assess, entry, unreadable
+from triton_operator.status.assess import all_made, assess, entry, unreadable
 from triton_operator.status.conditions import pressing
 
 from .memory import Memory
@@ -34,7 +34,7 @@ from .write_status import Statuses
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _FIRST_STATUS = timedelta(seconds=1)
-"""What the controllers make of new objects comes within moments, and the first status waits for it."""
+"""What the controllers make of new objects comes within moments, and the first status waits for it; this long."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ class Reconciler:
         after = look_again(model, status, now)
         if status != before:
             wait = self._wait(memory, before, clock)
-            if wait > timedelta() and not pressing(before, status):
+            waits = before.observed_generation or not all_made(seen)
+            if waits and wait > timedelta() and not pressing(before, status):
                 after = min(after or math.inf, wait.total_seconds())
             else:
                 answer = self._statuses.write(raw, before, status, log)

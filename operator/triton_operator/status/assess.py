@@ -166,6 +166,11 @@ def _complete(
     return seen_by_controller and {len(living), len(current), len(ready)} == {_wanted(seen)}
 
 
+def all_made(seen: Observation) -> bool:
+    """Whether there are as many servers as there shall be, in whatever state."""
+    return len(seen.pods) >= _wanted(seen)
+
+
 def _wanted(seen: Observation) -> int:
     """Servers that there shall be, by the spec or by whatever else scales the Deployment."""
     return int((seen.deployment or {}).get("spec", {}).get("replicas", 1))
