@@ -33,8 +33,6 @@ from .write_status import Statuses
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
-_FIRST_STATUS = timedelta(seconds=1)
-"""What the controllers make of new objects comes within moments, and the first status waits for it; this long."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,7 @@ class Reconciler:
         after = look_again(model, status, now)
         if status != before:
             wait = self._wait(memory, before, clock)
+            # The first status tells of the pods, which the controllers make within moments.
             waits = before.observed_generation or not all_made(seen)
             if waits and wait > timedelta() and not pressing(before, status):
                 after = min(after or math.inf, wait.total_seconds())
@@ -137,7 +136,7 @@ class Reconciler:
     def _wait(self, memory: Memory, before: TritonModelStatus, now: datetime) -> timedelta:
         """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
         if memory.due is None:
-            memory.due = now if before.observed_generation else now + min(_FIRST_STATUS, self._progress)
+            memory.due = now if before.observed_generation else now + self._progress
         wait = memory.due - now
         # A clock that was set back holds back nothing.
         return wait if wait <= self._progress else timedelta()
