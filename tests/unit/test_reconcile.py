@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     api = Accepting()
     passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
-    assert passes.reconcile(KEY).after == 5
+    assert passes.reconcile(KEY).after == 3
     now -= timedelta(days=365)
     assert passes.reconcile(KEY).after is None
     assert "observedGeneration" in api.answers[-1]["status"]
@@ -89,7 +89,7 @@ def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
 def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
     api, store = Accepting(), Store()
     passes = reconciler(api, store, progress_seconds=5.0)
-    assert passes.reconcile(KEY).after == pytest.approx(5, abs=0.1)
+    assert passes.reconcile(KEY).after == pytest.approx(3, abs=0.1)
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     store.put(gen.pod(gen.put("status", {"phase": "Pending"})))
     assert passes.reconcile(KEY).after is None

@@ -33,6 +33,8 @@ from .write_status import Statuses
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
+_FIRST_STATUS = timedelta(seconds=3)
+"""The first status tells of the pods, which the controllers make within moments: how long it waits for them."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,6 @@ class Reconciler:
         after = look_again(model, status, now)
         if status != before:
             wait = self._wait(memory, before, clock)
-            # The first status tells of the pods, which the controllers make within moments.
             waits = before.observed_generation or not all_made(seen)
             if waits and wait > timedelta() and not pressing(before, status):
                 after = min(after or math.inf, wait.total_seconds())
@@ -136,7 +137,7 @@ class Reconciler:
     def _wait(self, memory: Memory, before: TritonModelStatus, now: datetime) -> timedelta:
         """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
         if memory.due is None:
-            memory.due = now if before.observed_generation else now + self._progress
+            memory.due = now if before.observed_generation else now + min(_FIRST_STATUS, self._progress)
         wait = memory.due - now
         # A clock that was set back holds back nothing.
         return wait if wait <= self._progress else timedelta()
