@@ -114,7 +114,8 @@ def floor(figures: Figures, plan: Plan, say: Say) -> None:
     have made all pods of them: the operator's own clock runs until then."""
     size = figures.size
     with plane() as found:
-        command = [sys.executable, "-m", "benchmarks.scale.floor", found.kubeconfig, str(size), str(plan.workers)]
+        kubeconfig = operator_process.install(found)
+        command = [sys.executable, "-m", "benchmarks.scale.floor", kubeconfig, str(size), str(plan.workers)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as script:
             assert script.stdin is not None
             assert script.stdout is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ ENTRY = "detection"
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodMonitor", "HorizontalPodAutoscaler")
 """What there is at creation: the rules follow when a server's check of its repository has told of the models."""
 RULES = "PrometheusRule"
+_values = itertools.count(1_000_001)
+"""Of max-qps: one that a TritonModel had before would be no change."""
 
 
 def models(size: int) -> list[Object]:
@@ -185,15 +188,13 @@ class Changes:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._open: dict[str, tuple[int, float]] = {}
-        self._number = 1_000_000
         self.last: dict[str, int] = {}
         self.seconds: list[float] = []
         self._watch = Watch(api, RULES, self._take, names.MANAGED_SELECTOR)
 
     def change(self, where: str) -> None:
         """Sets another value on the TritonModel `where`. The clock starts before the request is sent."""
-        self._number += 1
-        value, (namespace, name) = self._number, where.split("/")
+        value, (namespace, name) = next(_values), where.split("/")
         self.last[where] = value
         self._open[where] = (value, time.monotonic())
         self._api.patch(names.KIND, name, {"metadata": {"annotations": {MAX_QPS: str(value)}}}, namespace=namespace)
