@@ -25,6 +25,7 @@ from triton_operator.render import Choices, choose, endpoint, render
 from triton_operator.status.again import look_again
 from triton_operator.status.assess import all_made, assess, entry, unreadable
 from triton_operator.status.conditions import pressing
+from triton_operator.status.observation import Observation
 
 from .memory import Memory
 from .observe import Observer, answered, one_of
@@ -108,9 +109,8 @@ class Reconciler:
         status = assess(model, seen, endpoint(model), before, now)
         after = look_again(model, status, now)
         if status != before:
-            wait = self._wait(memory, before, clock)
-            waits = before.observed_generation or not all_made(seen)
-            if waits and wait > timedelta() and not pressing(before, status):
+            wait = self._wait(memory, before, status, seen, clock)
+            if wait > timedelta():
                 after = min(after or math.inf, wait.total_seconds())
             else:
                 answer = self._statuses.write(raw, before, status, log)
@@ -134,13 +134,18 @@ class Reconciler:
             monitoring=self._served(kinds.PROMETHEUS_RULE) and self._served(kinds.POD_MONITOR),
         )
 
-    def _wait(self, memory: Memory, before: TritonModelStatus, now: datetime) -> timedelta:
+    def _wait(
+        self, memory: Memory, before: TritonModelStatus, status: TritonModelStatus, seen: Observation, now: datetime
+    ) -> timedelta:
         """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
+        first = not before.observed_generation
         if memory.due is None:
-            memory.due = now if before.observed_generation else now + min(_FIRST_STATUS, self._progress)
+            memory.due = now + min(_FIRST_STATUS, self._progress) if first else now
+        if pressing(before, status) or (first and all_made(seen)):
+            return timedelta()
         wait = memory.due - now
         # A clock that was set back holds back nothing.
-        return wait if wait <= self._progress else timedelta()
+        return wait if timedelta() < wait <= self._progress else timedelta()
 
     def _write_unreadable(
         self,
