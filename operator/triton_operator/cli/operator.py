@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 
 import click
-import uvloop
 
 from triton_operator.runtime import logs
 from triton_operator.runtime.app import App
@@ -26,7 +26,7 @@ def run() -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     logs.configure(settings.log_format, settings.log_level)
-    uvloop.run(_run(settings))
+    asyncio.run(_run(settings))
 
 
 async def _run(settings: Settings) -> None:
