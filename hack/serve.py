@@ -33,7 +33,7 @@ class Triton:
     """A container that serves `repository` on `port` (HTTP), the next one (gRPC) and the one after (metrics)."""
 
     def __init__(self, repository: Path, image: str, port: int, gpus: str) -> None:
-        """Start it; the models load while this returns."""
+        """Start it; the models load while this returns. Raises SystemExit where Docker can't start it."""
         self.repository = repository
         self.url = f"http://127.0.0.1:{port}"
         self.name = f"triton-serve-{os.getpid()}"
@@ -43,7 +43,13 @@ class Triton:
         # A model that doesn't load must not end the server: it is about to be changed.
         options = ["--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--log-info=false"]
         command = ["docker", "run", *container, image, "tritonserver", "--model-repository=/models", *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
+            # Docker keeps what it made and couldn't start.
+            subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
+            raise SystemExit(
+                "the server could not be started; what Docker says is above. "
+                f"It needs the ports {port} to {port + 2}: PORT=… names the first of three others"
+            )
         # Only what went wrong: the loads that we ask for answer by themselves.
         self.log = subprocess.Popen(["docker", "logs", "--follow", self.name], stdout=sys.stderr)
 
