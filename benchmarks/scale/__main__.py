@@ -20,7 +20,7 @@ from support import controlplane
 from support.machine import machine
 
 from . import report
-from .measure import CHURN_PER_SECOND, MANAGER_FLAGS, SCRAPE_SECONDS, Figures, Plan, measure
+from .measure import CHURN_PER_SECOND, MANAGER_FLAGS, MISSED_CHANGES, SCRAPE_SECONDS, Figures, Plan, measure
 from .world import NAMESPACES
 
 
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--rest-seconds", type=float, default=float(os.environ.get("REST_SECONDS", "600")),
                         help="at the largest size; a tenth of it at the others")  # fmt: skip
     parser.add_argument("--workers", type=int, default=8, help="of the operator, and writers of the floor")
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")), help="of creation")
     parser.add_argument("--changes", type=int, default=200, help="one after the other, at rest")
     parser.add_argument("--churn-seconds", type=float, default=30)
     parser.add_argument("--markdown", type=Path, help="a file for the tables")
@@ -39,6 +40,8 @@ def main() -> int:
               file=sys.stderr)  # fmt: skip
         return 2
     sizes = sorted(int(size) for size in options.sizes.split(","))
+    if sizes[0] < MISSED_CHANGES:
+        parser.error(f"--sizes: a fail-over changes {MISSED_CHANGES} TritonModels, so that there must be as many")
     began = time.monotonic()
 
     def say(words: str) -> None:
@@ -47,7 +50,8 @@ def main() -> int:
     found: list[Figures] = []
     for size in sizes:
         rest = options.rest_seconds if size == sizes[-1] else options.rest_seconds / 10
-        found.append(measure(size, Plan(options.workers, rest, options.changes, options.churn_seconds), say))
+        plan = Plan(options.workers, options.rounds, rest, options.changes, options.churn_seconds)
+        found.append(measure(size, plan, say))
     text = report.tables(found)
     print(text)
     if options.markdown:
@@ -59,6 +63,7 @@ def main() -> int:
         "sizes": sizes,
         "namespaces": NAMESPACES,
         "workers_and_writers": options.workers,
+        "rounds": options.rounds,
         "controller_manager": " ".join(MANAGER_FLAGS),
         "scraped_every_s": SCRAPE_SECONDS,
         "rest_s": options.rest_seconds,

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from support import controlplane, operator_process
 from support.api import eventually
@@ -40,9 +41,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of what. `workers`: of the operator, and writers of the floor."""
+    """How much of what. `workers`: of the operator, and writers of the floor. `rounds`: of creation, each between two
+    of the floor: a machine that others use, too, is seldom as fast twice."""
 
     workers: int
+    rounds: int
     rest_seconds: float
     changes: int
     churn_seconds: float
@@ -50,13 +53,14 @@ class Plan:
 
 @dataclass
 class Figures:
-    """What one size gave. Requests are totals; those of changes are of `SINGLE_CHANGES` and `SPEC_CHANGES`."""
+    """What one size gave. Requests are totals; those of changes are of `SINGLE_CHANGES` and `SPEC_CHANGES`.
+    `converge_s` and `children_s` have one item a round, `floor_s` and `floor_pods_s` one more: around each."""
 
     size: int
     floor_s: list[float] = field(default_factory=list)
     floor_pods_s: list[float] = field(default_factory=list)
-    children_s: float = 0
-    converge_s: float = 0
+    children_s: list[float] = field(default_factory=list)
+    converge_s: list[float] = field(default_factory=list)
     objects: int = 0
     rules_s: float = 0
     creation: Requests = field(default_factory=Requests)
@@ -80,22 +84,29 @@ class Figures:
     failover_s: float = 0
     missed: int = 0
 
-    @property
-    def floor(self) -> float:
-        return mean(self.floor_s)
+    def settled_vs_floor(self) -> float:
+        return _ratio(self.converge_s, self.floor_s)
 
-    @property
-    def floor_pods(self) -> float:
-        return mean(self.floor_pods_s)
+    def children_vs_floor(self) -> float:
+        return _ratio(self.children_s, self.floor_s)
+
+    def settled_vs_pods(self) -> float:
+        return _ratio(self.converge_s, self.floor_pods_s)
+
+
+def _ratio(rounds: list[float], floors: list[float]) -> float:
+    """The median of what each round took, to the mean of the floors before and after it."""
+    return median(seconds / mean(around) for seconds, around in zip(rounds, pairwise(floors), strict=True))
 
 
 def measure(size: int, plan: Plan, say: Say) -> Figures:
-    """The floor, the operator, and the floor again: what else the machine does meets both."""
+    """The floor, the operator, and the floor again: what else the machine does meets both. The last round goes on."""
     figures = Figures(size)
     floor(figures, plan, say)
-    with plane() as found:
-        with_operator(found, figures, plan, say)
-    floor(figures, plan, say)
+    for last in (False,) * (plan.rounds - 1) + (True,):
+        with plane() as found:
+            with_operator(found, figures, plan, say, creation_only=not last)
+        floor(figures, plan, say)
     return figures
 
 
@@ -139,7 +150,7 @@ def floor(figures: Figures, plan: Plan, say: Say) -> None:
     say(f"{size}: the plain script took {figures.floor_s[-1]:.1f} s, and all pods {figures.floor_pods_s[-1]:.1f} s")
 
 
-def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say) -> None:
+def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *, creation_only: bool) -> None:
     kubeconfig = operator_process.install(found)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
@@ -147,6 +158,8 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say) -
         settings = {"WORKERS": str(plan.workers), "PROGRESS_SECONDS": "5"}
         with operator_process.running(kubeconfig, folder, **settings) as operator, _scraped(operator, figures):
             _create(found, operator, figures, say)
+            if creation_only:
+                return
             _rules(found, operator, figures, say)
             _rest(operator, figures, plan, say)
             _changes(found, operator, figures, plan, say)
@@ -169,7 +182,8 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     started, began = time.monotonic(), time.time()
     world.create(found.api, world.models(size))
     say(f"{size}: TritonModels created in {time.monotonic() - started:.1f} s")
-    figures.converge_s = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
+    settled = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
+    figures.converge_s.append(settled)
     settling.close()
     _quiet(operator)
     after = probe.usage(operator.process.pid)
@@ -177,9 +191,10 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     figures.rss_mib["created"] = after.rss_mib
     figures.creation, figures.creation_of_all = probe.requests(operator) - own, probe.requests_of_all(found) - of_all
     born = [world.created(child) for child in world.all_children(found.api)]
-    figures.objects, figures.children_s = len(born), max(born) - began
+    figures.objects = len(born)
+    figures.children_s.append(max(born) - began)
     assert figures.objects == size * CHILDREN, figures.objects
-    say(f"{size}: settled after {figures.converge_s:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
+    say(f"{size}: settled after {settled:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
 
 
 def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
