@@ -44,8 +44,7 @@ class Triton:
         options = ["--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--log-info=false"]
         command = ["docker", "run", *container, image, "tritonserver", "--model-repository=/models", *options]
         if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-            # Docker keeps what it made and couldn't start.
-            subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
+            self._remove()  # Docker keeps what it made and couldn't start
             raise SystemExit(
                 "the server could not be started; what Docker says is above. "
                 f"It needs the ports {port} to {port + 2}: PORT=… names the first of three others"
@@ -55,8 +54,11 @@ class Triton:
 
     def stop(self) -> None:
         """Stop it and remove it."""
-        subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
+        self._remove()
         self.log.wait()
+
+    def _remove(self) -> None:
+        subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
 
     def running(self) -> bool:
         """Whether the container is."""

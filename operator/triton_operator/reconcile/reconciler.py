@@ -141,11 +141,10 @@ class Reconciler:
         first = not before.observed_generation
         if memory.due is None:
             memory.due = now + min(_FIRST_STATUS, self._progress) if first else now
-        if pressing(before, status) or (first and all_made(seen)):
-            return timedelta()
         wait = memory.due - now
         # A clock that was set back holds back nothing.
-        return wait if timedelta() < wait <= self._progress else timedelta()
+        held = timedelta() < wait <= self._progress and not (first and all_made(seen))
+        return wait if held and not pressing(before, status) else timedelta()
 
     def _write_unreadable(
         self,
