@@ -9,6 +9,7 @@ import time
 import pytest
 
 from faults.conftest import Begin, Rounds, Scene
+from support import world
 from support.api import eventually
 from support.operator_process import NAME, NAMESPACE
 from support.supervised import Supervised
@@ -29,8 +30,8 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
             time.sleep(chance.uniform(0, 1.5))
             operator.kill()
             if not rounds.soak or number % 5:
-                # The Lease of the dead, as if its 15 s were over; in the full form, each fifth time they have to pass.
-                scene.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+                # In the full form, each fifth time they have to pass.
+                free_the_lease(scene)
             # Also while it starts.
             if chance.random() < 0.2:
                 time.sleep(chance.uniform(0, 2))
@@ -40,6 +41,16 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
         leads(operator)
         scene.whole(operator, still=2 * 2.2)
         assert operator.close() == 0
+
+
+def free_the_lease(scene: Scene) -> None:
+    """That of a dead operator, as if its 15 s were over."""
+    scene.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+
+
+def restart(scene: Scene, program: str) -> None:
+    scene.plane.kill(program)
+    scene.plane.start(program)
 
 
 @pytest.mark.parametrize("program", ["kube-apiserver", "etcd"])
@@ -58,4 +69,25 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
         # It ended only where the lease could not be renewed in time.
         assert set(operator.ends) <= {1}
         assert len(operator.ends) <= rounds.restarts
+        assert operator.close() == 0
+
+
+def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_is_over(
+    scene: Scene, begin: Begin
+) -> None:
+    """Kubernetes' collector is away while a TritonModel is deleted and made anew, and has to list when it is back."""
+    with begin() as operator:
+        leads(operator)
+        scene.work.create("m-1", monitoring={}, replicas=1)
+        eventually(lambda: not world.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
+        operator.kill()
+        free_the_lease(scene)
+        with scene.plane.frozen("kube-controller-manager"):
+            # Ends its watches, or the events would wait for it.
+            restart(scene, "kube-apiserver")
+            scene.work.delete("m-1")
+            scene.work.create("m-1", monitoring={"enabled": False}, replicas=1)
+            # Nor can it take them up where they ended.
+            restart(scene, "kube-apiserver")
+        scene.whole(operator, within=90)
         assert operator.close() == 0

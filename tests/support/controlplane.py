@@ -7,11 +7,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class ControlPlane:
     url: str
     kubeconfig: Path
     folder: Path
-    programs: Mapping[str, _Program] = field(default_factory=dict)
+    programs: dict[str, _Program] = field(default_factory=dict)
 
     @property
     def api(self) -> Api:
@@ -103,6 +104,16 @@ class ControlPlane:
     def kill(self, program: str) -> None:
         """kill -9 of `etcd`, `kube-apiserver` or `kube-controller-manager`. What it has written stays."""
         self.programs[program].kill()
+
+    @contextlib.contextmanager
+    def frozen(self, program: str) -> Iterator[None]:
+        """Holds a program in the middle of what it does, as long as the context lasts."""
+        process = self.programs[program].process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def start(self, program: str) -> None:
         """Starts what was killed, on the same port and with the same data, and waits until the API server is well."""
@@ -182,7 +193,7 @@ def running(
         if controllers:
             manager = folder / "kubeconfig-manager"
             _write_kubeconfig(manager, url, certificate, _MANAGER)
-            _start(
+            plane.programs["kube-controller-manager"] = _start(
                 stack, folder, programs / "kube-controller-manager", f"--kubeconfig={manager}",
                 # Each controller under a name of its own, as in a real cluster.
                 "--use-service-account-credentials", f"--controllers={_CONTROLLERS}",

@@ -184,7 +184,7 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
     found = [f"there are {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
     for name, model in models.items():
         found += _model(name, model, wanted[name], there, monitoring)
-    return [*found, *_strangers(models, wanted, there, foreign), *foreign.problems()]
+    return [*found, *_strangers(models, wanted, there, foreign), *_servers(work.api, there), *foreign.problems()]
 
 
 def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring: bool) -> Iterator[str]:
@@ -204,6 +204,15 @@ def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring
         yield from (f"{name}: {kind} {child} differs at {path}" for path in unlike(want, have))
         if "deletionTimestamp" in have["metadata"]:
             yield f"{name}: {kind} {child} is being deleted"
+
+
+def _servers(api: Api, there: Objects) -> Iterator[str]:
+    """Servers of Deployments that are gone. Their pods have the labels of those that are there."""
+    uids = {obj["metadata"]["uid"] for (kind, _), obj in there.items() if kind == "Deployment"}
+    for found in api.list("ReplicaSet"):
+        metadata = found["metadata"]
+        if not {r["uid"] for r in metadata.get("ownerReferences", [])} <= uids:
+            yield f"ReplicaSet {metadata['name']} is of a Deployment that is gone"
 
 
 def _strangers(

@@ -11,13 +11,15 @@ import pytest
 
 from support import gen
 from support.fake_prometheus import FakePrometheus
+from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind
 from triton_operator.api.thresholds import PREFIX
+from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import Reconciler
-from triton_operator.render import Choices
+from triton_operator.render import Choices, render
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 Object = dict[str, Any]
@@ -166,3 +168,78 @@ def test_a_change_that_prometheus_has_not_told_of_is_asked_for_at_once(prometheu
     scene.annotate(max_qps="90")
     prometheus.status = 500
     assert scene.told() == ("PrometheusUnreachable", 1)
+
+
+# What former TritonModels of a name have left
+
+
+class Collecting(Accepting):
+    """An API server that has `model`, or none, and takes note of what is deleted."""
+
+    def __init__(self, model: Object | None) -> None:
+        super().__init__()
+        self.model, self.deleted = model, list[str]()
+
+    def get(self, *_: object) -> Object:
+        if self.model is None:
+            raise ApiError(404, "NotFound", "there is none")
+        return self.model
+
+    def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
+        assert foreground == (kind == kinds.DEPLOYMENT)
+        self.deleted.append(f"{kind.kind} {namespace}/{name} {uid}")
+        return True
+
+
+def leftover(uid: str = "former") -> Object:
+    """A Deployment whose TritonModel had this uid."""
+    former = gen.model(gen.put("metadata.uid", uid))
+    made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kinds.DEPLOYMENT.kind)
+    return gen.live(made, uid="left-uid")
+
+
+LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
+
+
+def test_what_a_former_life_has_left_goes_before_anything_is_made() -> None:
+    api, store = Collecting(gen.raw()), Store()
+    store.put(leftover())
+    reconciler(api, store).reconcile(KEY)
+    assert api.deleted == [LEFT]
+    assert "Deployment" in {answer["kind"] for answer in api.answers}
+
+
+def test_what_a_life_has_made_that_no_watch_has_told_of_stays() -> None:
+    api, store = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store()
+    store.put(leftover("new"))
+    with pytest.raises(ApiError, match="made anew"):
+        reconciler(api, store).reconcile(KEY)
+    assert api.deleted == api.answers == []
+
+
+def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_minutes() -> None:
+    api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
+    passes = reconciler(api, store, clock=lambda: now)
+    store.remove(gen.raw())
+    assert passes.reconcile(KEY).after is None
+    store.put(leftover())
+    assert passes.reconcile(KEY).after == 300
+    now += timedelta(seconds=200)
+    assert passes.reconcile(KEY).after == 100
+    assert api.deleted == []
+    now += timedelta(seconds=100)
+    assert passes.reconcile(KEY).after is None
+    assert api.deleted == [LEFT]
+
+
+def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
+    api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
+    passes = reconciler(api, store, clock=lambda: now)
+    store.remove(gen.raw())
+    store.put(leftover())
+    passes.reconcile(KEY)
+    store.remove(leftover())
+    passes.reconcile(KEY)
+    now += timedelta(hours=1)
+    store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
+    assert passes.reconcile(KEY).after == 300

@@ -37,7 +37,7 @@ def grants() -> list[Grant]:
         by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
     models = names.PLURAL
     return [
-        Grant(names.GROUP, (models,), _READ, "What is wanted: listed, watched, and read after a refused status write."),
+        Grant(names.GROUP, (models,), _READ, "What is wanted: listed, watched, and read where its uid is in doubt."),
         Grant(
             names.GROUP,
             (models,),
@@ -55,7 +55,7 @@ def grants() -> list[Grant]:
           for group, plurals in by_group.items()),
         *(Grant(group, plurals, ("create", "patch"), "Makes and repairs them, by server-side apply.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("delete",), "What is no longer wanted, by its uid.")
+        *(Grant(group, plurals, ("delete",), "What is no longer wanted, or left by former TritonModels, by its uid.")
           for group, plurals in by_group.items()),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "How the servers are, and their addresses."),
         Grant("events.k8s.io", ("events",), ("create",), "Says what happened to a TritonModel."),

@@ -136,9 +136,10 @@ class KubernetesApi:
         content_type = "application/strategic-merge-patch+json"
         return self._request("PATCH", path, kind.plural, body=_yaml(content), content_type=content_type)
 
-    def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
-        """Deletes the very object with this uid; False where it is gone already."""
-        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
+        """Deletes the very object with this uid; False where it is gone already. `foreground`: it stays until what it
+        owns is gone."""
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Foreground" if foreground else "Background"}
         try:
             self._request("DELETE", _path(kind, namespace, name), kind.plural, body=options)
         except ApiError as error:

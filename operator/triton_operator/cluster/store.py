@@ -193,6 +193,12 @@ class Store:
             found = [o for o in self._objects.get(key, {}).values() if o.controller == uid]
         return [kept.object for kept in found]
 
+    def left(self, key: Key, uid: str = "") -> list[Object]:
+        """Objects whose controller was a TritonModel of this name with another uid."""
+        with self._lock:
+            found = [o for o in self._objects.get(key, {}).values() if o.controller not in ("", uid)]
+        return [kept.object for kept in found]
+
 
 def controller(obj: Object) -> Object | None:
     """The owner reference to the TritonModel that made `obj`; None where no TritonModel did."""

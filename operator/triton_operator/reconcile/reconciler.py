@@ -27,6 +27,7 @@ from triton_operator.status.assess import all_made, assess, entry, unreadable
 from triton_operator.status.conditions import pressing
 from triton_operator.status.observation import Observation
 
+from .collect import Collector
 from .memory import Memory
 from .observe import Observer, answered, one_of
 from .write_children import Children
@@ -71,6 +72,7 @@ class Reconciler:
         self._store, self._servers = store, servers
         self._fresh, self._served, self._clock = fresh, served, clock
         self._children, self._observer = Children(api, store), Observer(store, servers, monitoring, clock)
+        self._collector = Collector(api, store, clock)
         self._statuses = Statuses(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._memories: dict[str, Memory] = {}
@@ -82,7 +84,7 @@ class Reconciler:
             # Owner references take the children away, also while no operator runs.
             self._memories.pop(key, None)
             self._servers.forget(key)
-            return Outcome()
+            return Outcome(after=None if raw else self._collector.clear_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
         try:
@@ -100,6 +102,7 @@ class Reconciler:
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
             live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]
+        self._collector.clear_the_way(key, model.metadata.uid)
         steps = plan(desired, live, memory.applied, memory.alike)
         written = self._children.write(model, steps, memory.applied, log)
 

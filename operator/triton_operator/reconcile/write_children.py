@@ -117,11 +117,10 @@ class Children:
         if live is not None and there["metadata"]["uid"] != live["metadata"]["uid"]:
             self._store.remove(live)
         owner = controller(there)
-        if owner is not None and owner["uid"] == model.metadata.uid:
-            self._store.put(there)
-            raise ApiError(0, "Stale", f"{name} was changed meanwhile") from error
         if owner is not None and owner["name"] == model.name:
-            raise ApiError(0, "Stale", f"{name} of a deleted TritonModel of this name isn't gone yet") from error
+            # Also what a former TritonModel of this name has left: it is seen from now on, and taken away.
+            self._store.put(there)
+            raise ApiError(0, "Stale", f"{name} was changed meanwhile, or isn't gone yet") from error
         return Problem(
             "NameTaken",
             f"{name} exists and doesn't belong to this TritonModel, so it is left alone: rename the TritonModel, "
