@@ -10,10 +10,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+THRESHOLDS = 'triton:threshold{tritonmodel!=""}'
+"""What an operator of all namespaces asks."""
+
 
 def sample(value: str, **labels: str) -> dict[str, Any]:
     """One series of an answer."""
     return {"metric": {"__name__": "triton:threshold", **labels}, "value": [1767225600.0, value]}
+
+
+def _of(series: dict[str, Any]) -> tuple[str, str]:
+    return series["metric"]["namespace"], series["metric"]["tritonmodel"]
 
 
 class FakePrometheus:
@@ -56,9 +63,10 @@ class FakePrometheus:
     def tell(self, namespace: str, name: str, **values: object) -> None:
         """Lets it compare with these thresholds of a TritonModel; names in snake case."""
         known = {"max_qps": "+Inf", **values}
-        own = f'namespace="{namespace}",tritonmodel="{name}"'
-        self.series[f"triton:threshold{{{own}}}"] = [
-            sample(str(value), kind=kind.replace("_", "-")) for kind, value in known.items()
+        others = [one for one in self.series.get(THRESHOLDS, []) if _of(one) != (namespace, name)]
+        self.series[THRESHOLDS] = others + [
+            sample(str(value), namespace=namespace, tritonmodel=name, kind=kind.replace("_", "-"))
+            for kind, value in known.items()
         ]
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.api.thresholds import PREFIX
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, state
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import Reconciler
@@ -59,7 +60,7 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     watched: Any = api
     monitoring = Monitoring(watched)
     more = {"progress_seconds": 0.0, **more}
-    return Reconciler(watched, store, Servers(), monitoring, fresh, served=lambda _: False, **more)
+    return Reconciler(watched, store, Servers(), monitoring, Prometheuses(), fresh, served=lambda _: False, **more)
 
 
 def test_a_pass_knows_what_it_wrote_itself() -> None:
@@ -106,13 +107,13 @@ class Scene:
     """A TritonModel whose rules a Prometheus evaluates, and a clock."""
 
     def __init__(self, prometheus: FakePrometheus) -> None:
-        self._prometheus, self._now = prometheus, datetime(2026, 1, 1, tzinfo=UTC)
+        self._prometheus, self._now, self._seconds = prometheus, datetime(2026, 1, 1, tzinfo=UTC), 0.0
         self._api, self._store = Accepting(), Store()
         self._store.put(gen.raw(gen.put("status", {"entrypoint": "detection", "entrypointType": "Model"})))
         api: Any = self._api
         self._reconciler = Reconciler(
-            api, self._store, Servers(), Monitoring(api, prometheus.url), Choices("tools:1", "Copy"),
-            progress_seconds=0, clock=lambda: self._now,
+            api, self._store, Servers(), Monitoring(api, prometheus.url), Prometheuses(clock=lambda: self._seconds),
+            Choices("tools:1", "Copy"), progress_seconds=0, clock=lambda: self._now,
         )  # fmt: skip
 
     def annotate(self, **values: str) -> None:
@@ -123,6 +124,7 @@ class Scene:
     def told(self, after: float = 1.0) -> tuple[str, int]:
         """What a pass so many seconds later says of the thresholds, and how often it asked Prometheus."""
         self._now += timedelta(seconds=after)
+        self._seconds += abs(after)
         before = len(self._prometheus.queries)
         self._reconciler.reconcile(KEY)
         reason = next(c["reason"] for c in self._model["status"]["conditions"] if c["type"] == "ThresholdLive")

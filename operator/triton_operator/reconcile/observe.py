@@ -13,6 +13,7 @@ from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store
 from triton_operator.cluster.triton import Servers, all_ready
 from triton_operator.render import Choices
@@ -30,8 +31,21 @@ _FRESH = timedelta(seconds=55)
 class Observer:
     """Sees what TritonModels have come to. Safe to use from several threads, one a TritonModel."""
 
-    def __init__(self, store: Store, servers: Servers, monitoring: Monitoring, clock: Callable[[], datetime]) -> None:
-        self._store, self._servers, self._monitoring, self._clock = store, servers, monitoring, clock
+    def __init__(
+        self,
+        store: Store,
+        servers: Servers,
+        monitoring: Monitoring,
+        prometheuses: Prometheuses,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store, self._servers, self._clock = store, servers, clock
+        self._monitoring, self._prometheuses = monitoring, prometheuses
+
+    def forget(self, key: str) -> None:
+        """It is gone."""
+        self._servers.forget(key)
+        self._prometheuses.settled(key)
 
     def look(
         self,
@@ -65,11 +79,9 @@ class Observer:
     def _answer(self, model: TritonModel, seen: Observation, memory: Memory) -> Answer | None:
         """What the Prometheus that evaluates this model's rules says; None where there is none to ask, or nothing that
         it could be asked. Where all that is set was in effect a moment ago, it isn't asked again."""
-        if seen.installed is None or not seen.has_rules or seen.asked.wrong:
-            return None
-        selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
-        url = self._monitoring.url or (selecting[0].url if selecting else "")
+        url = self._url(model, seen)
         if not url:
+            self._prometheuses.settled(model.key)
             return None
         counter, now = model.spec.monitoring.token_counter or "", self._clock()
         heard = memory.heard
@@ -78,9 +90,18 @@ class Observer:
             fresh = timedelta() <= now - heard.at < _FRESH
             if fresh and in_effect(seen, heard.answer):
                 return heard.answer
-        answer = self._monitoring.ask(url, model.namespace, model.name, counter)
+        answer = self._prometheuses.ask(url, model.key, counter)
+        if in_effect(seen, answer):
+            self._prometheuses.settled(model.key)
         memory.heard = Heard(url, counter, answer, now)
         return answer
+
+    def _url(self, model: TritonModel, seen: Observation) -> str:
+        """Of the Prometheus that evaluates this model's rules; "" where there is none, or nothing to ask it."""
+        if seen.installed is None or not seen.has_rules or seen.asked.wrong:
+            return ""
+        selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
+        return self._monitoring.url or (selecting[0].url if selecting else "")
 
 
 def answered(seen: Observation) -> bool:

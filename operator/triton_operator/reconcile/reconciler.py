@@ -18,6 +18,7 @@ from triton_operator.api.thresholds import Slot
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, state
 from triton_operator.cluster.triton import Servers
 from triton_operator.plan import plan
@@ -63,15 +64,16 @@ class Reconciler:
         store: Store,
         servers: Servers,
         monitoring: Monitoring,
+        prometheuses: Prometheuses,
         fresh: Choices,
         served: Callable[[Kind], bool] = lambda _: True,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._store, self._servers = store, servers
-        self._fresh, self._served, self._clock = fresh, served, clock
-        self._children, self._observer = Children(api, store), Observer(store, servers, monitoring, clock)
+        self._store, self._fresh, self._served, self._clock = store, fresh, served, clock
+        self._children = Children(api, store)
+        self._observer = Observer(store, servers, monitoring, prometheuses, clock)
         self._collector = Collector(api, store, clock)
         self._statuses = Statuses(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
@@ -83,7 +85,7 @@ class Reconciler:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             # Owner references take the children away, also while no operator runs.
             self._memories.pop(key, None)
-            self._servers.forget(key)
+            self._observer.forget(key)
             return Outcome(after=None if raw else self._collector.clear_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
@@ -110,7 +112,7 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, seen, endpoint(model), before, now)
-        after = look_again(model, status, now)
+        after = look_again(model, status)
         if status != before:
             wait = self._wait(memory, before, status, seen, clock)
             if wait > timedelta():

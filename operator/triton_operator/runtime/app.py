@@ -14,6 +14,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, controller, state
 from triton_operator.cluster.triton import Servers
 from triton_operator.reconcile import Reconciler
@@ -30,6 +31,7 @@ from .work import Workers
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
+_HEAR_SECONDS = 2
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
 
@@ -50,6 +52,7 @@ class App:
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._monitoring = Monitoring(self._api, settings.prometheus_url)
+        self._prometheuses = Prometheuses(settings.namespaces)
         self._reconciler: Reconciler | None = None
         self._watched_at = time.monotonic()
         self._metrics.count_models(
@@ -95,7 +98,7 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out())]
+            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out(), self._hear())]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -195,6 +198,13 @@ class App:
                 for key in known:
                     self._queue.add(key)
 
+    async def _hear(self) -> None:
+        """Thresholds on their way to Prometheus: all are asked for at once, and not by passes of each TritonModel."""
+        while True:
+            await asyncio.sleep(_HEAR_SECONDS)
+            for key in await asyncio.to_thread(self._prometheuses.news):
+                self._queue.add(key)
+
     async def _work(self) -> None:
         # What is already there is known before the first decision.
         await self._listed.wait()
@@ -209,6 +219,7 @@ class App:
             self._store,
             Servers(),
             self._monitoring,
+            self._prometheuses,
             fresh,
             self._listing.serves,
             self._metrics.on_threshold,

@@ -108,3 +108,33 @@ def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
         assert events(own, "Propagating") == []
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+def test_thresholds_on_their_way_are_asked_for_once_for_all(
+    kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
+) -> None:
+    names = [f"model-{number}" for number in range(6)]
+    with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, **QUICK) as operator:
+        for name in names:
+            make(own, name, annotations={f"{P}max-qps": "80"})
+        for name in names:
+            serving(own, operator, name, f"{name}-abc-1")
+        for name in names:
+            told(own, "ThresholdLive", "False", "Propagating", name)
+
+        def asked_and_not_looked_at() -> bool:
+            passes = operator.passes()
+            return 1 <= asked_within(fake, 4) <= 3 and operator.passes() == passes
+
+        # Not at once: servers that don't answer are asked again, less and less often.
+        eventually(asked_and_not_looked_at, 60, lambda: operator.log[-3000:])
+        fake.tell(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
+        told(own, "ThresholdLive", "True", "Live", names[0])
+        told(own, "ThresholdLive", "False", "Propagating", names[1])
+        fake.close()
+        time.sleep(5)
+        fake.start()
+        fake.tell(own.namespace, names[1], max_qps=80, max_qps_per_replica=80)
+        told(own, "ThresholdLive", "True", "Live", names[1])
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
