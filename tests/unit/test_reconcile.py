@@ -11,7 +11,7 @@ import pytest
 
 from support import gen
 from support.fake_prometheus import FakePrometheus
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.thresholds import PREFIX
 from triton_operator.cluster.api import ApiError
@@ -232,6 +232,15 @@ def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_minu
     now += timedelta(seconds=100)
     assert passes.reconcile(KEY).after is None
     assert api.deleted == [LEFT]
+
+
+@pytest.mark.parametrize("uid", [gen.UID, "former"])
+def test_a_pod_that_names_a_tritonmodel_as_its_controller_is_none_of_its_objects(uid: str) -> None:
+    api, store = Collecting(gen.raw()), Store()
+    reference = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": gen.NAME, "uid": uid, "controller": True}
+    store.put(gen.pod(gen.put("metadata.ownerReferences", [reference])))
+    reconciler(api, store).reconcile(KEY)
+    assert api.deleted == []
 
 
 def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from triton_operator.api import names
+from triton_operator.api import kinds, names
 
 from . import shallow
 from .slim import slim
@@ -24,6 +24,8 @@ _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
+_MADE = {kind.kind for kind in kinds.CHILDREN}
+"""Whatever else names a TritonModel as its controller, the operator hasn't made."""
 T = TypeVar("T")
 
 
@@ -190,13 +192,14 @@ class Store:
     def children(self, key: Key, uid: str) -> list[Object]:
         """Objects whose controller is the TritonModel with this uid."""
         with self._lock:
-            found = [o for o in self._objects.get(key, {}).values() if o.controller == uid]
+            found = [o for (k, _), o in self._objects.get(key, {}).items() if k in _MADE and o.controller == uid]
         return [kept.object for kept in found]
 
     def left(self, key: Key, uid: str = "") -> list[Object]:
         """Objects whose controller was a TritonModel of this name with another uid."""
         with self._lock:
-            found = [o for o in self._objects.get(key, {}).values() if o.controller not in ("", uid)]
+            group = self._objects.get(key, {}).items()
+            found = [o for (k, _), o in group if k in _MADE and o.controller not in ("", uid)]
         return [kept.object for kept in found]
 
 
