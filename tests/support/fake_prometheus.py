@@ -25,13 +25,14 @@ def _of(series: dict[str, Any]) -> tuple[str, str]:
 
 class FakePrometheus:
     """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it.
+    `trickle`: seconds between two bytes.
 
     `close` ends it: connections are refused, until `start` brings it back on its port.
     """
 
     def __init__(self) -> None:
         self.series: dict[str, list[dict[str, Any]]] = {}
-        self.status, self.body, self.hang = 200, "", 0.0
+        self.status, self.body, self.hang, self.trickle = 200, "", 0.0, 0.0
         self.queries: list[str] = []
         fake = self
 
@@ -46,7 +47,9 @@ class FakePrometheus:
                 with contextlib.suppress(OSError):
                     self.send_response(fake.status)
                     self.end_headers()
-                    self.wfile.write(body.encode())
+                    for part in body if fake.trickle else (body,):
+                        self.wfile.write(part.encode())
+                        time.sleep(fake.trickle)
 
             def log_message(self, *_: Any) -> None:
                 pass

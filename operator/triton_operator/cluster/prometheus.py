@@ -11,13 +11,17 @@ from typing import Any, TypeVar
 
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
-from requests.exceptions import JSONDecodeError, RequestException
+from requests import PreparedRequest, Response, Session
+from requests.exceptions import ConnectionError, JSONDecodeError, ReadTimeout, RequestException
+from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import Slot
 
 TIMEOUT_SECONDS = 3
+LARGEST = 64 << 20
+"""Bytes of an answer. A thousand TritonModels make less than one MiB."""
 SHARED_SECONDS = 1.0
 """For how long what one TritonModel was told is good enough for the others."""
 SPARED_SECONDS = 10.0
@@ -28,13 +32,35 @@ Values = Mapping[Slot, float]
 T = TypeVar("T")
 
 
+class _Bounded(Session):
+    """Every answer ends, in time and within a size: `timeout` alone is what passes between two bytes. Which Prometheus
+    is asked is up to whoever may make one."""
+
+    def send(self, request: PreparedRequest, **more: Any) -> Response:
+        until = time.monotonic() + TIMEOUT_SECONDS
+        response = super().send(request, **{**more, "stream": True})
+        body = bytearray()
+        try:
+            while part := response.raw.read1(decode_content=True):
+                body += part
+                if len(body) > LARGEST or time.monotonic() > until:
+                    raise ReadTimeout(f"no end of the answer within {TIMEOUT_SECONDS} s and {LARGEST >> 20} MiB")
+            # As requests does it itself; it has no other way in.
+            response._content, response._content_consumed = bytes(body), True
+        except HTTPError as error:
+            raise ConnectionError(str(error)) from error
+        finally:
+            response.close()
+        return response
+
+
 @dataclass
 class _Source:
     """One Prometheus. `values` are its last ones, `error` why there are none since; `until`: when to ask again."""
 
     client: PrometheusConnect
     values: Mapping[Key, Values] = field(default_factory=dict)
-    error: str = ""
+    error: str = "Prometheus hasn't answered yet"
     until: float | None = None
     asking: threading.Lock = field(default_factory=threading.Lock)
 
@@ -91,13 +117,13 @@ class Prometheuses:
     def _source(self, url: str) -> _Source:
         with self._lock:
             if url not in self._sources:
-                client = PrometheusConnect(url, retry=Retry(total=0), timeout=TIMEOUT_SECONDS)
+                client = PrometheusConnect(url, retry=Retry(total=0), timeout=TIMEOUT_SECONDS, session=_Bounded())
                 self._sources[url] = _Source(client)
             return self._sources[url]
 
     def _refresh(self, url: str, source: _Source) -> None:
         """Asks, unless it is known; where somebody else is asking, what was said before is as good."""
-        if not source.asking.acquire(blocking=source.until is None):
+        if not source.asking.acquire(timeout=TIMEOUT_SECONDS if source.until is None else 0):
             return
         try:
             if source.until is not None and self._clock() < source.until:
@@ -113,7 +139,7 @@ def _ask(url: str, client: PrometheusConnect, query: str, read: Callable[[list[A
     """What `read` makes of the answer, or why there is none."""
     try:
         return read(client.custom_query(query)), ""
-    except (JSONDecodeError, LookupError, TypeError, AttributeError):
+    except (JSONDecodeError, LookupError, TypeError, AttributeError, RecursionError):
         return None, f"what answers at {url} is no Prometheus"
     except (RequestException, PrometheusApiClientException, ValueError) as error:
         return None, f"Prometheus doesn't answer at {url}: {_why(error)}"

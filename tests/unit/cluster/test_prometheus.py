@@ -60,6 +60,7 @@ def test_no_series_is_an_answer_too(prometheus: FakePrometheus) -> None:
         (200, "[]", "is no Prometheus"),
         (200, "null", "is no Prometheus"),
         (200, "{}", "is no Prometheus"),
+        (200, "[" * 100_000, "is no Prometheus"),
         (200, '{"data": {"result": [{}]}}', "is no Prometheus"),
         (200, '{"data": {"result": [1]}}', "is no Prometheus"),
         (200, '{"data": {"result": 7}}', "is no Prometheus"),
@@ -97,6 +98,19 @@ def test_one_that_hangs_is_waited_for_only_so_long_and_not_at_once_again(
     prometheus.hang = 0
     now = SPARED_SECONDS + 1
     assert one.ask(prometheus.url, KEY) == Answer()
+
+
+def test_one_that_trickles_and_one_that_sends_without_an_end_are_left(
+    prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_module, "TIMEOUT_SECONDS", 0.5)
+    prometheus.body, prometheus.trickle = "[" * 100, 0.1
+    started = time.monotonic()
+    assert "no end of the answer" in Prometheuses().ask(prometheus.url, KEY).error
+    assert time.monotonic() - started < 2
+    monkeypatch.setattr(prometheus_module, "LARGEST", 1 << 20)
+    prometheus.body, prometheus.trickle = "[" * (2 << 20), 0
+    assert "no end of the answer" in Prometheuses().ask(prometheus.url, KEY).error
 
 
 def test_one_that_is_not_there() -> None:
