@@ -222,7 +222,11 @@ def test_a_higher_limit_ends_the_alert(
 ) -> None:
     overloaded.annotate(f"{ANNOTATION}=1000")
     eventually(lambda: not monitoring.alerts(ALERT, **_about(shared_namespace)), PROMISED_SECONDS, "no alert")
-    eventually(lambda: _last_told(monitoring, shared_namespace) == "resolved", 60, "the receiver to be told", every=0.5)
+    # A Prometheus that has just loaded its rules knows no Alertmanager for some seconds. What it couldn't tell it tells
+    # again after a minute (--rules.alert.resend-delay).
+    eventually(
+        lambda: _last_told(monitoring, shared_namespace) == "resolved", 150, "the receiver to be told", every=0.5
+    )
 
 
 def _operator(cluster: Cluster, replicas: int) -> None:
