@@ -32,7 +32,7 @@ for name in "$@"; do
     rules) part rules rules -q "${beside[@]}" ;;
     server)
       need_docker
-      part server server -q
+      part server server -q "${beside[@]}"
       ;;
     integration)
       KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
