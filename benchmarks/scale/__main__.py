@@ -33,6 +33,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")), help="of creation")
     parser.add_argument("--changes", type=int, default=200, help="one after the other, at rest")
     parser.add_argument("--churn-seconds", type=float, default=30)
+    parser.add_argument("--apart", action="store_true", default=os.environ.get("APART") == "1",
+                        help="the API server has half of the cores for itself, as on its own node (Linux)")  # fmt: skip
     parser.add_argument("--markdown", type=Path, help="a file for the tables")
     options = parser.parse_args()
     if not controlplane.has_controllers():
@@ -50,7 +52,7 @@ def main() -> int:
     found: list[Figures] = []
     for size in sizes:
         rest = options.rest_seconds if size == sizes[-1] else options.rest_seconds / 10
-        plan = Plan(options.workers, options.rounds, rest, options.changes, options.churn_seconds)
+        plan = Plan(options.workers, options.rounds, rest, options.changes, options.churn_seconds, options.apart)
         found.append(measure(size, plan, say))
     text = report.tables(found)
     print(text)
@@ -64,6 +66,7 @@ def main() -> int:
         "namespaces": NAMESPACES,
         "workers_and_writers": options.workers,
         "rounds": options.rounds,
+        "api_server_apart": options.apart,
         "controller_manager": " ".join(MANAGER_FLAGS),
         "scraped_every_s": SCRAPE_SECONDS,
         "rest_s": options.rest_seconds,

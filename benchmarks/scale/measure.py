@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -42,13 +43,14 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Plan:
     """How much of what. `workers`: of the operator, and writers of the floor. `rounds`: of creation, each between two
-    of the floor: a machine that others use, too, is seldom as fast twice."""
+    of the floor: a machine that others use, too, is seldom as fast twice. `apart`: the API server has its own cores."""
 
     workers: int
     rounds: int
     rest_seconds: float
     changes: int
     churn_seconds: float
+    apart: bool
 
 
 @dataclass
@@ -104,27 +106,42 @@ def measure(size: int, plan: Plan, say: Say) -> Figures:
     figures = Figures(size)
     floor(figures, plan, say)
     for last in (False,) * (plan.rounds - 1) + (True,):
-        with plane() as found:
+        with plane(apart=plan.apart) as found:
             with_operator(found, figures, plan, say, creation_only=not last)
         floor(figures, plan, say)
     return figures
 
 
 @contextlib.contextmanager
-def plane() -> Iterator[ControlPlane]:
-    """Real controllers and no scheduler; the CRDs of prometheus-operator, and no Prometheus."""
-    with controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as found:
+def plane(*, apart: bool) -> Iterator[ControlPlane]:
+    """Real controllers and no scheduler; the CRDs of prometheus-operator, and no Prometheus. `apart`: the API server
+    has the first half of the cores for itself, and all else the others."""
+    with controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as found, contextlib.ExitStack() as stack:
+        if apart:
+            cores = sorted(os.sched_getaffinity(0))
+            theirs, rest = cores[: len(cores) // 2], cores[len(cores) // 2 :]
+            for name, program in found.programs.items():
+                _pin(program.process.pid, theirs if name == "kube-apiserver" else rest)
+            # What is started from here on has them too.
+            _pin(os.getpid(), rest)
+            stack.callback(_pin, os.getpid(), cores)
         found.install_crds()
         found.install_monitoring()
         world.make_namespaces(found.api)
         yield found
 
 
+def _pin(pid: int, cores: Sequence[int]) -> None:
+    """Every thread of a process."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
 def floor(figures: Figures, plan: Plan, say: Say) -> None:
     """Seconds from the first TritonModel until the plain script has created all children, and until the controllers
     have made all pods of them: the operator's own clock runs until then."""
     size = figures.size
-    with plane() as found:
+    with plane(apart=plan.apart) as found:
         kubeconfig = operator_process.install(found)
         command = [sys.executable, "-m", "benchmarks.scale.floor", kubeconfig, str(size), str(plan.workers)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as script:
