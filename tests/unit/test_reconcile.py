@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support import gen
+from support.api import condition
 from support.fake_prometheus import FakePrometheus
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
@@ -19,7 +20,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, state
 from triton_operator.cluster.triton import Servers
-from triton_operator.reconcile import Reconciler
+from triton_operator.reconcile import Outcome, Reconciler
 from triton_operator.render import Choices, render
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
@@ -176,47 +177,135 @@ def test_a_change_that_prometheus_has_not_told_of_is_asked_for_at_once(prometheu
 
 
 class Collecting(Accepting):
-    """An API server that has `model`, or none, and takes note of what is deleted."""
+    """An API server that has `model`, or none, and takes note of what is deleted, or refuses to."""
 
-    def __init__(self, model: Object | None) -> None:
+    def __init__(self, model: Object | None, refusal: ApiError | None = None) -> None:
         super().__init__()
-        self.model, self.deleted = model, list[str]()
+        self.model, self.refusal, self.deleted = model, refusal, list[str]()
+        self.ending: Object | None = None
 
-    def get(self, *_: object) -> Object:
-        if self.model is None:
+    def get(self, kind: Kind, *_: object) -> Object:
+        found = self.model if kind == kinds.TRITON_MODEL else self.ending
+        if found is None:
             raise ApiError(404, "NotFound", "there is none")
-        return self.model
+        return found
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
         assert foreground == (kind == kinds.DEPLOYMENT)
+        if self.refusal:
+            raise self.refusal
         self.deleted.append(f"{kind.kind} {namespace}/{name} {uid}")
         return True
 
+    @property
+    def made(self) -> set[str]:
+        return {answer["kind"] for answer in self.answers}
 
-def leftover(uid: str = "former") -> Object:
-    """A Deployment whose TritonModel had this uid."""
+    @property
+    def progress(self) -> Object:
+        """The condition Progressing as it was last written."""
+        return condition(self.answers[-1], "Progressing")
+
+
+def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen.Modifier) -> Object:
+    """A child whose TritonModel had this uid."""
     former = gen.model(gen.put("metadata.uid", uid))
-    made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kinds.DEPLOYMENT.kind)
-    return gen.live(made, uid="left-uid")
+    made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
+    return gen.modified(gen.live(made, uid="left-uid"), *modifiers)
 
 
 LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
 
 
-def test_what_a_former_life_has_left_goes_before_anything_is_made() -> None:
-    api, store = Collecting(gen.raw()), Store()
-    store.put(leftover())
-    reconciler(api, store).reconcile(KEY)
-    assert api.deleted == [LEFT]
-    assert "Deployment" in {answer["kind"] for answer in api.answers}
+class Successor:
+    """A TritonModel that finds `left` there, and what its first passes do: at once, and ten seconds later."""
+
+    def __init__(self, left: Object, refusal: ApiError | None = None) -> None:
+        self.api, self.store, now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
+        self.store.put(left)
+        self.api.ending = left
+        times = iter([now, now + timedelta(seconds=10), now + timedelta(seconds=11)])
+        self._time = next(times)
+        self._passes = reconciler(self.api, self.store, clock=lambda: self._time)
+        self.first = self._passes.reconcile(KEY)
+        assert self.api.deleted == []
+        assert "TritonModel" not in self.api.made
+        self._time = next(times)
+        self.second = self._passes.reconcile(KEY)
+        self._times = times
+
+    def again(self) -> Outcome:
+        self._time = next(self._times)
+        return self._passes.reconcile(KEY)
+
+
+def test_what_a_former_life_has_left_is_at_first_for_kubernetes_to_collect() -> None:
+    found = Successor(leftover())
+    assert found.first == Outcome(after=10, written=found.first.written)
+    assert found.api.made > {"ServiceAccount", "Service"}
+
+
+def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
+    found = Successor(leftover())
+    assert found.api.deleted == [LEFT]
+    assert "Deployment" not in found.api.made
+    assert found.second.again
+    assert (found.api.progress["status"], found.api.progress["reason"]) == ("False", "FormerNotGone")
+    assert found.api.progress["message"] == (
+        f"Deployment {gen.NAMESPACE}/{gen.NAME} of a former TritonModel of this name is still there: "
+        "it is being deleted, and waits until its pods have ended"
+    )
+    found.store.remove(leftover("former", kinds.DEPLOYMENT, gen.put("metadata.resourceVersion", "9999")))
+    found.again()
+    assert "Deployment" in found.api.made
+    assert found.api.deleted == [LEFT]
+    assert found.api.progress["reason"] != "FormerNotGone"
+
+
+def test_what_nothing_holds_is_made_anew_in_the_same_pass() -> None:
+    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
+    assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/{gen.NAME} left-uid"]
+    assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
+    assert not found.second.again
+
+
+def test_who_holds_what_a_former_life_has_left_is_told() -> None:
+    """And no server is started as an account that is about to go."""
+    held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
+    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
+    assert found.api.deleted == []
+    assert "held by the finalizers of others: example.com/a, example.com/b" in found.api.progress["message"]
+    assert "Deployment" not in found.api.made
+
+
+def test_what_is_gone_without_a_word_is_in_nobody_s_way() -> None:
+    """No watch tells of the end of what has lost its label."""
+    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
+    found.api.ending = None
+    assert not found.again().again
+    assert found.api.made > {"ServiceAccount", "Deployment"}
+
+
+def test_who_refuses_that_it_is_deleted_is_told() -> None:
+    found = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
+    assert "refuses to delete it: the webhook keep.example.com denied" in found.api.progress["message"]
+    assert found.api.made > {"ServiceAccount", "Service"}
+
+
+def test_a_refusal_that_may_pass_is_no_news() -> None:
+    with pytest.raises(ApiError, match="too busy"):
+        Successor(leftover(), ApiError(429, "TooManyRequests", "too busy"))
 
 
 def test_what_a_life_has_made_that_no_watch_has_told_of_stays() -> None:
-    api, store = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store()
+    api, store, now = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     store.put(leftover("new"))
+    passes = reconciler(api, store, clock=lambda: now)
+    passes.reconcile(KEY)
+    now += timedelta(seconds=10)
     with pytest.raises(ApiError, match="made anew"):
-        reconciler(api, store).reconcile(KEY)
-    assert api.deleted == api.answers == []
+        passes.reconcile(KEY)
+    assert api.deleted == []
 
 
 def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_minutes() -> None:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds
+from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
+from triton_operator.plan import Identity, identity
+from triton_operator.status.observation import Problem
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _PATIENCE = timedelta(minutes=5)
 """How long Kubernetes' collector is left to do it alone, where nobody waits for a name."""
+_PATIENCE_OF_A_SUCCESSOR = timedelta(seconds=10)
+"""And where somebody does. It is mostly done within one or two; and it takes a Deployment away at once, while its
+servers still drain."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is in a TritonModel's way: objects of former ones of its name, and what to say of each. `wait`: for so many
+    seconds more that is as usual, and nobody needs to know."""
+
+    blocked: dict[Identity, Problem] = field(default_factory=dict)
+    wait: float = 0
 
 
 class Collector:
@@ -30,51 +46,92 @@ class Collector:
         self._api, self._store, self._clock = api, store, clock
         self._ends: dict[str, datetime] = {}
 
-    def clear_the_way(self, key: str, uid: str) -> None:
-        """Deletes what others than the TritonModel with this uid have left under its name. Raises ApiError."""
-        self._ends.pop(key, None)
-        self._collect(key, uid, self._left(key, uid))
+    def clear_the_way(self, key: str, uid: str) -> Way:
+        """Deletes what others than the TritonModel with this uid have left under its name, where Kubernetes' collector
+        has had its time. Raises ApiError for what a retry may cure."""
+        left = self._store.left(key, uid)
+        wait = self._wait(key, left, _PATIENCE_OF_A_SUCCESSOR)
+        if wait:
+            return Way({identity(obj): _in_the_way(obj, "it is about to be deleted") for obj in left}, wait)
+        return Way(self._collect(key, uid, left))
 
     def clear_up(self, key: str) -> float | None:
         """Deletes what is left of a TritonModel that has been gone for minutes; in how many seconds to look again, None
         where nothing is left to do. Raises ApiError."""
-        left = self._left(key)
+        left = [obj for obj in self._store.left(key) if not _ending(obj)]
+        wait = self._wait(key, left, _PATIENCE)
+        if left and not wait:
+            self._collect(key, "", left)
+        return wait or None
+
+    def _wait(self, key: str, left: list[Object], patience: timedelta) -> float:
+        """For how many seconds more what is `left` is the business of Kubernetes' collector alone."""
         if not left:
             self._ends.pop(key, None)
-            return None
+            return 0
         now = self._clock()
         since = self._ends.setdefault(key, now)
         # A clock that was set back would make it wait for longer.
-        if timedelta() <= now - since < _PATIENCE:
-            return (since + _PATIENCE - now).total_seconds()
-        self._collect(key, "", left)
-        return None
+        return (since + patience - now).total_seconds() if timedelta() <= now - since < patience else 0
 
-    def _left(self, key: str, uid: str = "") -> list[Object]:
-        return [obj for obj in self._store.left(key, uid) if "deletionTimestamp" not in obj["metadata"]]
-
-    def _collect(self, key: str, uid: str, left: Iterable[Object]) -> None:
-        for number, obj in enumerate(left):
-            if number == 0 and self._uid(key) != uid:
+    def _collect(self, key: str, uid: str, left: list[Object]) -> dict[Identity, Problem]:
+        """Deletes what isn't on its way out, and says of what is still there why it is."""
+        blocked: dict[Identity, Problem] = {}
+        for obj in (obj for obj in left if _ending(obj)):
+            # No watch tells of the end of what has lost its label.
+            if self._uid(kinds.of(obj), *_place(obj)) == obj["metadata"]["uid"]:
+                blocked[identity(obj)] = _in_the_way(obj, _held(obj))
+            else:
+                self._store.remove(obj)
+        for number, obj in enumerate(obj for obj in left if not _ending(obj)):
+            if number == 0 and self._uid(kinds.TRITON_MODEL, *key.split("/")) != uid:
                 # What looks like garbage may belong to a TritonModel of which no watch has told yet.
                 raise ApiError(0, "Stale", f"{key} was deleted or made anew meanwhile")
             kind, metadata = kinds.of(obj), obj["metadata"]
             # Else what holds for a TritonModel would hold for its Deployment, and the former servers stay.
             foreground = kind == kinds.DEPLOYMENT
-            there = self._api.delete(
-                kind, metadata["namespace"], metadata["name"], metadata["uid"], foreground=foreground
-            )
+            name = f"{obj['kind']} {metadata['name']}"
+            try:
+                there = self._api.delete(kind, *_place(obj), metadata["uid"], foreground=foreground)
+            except ApiError as error:
+                if error.transient:
+                    raise
+                _log.warning("%s, left by a TritonModel that is gone: %s", name, error.message, extra={"key": key})
+                blocked[identity(obj)] = _in_the_way(obj, f"the API server refuses to delete it: {error.message}")
+                continue
+            _log.info("deleted %s: left by a TritonModel that is gone", name, extra={"key": key})
             if not there:
                 self._store.remove(obj)
-            _log.info(
-                "deleted %s %s: left by a TritonModel that is gone", obj["kind"], metadata["name"], extra={"key": key}
-            )
+            elif foreground or metadata.get("finalizers"):
+                blocked[identity(obj)] = _in_the_way(obj, _held(obj))
+        return blocked
 
-    def _uid(self, key: str) -> str:
-        """Of the TritonModel of this name as the API server has it; "" where there is none."""
+    def _uid(self, kind: Kind, namespace: str, name: str) -> str:
+        """Of what has this name now, by the API server; "" where nothing has."""
         try:
-            return str(self._api.get(kinds.TRITON_MODEL, *key.split("/"))["metadata"]["uid"])
+            return str(self._api.get(kind, namespace, name)["metadata"]["uid"])
         except ApiError as error:
             if error.code == 404:
                 return ""
             raise
+
+
+def _place(obj: Object) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _ending(obj: Object) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def _held(obj: Object) -> str:
+    """Why an object that was deleted is still there."""
+    holders = [name for name in obj["metadata"].get("finalizers", ()) if name != "foregroundDeletion"]
+    if holders:
+        return f"it is being deleted, and held by the finalizers of others: {', '.join(holders)}"
+    return "it is being deleted, and waits until its pods have ended"
+
+
+def _in_the_way(obj: Object, why: str) -> Problem:
+    name = f"{obj['kind']} {'/'.join(_place(obj))}"
+    return Problem("FormerNotGone", f"{name} of a former TritonModel of this name is still there: {why}")

@@ -104,9 +104,11 @@ class Reconciler:
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
             live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]
-        self._collector.clear_the_way(key, model.metadata.uid)
+        way = self._collector.clear_the_way(key, model.metadata.uid)
         steps = plan(desired, live, memory.applied, memory.alike)
-        written = self._children.write(model, steps, memory.applied, log)
+        written = self._children.write(model, steps, memory.applied, way.blocked, log)
+        if way.wait:
+            return Outcome(after=way.wait, written=frozenset(written.states))
 
         seen = self._observer.look(model, choices, desired, asked, written.refused, memory)
         clock = self._clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,10 +44,12 @@ class Children:
         model: TritonModel,
         steps: Iterable[Apply | Delete],
         applied: MutableMapping[Identity, Applied],
+        blocked: Mapping[Identity, Problem],
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Written:
-        """Takes the steps, in order. A refusal is told, and doesn't keep the other objects from being written; raises
-        ApiError for what a retry may cure. What the API server makes of an apply is noted in `applied`."""
+        """Takes the steps, in order, but not those on what is `blocked`. A refusal is told, and doesn't keep the other
+        objects from being written; raises ApiError for what a retry may cure. What the API server makes of an apply is
+        noted in `applied`."""
         written = Written()
         foreign, hidden = "", secrets.values(model)
         for step in steps:
@@ -55,6 +57,10 @@ class Children:
             name = f"{obj['kind']} {obj['metadata']['name']}"
             if foreign and _account(obj) == foreign:
                 # The account of that name is another's, and so are its rights.
+                continue
+            if problem := blocked.get(identity(obj)):
+                written.refused.setdefault(obj["kind"], problem)
+                foreign = foreign or _own_account(obj)
                 continue
             try:
                 if isinstance(step, Delete):
@@ -73,8 +79,8 @@ class Children:
                     raise error from None
                 log.warning("%s: %s", name, error.message)
                 written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
-                if obj["kind"] == kinds.SERVICE_ACCOUNT.kind and isinstance(step, Apply) and step.live is None:
-                    foreign = obj["metadata"]["name"]
+                if isinstance(step, Apply) and step.live is None:
+                    foreign = foreign or _own_account(obj)
         return written
 
     def _apply(self, step: Apply) -> dict[str, Any]:
@@ -131,3 +137,8 @@ class Children:
 def _account(obj: Any) -> str:
     """As whom the pods of a Deployment run; "" for other objects."""
     return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
+
+
+def _own_account(obj: Any) -> str:
+    """The name of a ServiceAccount; "" for other objects."""
+    return str(obj["metadata"]["name"]) if obj["kind"] == kinds.SERVICE_ACCOUNT.kind else ""
