@@ -51,7 +51,8 @@ for name in "$@"; do
       ;;
     e2e)
       need_docker
-      part e2e e2e -v
+      part e2e "e2e and not alone" -v "${beside[@]}"
+      part e2e-alone "e2e and alone" -v
       ;;
     *) die "no such part of the tests: $name" ;;
   esac

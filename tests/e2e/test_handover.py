@@ -14,7 +14,7 @@ import pytest
 from support.api import eventually
 from support.cluster import NAMESPACE, Cluster, Namespace
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 Loader = Callable[..., AbstractContextManager[Any]]
 LEASE_SECONDS = 15

@@ -78,6 +78,24 @@ def test_at_rest_nothing_is_written(served: Namespace) -> None:
     assert versions() == before
 
 
+def test_what_is_deleted_and_applied_anew_has_servers_while_the_old_ones_still_drain(
+    cluster: Cluster, namespace: Namespace
+) -> None:
+    slow = {"rollout": {"drainSeconds": 40, "exitSeconds": 5}}
+    namespace.deploy("again", cluster.image(), **slow)
+    (old,) = namespace.pods("again")
+    namespace.kubectl("delete", "tritonmodel", "again")
+    uid = namespace.api.apply(namespace.model("again", cluster.image(), **slow))["metadata"]["uid"]
+
+    def made() -> bool:
+        found = namespace.api.find("Deployment", "again")
+        return found is not None and found["metadata"]["ownerReferences"][0]["uid"] == uid
+
+    eventually(made, SECONDS, lambda: namespace.told("again"))
+    assert "deletionTimestamp" in namespace.api.get("Pod", old["metadata"]["name"])["metadata"]
+    namespace.settled("again")
+
+
 def test_deleting_the_resource_removes_everything(cluster: Cluster, namespace: Namespace) -> None:
     namespace.deploy("gone", cluster.image(), replicas=2, rollout={"drainSeconds": 1, "exitSeconds": 1})
     namespace.kubectl("delete", "tritonmodel", "gone", "--timeout=30s")

@@ -20,7 +20,7 @@ from support.live import ANNOTATION, CYCLE_SECONDS, SPEC, Change, Subject, pause
 from support.load import load
 from support.prometheus import Monitoring, Sample, threshold
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 PROMISED_SECONDS = 30
 ALERT = "TritonModelQpsOverflow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import socket
@@ -27,15 +28,26 @@ IMAGES = ROOT / "tests" / "e2e" / "images"
 
 def ensure(*, operator: bool = True) -> Cluster:
     """The cluster, made or mended where needed, with the operator of this checkout."""
-    subprocess.run([ROOT / "hack" / "cluster.sh", "up"], check=True)
-    if operator:
-        subprocess.run([ROOT / "hack" / "deploy.sh"], check=True)
+    with _alone():
+        subprocess.run([ROOT / "hack" / "cluster.sh", "up"], check=True)
+        if operator:
+            subprocess.run([ROOT / "hack" / "deploy.sh"], check=True)
     return Cluster(CACHE / "kubeconfig")
 
 
 def ensure_monitoring() -> None:
     """Prometheus, Alertmanager, a receiver of alerts and prometheus-adapter in that cluster."""
-    subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
+    with _alone():
+        subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """While it lasts no other process of the tests changes what all of them share."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass
@@ -72,10 +84,11 @@ class Cluster:
         if key not in self._images:
             tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
             options = [f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}"]
-            done = subprocess.run(
-                [ROOT / "hack" / "image.sh", name, IMAGES / name, *options],
-                stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TAG": tag},
-            )  # fmt: skip
+            with _alone():
+                done = subprocess.run(
+                    [ROOT / "hack" / "image.sh", name, IMAGES / name, *options],
+                    stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TAG": tag},
+                )  # fmt: skip
             self._images[key] = done.stdout.strip()
         return self._images[key]
 
