@@ -72,6 +72,30 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
         assert operator.close() == 0
 
 
+def test_the_servers_of_a_deployment_end_of_which_the_collector_never_learns(scene: Scene, begin: Begin) -> None:
+    """Somebody deletes a Deployment while Kubernetes' collector is away, which has to list when it is back: what it
+    finds is a Deployment of that name."""
+    with begin() as operator:
+        leads(operator)
+        scene.work.create("m-1", replicas=2)
+        eventually(lambda: not world.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
+        with scene.plane.frozen("kube-controller-manager"):
+            restart(scene, "kube-apiserver")
+            leads(operator)
+            before = scene.work.api.get("Deployment", "m-1")["metadata"]["uid"]
+            scene.work.api.delete("Deployment", "m-1")
+
+            def anew() -> bool:
+                found = scene.work.api.find("Deployment", "m-1")
+                return found is not None and found["metadata"]["uid"] != before
+
+            eventually(anew, 30, lambda: operator.log[-3000:])
+            restart(scene, "kube-apiserver")
+        took = scene.whole(operator, within=150)
+        assert took > 30, "the collector has learned of it after all: nothing was tested"
+        assert operator.close() == 0
+
+
 def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_is_over(
     scene: Scene, begin: Begin
 ) -> None:

@@ -112,7 +112,8 @@ def test_every_rule_is_used_and_no_request_is_refused(plane: ControlPlane, tmp_p
         strays(api, operator)
         make(api, "silenced")
         needed = granted() - set(UNSEEN)
-        eventually(lambda: not needed - used(requests()), SOON, lambda: (needed - used(requests()), operator.log))
+        # A minute after a Deployment was made the servers of its predecessors go.
+        eventually(lambda: not needed - used(requests()), 60 + SOON, lambda: (needed - used(requests()), operator.log))
         assert operator.stop() == 0
     refused = [e for e in requests() if e.get("responseStatus", {}).get("code") in (401, 403)]
     assert not refused
@@ -170,3 +171,18 @@ def strays(api: Api, operator: Operator) -> None:
         api.create(child(kind, "stray", owner))
     for kind in kinds.CHILDREN:
         eventually(lambda k=kind.kind: api.find(k, "stray") is None, SOON, lambda: operator.log)
+    # Nor does it know of the Deployment, and the ReplicaSet, that these are of.
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "detection", "uid": "gone", "controller": True}
+    template = api.get("Deployment", "detection")["spec"]["template"]
+    metadata = {"labels": template["metadata"]["labels"], "ownerReferences": [deployment]}
+    spec = {"replicas": 0, "selector": {"matchLabels": names.selector("detection")}, "template": template}
+    left = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "detection-1", **metadata},
+        "spec": spec,
+    }
+    api.create(left)
+    owner = {**deployment, "kind": "ReplicaSet", "name": "detection-2"}
+    pod = {"name": "detection-2-1", **template["metadata"], "ownerReferences": [owner]}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": template["spec"]})

@@ -209,10 +209,18 @@ def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring
 def _servers(api: Api, there: Objects) -> Iterator[str]:
     """Servers of Deployments that are gone. Their pods have the labels of those that are there."""
     uids = {obj["metadata"]["uid"] for (kind, _), obj in there.items() if kind == "Deployment"}
-    for found in api.list("ReplicaSet"):
-        metadata = found["metadata"]
-        if not {r["uid"] for r in metadata.get("ownerReferences", [])} <= uids:
-            yield f"ReplicaSet {metadata['name']} is of a Deployment that is gone"
+    # The pods first: one that is made meanwhile has a ReplicaSet that is listed.
+    pods, sets = api.list("Pod"), api.list("ReplicaSet")
+    for found in sets:
+        if not _owners(found) <= uids:
+            yield f"ReplicaSet {found['metadata']['name']} is of a Deployment that is gone"
+    for found in pods:
+        if not _owners(found) <= {obj["metadata"]["uid"] for obj in sets}:
+            yield f"Pod {found['metadata']['name']} is of a ReplicaSet that is gone"
+
+
+def _owners(obj: Object) -> set[str]:
+    return {r["uid"] for r in obj["metadata"].get("ownerReferences", [])}
 
 
 def _strangers(

@@ -184,11 +184,9 @@ class Collecting(Accepting):
         self.model, self.refusal, self.deleted = model, refusal, list[str]()
         self.ending: Object | None = None
 
-    def get(self, kind: Kind, *_: object) -> Object:
+    def uid_of(self, kind: Kind, *_: object) -> str:
         found = self.model if kind == kinds.TRITON_MODEL else self.ending
-        if found is None:
-            raise ApiError(404, "NotFound", "there is none")
-        return found
+        return str(found["metadata"]["uid"]) if found else ""
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
         assert foreground == (kind == kinds.DEPLOYMENT)

@@ -33,6 +33,7 @@ AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpod
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", optional=True)
 PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", optional=True)
 POD = Kind("", "v1", "Pod", "pods")
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
 CHILDREN = (
     SERVICE_ACCOUNT,

@@ -58,6 +58,13 @@ def grants() -> list[Grant]:
         *(Grant(group, plurals, ("delete",), "What is no longer wanted, or left by former TritonModels, by its uid.")
           for group, plurals in by_group.items()),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "How the servers are, and their addresses."),
+        Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Servers whose ReplicaSet is gone, by their uid."),
+        Grant(
+            kinds.REPLICA_SET.group,
+            (kinds.REPLICA_SET.plural,),
+            ("get", "list", "delete"),
+            "Those of Deployments that are gone, by their uid, where Kubernetes' collector has missed their end.",
+        ),
         Grant("events.k8s.io", ("events",), ("create",), "Says what happened to a TritonModel."),
     ]  # fmt: skip
 

@@ -96,6 +96,15 @@ class KubernetesApi:
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
         return self._request("GET", _path(kind, namespace, name), kind.plural)
 
+    def uid_of(self, kind: Kind, namespace: str, name: str) -> str:
+        """Of what has this name now; "" where nothing has."""
+        try:
+            return str(self.get(kind, namespace, name)["metadata"]["uid"])
+        except ApiError as error:
+            if error.code == 404:
+                return ""
+            raise
+
     def list(self, kind: Kind, namespace: str | None = None, selector: str = "") -> Iterator[Object]:
         """All objects of `kind`, of one namespace or of all, page by page."""
         query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}

@@ -216,6 +216,11 @@ def controller(obj: Object) -> Object | None:
     )
 
 
+def ending(obj: Object) -> bool:
+    """Whether it is deleted already, and there only for what it waits for."""
+    return "deletionTimestamp" in obj["metadata"]
+
+
 def owner(obj: Object) -> Key | None:
     """Which TritonModel an object belongs to: itself, its controller, or, for pods, the one on the label."""
     metadata = obj["metadata"]

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds
-from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.cluster.store import Store
+from triton_operator.cluster.store import Store, ending
 from triton_operator.plan import Identity, identity
 from triton_operator.status.observation import Problem
 
@@ -58,7 +57,7 @@ class Collector:
     def clear_up(self, key: str) -> float | None:
         """Deletes what is left of a TritonModel that has been gone for minutes; in how many seconds to look again, None
         where nothing is left to do. Raises ApiError."""
-        left = [obj for obj in self._store.left(key) if not _ending(obj)]
+        left = [obj for obj in self._store.left(key) if not ending(obj)]
         wait = self._wait(key, left, _PATIENCE)
         if left and not wait:
             self._collect(key, "", left)
@@ -77,14 +76,14 @@ class Collector:
     def _collect(self, key: str, uid: str, left: list[Object]) -> dict[Identity, Problem]:
         """Deletes what isn't on its way out, and says of what is still there why it is."""
         blocked: dict[Identity, Problem] = {}
-        for obj in (obj for obj in left if _ending(obj)):
+        for obj in (obj for obj in left if ending(obj)):
             # No watch tells of the end of what has lost its label.
-            if self._uid(kinds.of(obj), *_place(obj)) == obj["metadata"]["uid"]:
+            if self._api.uid_of(kinds.of(obj), *_place(obj)) == obj["metadata"]["uid"]:
                 blocked[identity(obj)] = _in_the_way(obj, _held(obj))
             else:
                 self._store.remove(obj)
-        for number, obj in enumerate(obj for obj in left if not _ending(obj)):
-            if number == 0 and self._uid(kinds.TRITON_MODEL, *key.split("/")) != uid:
+        for number, obj in enumerate(obj for obj in left if not ending(obj)):
+            if number == 0 and self._api.uid_of(kinds.TRITON_MODEL, *key.split("/")) != uid:
                 # What looks like garbage may belong to a TritonModel of which no watch has told yet.
                 raise ApiError(0, "Stale", f"{key} was deleted or made anew meanwhile")
             kind, metadata = kinds.of(obj), obj["metadata"]
@@ -106,22 +105,9 @@ class Collector:
                 blocked[identity(obj)] = _in_the_way(obj, _held(obj))
         return blocked
 
-    def _uid(self, kind: Kind, namespace: str, name: str) -> str:
-        """Of what has this name now, by the API server; "" where nothing has."""
-        try:
-            return str(self._api.get(kind, namespace, name)["metadata"]["uid"])
-        except ApiError as error:
-            if error.code == 404:
-                return ""
-            raise
-
 
 def _place(obj: Object) -> tuple[str, str]:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
-
-
-def _ending(obj: Object) -> bool:
-    return "deletionTimestamp" in obj["metadata"]
 
 
 def _held(obj: Object) -> str:

@@ -22,9 +22,11 @@ class Heard:
 @dataclass
 class Memory:
     """`applied`, `alike`: see `plan`. `due`: from when on a status may be written that nobody waits for; None before
-    the first. `heard`: what Prometheus said last. Only one thread at a time works on a TritonModel."""
+    the first. `heard`: what Prometheus said last. `cleared`: the uid of the Deployment whose predecessors' servers were
+    looked for. Only one thread at a time works on a TritonModel."""
 
     applied: dict[Identity, Applied] = field(default_factory=dict)
     alike: dict[Identity, Compared] = field(default_factory=dict)
     due: datetime | None = None
     heard: Heard | None = None
+    cleared: str = ""

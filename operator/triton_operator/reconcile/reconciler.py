@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from triton_operator.status.conditions import pressing
 from triton_operator.status.observation import Observation
 
 from .collect import Collector
+from .collect_servers import ServerCollector
 from .memory import Memory
 from .observe import Observer, answered, one_of
 from .write_children import Children
@@ -75,6 +75,7 @@ class Reconciler:
         self._children = Children(api, store)
         self._observer = Observer(store, servers, monitoring, prometheuses, clock)
         self._collector = Collector(api, store, clock)
+        self._server_collector = ServerCollector(api, store, clock)
         self._statuses = Statuses(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._memories: dict[str, Memory] = {}
@@ -99,7 +100,8 @@ class Reconciler:
         asked = thresholds.of(raw)
         limits = thresholds.effective_of(raw, asked)
         live = self._store.children(key, model.metadata.uid)
-        choices = choose(model, one_of(live, kinds.DEPLOYMENT), self._on_offer(model, before, limits))
+        deployment = one_of(live, kinds.DEPLOYMENT)
+        choices = choose(model, deployment, self._on_offer(model, before, limits))
         desired = render(model, choices)
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
@@ -118,7 +120,7 @@ class Reconciler:
         if status != before:
             wait = self._wait(memory, before, status, seen, clock)
             if wait > timedelta():
-                after = min(after or math.inf, wait.total_seconds())
+                after = _sooner(after, wait.total_seconds())
             else:
                 answer = self._statuses.write(raw, before, status, log)
                 memory.due = clock + self._progress
@@ -127,6 +129,8 @@ class Reconciler:
                     if _wanted(answer) != _wanted(raw):
                         # The answer has it, so that no event tells of it any more.
                         after = 0.0
+        if deployment is not None:
+            after = _sooner(after, self._server_collector.collect(key, deployment, memory))
         return Outcome(bool(written.refused) or not answered(seen), after, frozenset(written.states))
 
     def _on_offer(self, model: TritonModel, before: TritonModelStatus, limits: Mapping[Slot, float]) -> Choices:
@@ -170,6 +174,10 @@ class Reconciler:
         status = unreadable(before, faults, now, raw["metadata"].get("generation", 0))
         if status != before:
             self._statuses.write(raw, before, status, log)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 def _wanted(raw: Object) -> list[Any]:

@@ -146,7 +146,7 @@ def test_the_operator_may_do_what_it_does_and_not_more() -> None:
             allowed.setdefault((grant.group, resource), set()).update(grant.verbs)
     for kind in kinds.CHILDREN:
         assert allowed[kind.group, kind.plural] == {"get", "list", "watch", "create", "patch", "delete"}
-    assert allowed["", "pods"] == {"list", "watch"}
+    assert allowed["", "pods"] == {"list", "watch", "delete"}
     assert not any("*" in verbs for verbs in allowed.values())
     assert [r for (_, r), verbs in allowed.items() if "update" in verbs] == ["tritonmodels/finalizers", "leases"]
     assert not any(r in ("secrets", "configmaps") for _, r in allowed)

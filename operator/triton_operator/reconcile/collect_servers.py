@@ -1,0 +1,97 @@
+"""Takes away servers of Deployments that are gone, where Kubernetes' own collector doesn't."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store, ending
+
+from .memory import Memory
+
+Object = dict[str, Any]
+_log = logging.getLogger(__name__)
+_PATIENCE = timedelta(minutes=1)
+"""How long Kubernetes' collector is left to do it alone: its watches wait for up to a minute when they have failed."""
+_SETTLED = timedelta(hours=1)
+"""The age at which a Deployment isn't looked at any more, or each new leader would list for each of them."""
+
+
+class ServerCollector:
+    """Collects the ReplicaSets and pods that a Deployment's predecessors of its name have left. They have its labels,
+    and answer under its Service. Safe to use from several threads, one a TritonModel.
+
+    Kubernetes' collector misses the end of a Deployment that was deleted and made anew while its watch was off, as it
+    does that of a TritonModel (see collect.py), and so with a ReplicaSet and its pods.
+    """
+
+    def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime]) -> None:
+        self._api, self._store, self._clock = api, store, clock
+
+    def collect(self, key: str, deployment: Object, memory: Memory) -> float | None:
+        """Looks once, a minute after the Deployment was made: what its predecessors have left is old by then. In how
+        many seconds to call again, None where that is done. Raises ApiError for what a retry may cure."""
+        metadata = deployment["metadata"]
+        if memory.cleared == metadata["uid"]:
+            return None
+        age = self._clock() - datetime.fromisoformat(metadata["creationTimestamp"])
+        # An age below zero is a clock that is wrong.
+        if timedelta() <= age < _PATIENCE:
+            return (_PATIENCE - age).total_seconds()
+        if age < _SETTLED:
+            self._collect(key, metadata)
+        memory.cleared = metadata["uid"]
+        return None
+
+    def _collect(self, key: str, metadata: Object) -> None:
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        # The pods first: the ReplicaSet of one that comes later needn't be in the list.
+        pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not ending(pod)]
+        selector = f"{names.LABEL_INSTANCE}={name},{names.MANAGED_SELECTOR}"
+        sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector))
+        left = [found for found in sets if _is_of_another(found, metadata) and not ending(found)]
+        # No watch may have told yet of a Deployment that is newer, and of which these would be.
+        if left and self._api.uid_of(kinds.DEPLOYMENT, namespace, name) != uid:
+            raise ApiError(0, "Stale", f"Deployment {namespace}/{name} was deleted or made anew meanwhile")
+        for found in left:
+            self._delete(key, kinds.REPLICA_SET, found)
+        known = {found["metadata"]["uid"] for found in sets}
+        for pod in pods:
+            owner = _controller(pod, kinds.REPLICA_SET)
+            # One that isn't in the list may have lost its labels.
+            if owner and owner["uid"] not in known and not self._is_there(namespace, owner):
+                self._delete(key, kinds.POD, pod)
+
+    def _is_there(self, namespace: str, owner: Object) -> bool:
+        return self._api.uid_of(kinds.REPLICA_SET, namespace, owner["name"]) == str(owner["uid"])
+
+    def _delete(self, key: str, kind: Kind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        try:
+            # A ReplicaSet in the foreground, or its pods might be missed in turn.
+            foreground = kind == kinds.REPLICA_SET
+            self._api.delete(kind, metadata["namespace"], metadata["name"], metadata["uid"], foreground=foreground)
+        except ApiError as error:
+            if error.transient:
+                raise
+            _log.warning("%s %s: %s", kind.kind, metadata["name"], error.message, extra={"key": key})
+        else:
+            _log.info("deleted %s %s: its owner is gone", kind.kind, metadata["name"], extra={"key": key})
+
+
+def _controller(obj: Object, kind: Kind) -> Object:
+    """The owner reference to the controller of this kind; empty where there is none."""
+    references: list[Object] = obj["metadata"].get("ownerReferences", [])
+    wanted = (kind.api_version, kind.kind)
+    return next((r for r in references if r.get("controller") and (r["apiVersion"], r["kind"]) == wanted), {})
+
+
+def _is_of_another(obj: Object, deployment: Object) -> bool:
+    """Whether it was made for a Deployment of this name that isn't this one."""
+    owner = _controller(obj, kinds.DEPLOYMENT)
+    return bool(owner) and owner["name"] == deployment["name"] and str(owner["uid"]) != deployment["uid"]
