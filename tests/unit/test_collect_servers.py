@@ -16,6 +16,8 @@ from triton_operator.reconcile.collect_servers import ServerCollector
 from triton_operator.reconcile.memory import Memory
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+GONE = Memory()
+"""Of a TritonModel that is no more."""
 MADE = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 Object = dict[str, Any]
 
@@ -64,7 +66,9 @@ def look(cluster: Cluster, *pods: Object, after: float = 60, memory: Memory | No
     watched: Any = api
     collector = ServerCollector(watched, store, lambda: MADE + timedelta(seconds=after))
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
-    return collector.collect(KEY, {"kind": "Deployment", "metadata": metadata}, memory or Memory())
+    if memory is GONE:
+        return collector.clear_up(KEY)
+    return collector.clear_the_way(KEY, {"kind": "Deployment", "metadata": metadata}, memory or Memory())
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -121,11 +125,23 @@ def test_replica_sets_of_others_stay_with_their_pods(other: Object) -> None:
     assert cluster.deleted == []
 
 
-def test_nothing_goes_where_the_deployment_may_be_another_by_now() -> None:
-    cluster, memory = Cluster(replica_set("a", "newer"), now="newer"), Memory()
-    with pytest.raises(ApiError, match="made anew"):
-        look(cluster, memory=memory)
-    assert (cluster.deleted, memory.cleared) == ([], "")
+def test_those_of_a_deployment_stay_of_which_no_watch_has_told_yet() -> None:
+    cluster = Cluster(replica_set("a", "newer"), replica_set("b", "before"), now="newer")
+    look(cluster)
+    assert cluster.deleted == ["ReplicaSet b b-uid"]
+
+
+def test_of_a_tritonmodel_that_is_gone_all_go_whose_deployment_is() -> None:
+    cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"), now="")
+    look(cluster, pod("p", "c"), memory=GONE)
+    assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet b b-uid", "Pod p uid-of-p"]
+
+
+def test_a_deployment_that_somebody_kept_keeps_its_servers() -> None:
+    """`kubectl delete --cascade=orphan`"""
+    cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"))
+    look(cluster, pod("p", "b"), memory=GONE)
+    assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 
 def test_pods_go_whose_replica_set_is_gone() -> None:

@@ -310,7 +310,7 @@ def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_minu
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     passes = reconciler(api, store, clock=lambda: now)
     store.remove(gen.raw())
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).after == 300
     store.put(leftover())
     assert passes.reconcile(KEY).after == 300
     now += timedelta(seconds=200)
@@ -337,7 +337,9 @@ def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
     store.put(leftover())
     passes.reconcile(KEY)
     store.remove(leftover())
+    store.put(gen.raw())
     passes.reconcile(KEY)
+    store.remove(gen.raw())
     now += timedelta(hours=1)
     store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
     assert passes.reconcile(KEY).after == 300

@@ -49,25 +49,25 @@ class Collector:
         """Deletes what others than the TritonModel with this uid have left under its name, where Kubernetes' collector
         has had its time. Raises ApiError for what a retry may cure."""
         left = self._store.left(key, uid)
-        wait = self._wait(key, left, _PATIENCE_OF_A_SUCCESSOR)
+        if not left:
+            self._ends.pop(key, None)
+            return Way()
+        wait = self._wait(key, _PATIENCE_OF_A_SUCCESSOR)
         if wait:
             return Way({identity(obj): _in_the_way(obj, "it is about to be deleted") for obj in left}, wait)
         return Way(self._collect(key, uid, left))
 
-    def clear_up(self, key: str) -> float | None:
-        """Deletes what is left of a TritonModel that has been gone for minutes; in how many seconds to look again, None
-        where nothing is left to do. Raises ApiError."""
-        left = [obj for obj in self._store.left(key) if not ending(obj)]
-        wait = self._wait(key, left, _PATIENCE)
-        if left and not wait:
-            self._collect(key, "", left)
-        return wait or None
-
-    def _wait(self, key: str, left: list[Object], patience: timedelta) -> float:
-        """For how many seconds more what is `left` is the business of Kubernetes' collector alone."""
-        if not left:
+    def clear_up(self, key: str) -> float:
+        """Deletes what is left of a TritonModel that has been gone for minutes; in how many seconds to call again, 0
+        where that is done. Raises ApiError."""
+        wait = self._wait(key, _PATIENCE)
+        if not wait:
+            self._collect(key, "", [obj for obj in self._store.left(key) if not ending(obj)])
             self._ends.pop(key, None)
-            return 0
+        return wait
+
+    def _wait(self, key: str, patience: timedelta) -> float:
+        """For how many seconds more what is left is the business of Kubernetes' collector alone."""
         now = self._clock()
         since = self._ends.setdefault(key, now)
         # A clock that was set back would make it wait for longer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,7 +33,7 @@ class ServerCollector:
     def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime]) -> None:
         self._api, self._store, self._clock = api, store, clock
 
-    def collect(self, key: str, deployment: Object, memory: Memory) -> float | None:
+    def clear_the_way(self, key: str, deployment: Object, memory: Memory) -> float | None:
         """Looks once, a minute after the Deployment was made: what its predecessors have left is old by then. In how
         many seconds to call again, None where that is done. Raises ApiError for what a retry may cure."""
         metadata = deployment["metadata"]
@@ -44,20 +44,25 @@ class ServerCollector:
         if timedelta() <= age < _PATIENCE:
             return (_PATIENCE - age).total_seconds()
         if age < _SETTLED:
-            self._collect(key, metadata)
+            self._collect(key, metadata["uid"])
         memory.cleared = metadata["uid"]
         return None
 
-    def _collect(self, key: str, metadata: Object) -> None:
-        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+    def clear_up(self, key: str) -> None:
+        """The same for a TritonModel that is gone. Raises ApiError."""
+        self._collect(key)
+
+    def _collect(self, key: str, uid: str = "") -> None:
+        """`uid`: of the Deployment that is known to be there."""
+        namespace, name = key.split("/")
         # The pods first: the ReplicaSet of one that comes later needn't be in the list.
         pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not ending(pod)]
         selector = f"{names.LABEL_INSTANCE}={name},{names.MANAGED_SELECTOR}"
         sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector))
-        left = [found for found in sets if _is_of_another(found, metadata) and not ending(found)]
-        # No watch may have told yet of a Deployment that is newer, and of which these would be.
-        if left and self._api.uid_of(kinds.DEPLOYMENT, namespace, name) != uid:
-            raise ApiError(0, "Stale", f"Deployment {namespace}/{name} was deleted or made anew meanwhile")
+        left = _of_another(sets, name, uid)
+        if left:
+            # No watch may have told yet of one that is newer, and has ReplicaSets in the list.
+            left = _of_another(left, name, self._api.uid_of(kinds.DEPLOYMENT, namespace, name))
         for found in left:
             self._delete(key, kinds.REPLICA_SET, found)
         known = {found["metadata"]["uid"] for found in sets}
@@ -91,7 +96,7 @@ def _controller(obj: Object, kind: Kind) -> Object:
     return next((r for r in references if r.get("controller") and (r["apiVersion"], r["kind"]) == wanted), {})
 
 
-def _is_of_another(obj: Object, deployment: Object) -> bool:
-    """Whether it was made for a Deployment of this name that isn't this one."""
-    owner = _controller(obj, kinds.DEPLOYMENT)
-    return bool(owner) and owner["name"] == deployment["name"] and str(owner["uid"]) != deployment["uid"]
+def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:
+    """Those that were made for a Deployment of this name with another uid."""
+    owners = ((found, _controller(found, kinds.DEPLOYMENT)) for found in sets if not ending(found))
+    return [found for found, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]

@@ -87,7 +87,7 @@ class Reconciler:
             # Owner references take the children away, also while no operator runs.
             self._memories.pop(key, None)
             self._observer.forget(key)
-            return Outcome(after=None if raw else self._collector.clear_up(key))
+            return Outcome(after=None if raw else self._clear_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
         try:
@@ -130,8 +130,16 @@ class Reconciler:
                         # The answer has it, so that no event tells of it any more.
                         after = 0.0
         if deployment is not None:
-            after = _sooner(after, self._server_collector.collect(key, deployment, memory))
+            after = _sooner(after, self._server_collector.clear_the_way(key, deployment, memory))
         return Outcome(bool(written.refused) or not answered(seen), after, frozenset(written.states))
+
+    def _clear_up(self, key: str) -> float | None:
+        """Of a TritonModel that is gone; in how many seconds to look again, None where nothing can be left."""
+        after = self._collector.clear_up(key)
+        if after:
+            return after
+        self._server_collector.clear_up(key)
+        return None
 
     def _on_offer(self, model: TritonModel, before: TritonModelStatus, limits: Mapping[Slot, float]) -> Choices:
         """What this cluster offers today, and what is known of this model."""
