@@ -516,4 +516,6 @@ def test_there_is_no_right_beyond_what_is_needed(control_plane: ControlPlane, op
     with pytest.raises(RefusedError, match="forbidden"):
         mine.patch("TritonModel", "x", {"spec": {}})
     with pytest.raises(RefusedError, match="forbidden"):
-        mine.delete("Pod", "x")
+        mine.patch("Pod", "x", {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(RefusedError, match="forbidden"):
+        mine.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
