@@ -44,8 +44,8 @@ class Accepting:
     def create(self, *_: Any) -> None:
         """An Event."""
 
-    def list(self, *_: Any) -> tuple[Object, ...]:
-        """No Prometheus resources."""
+    def list(self, *_: Any, **__: Any) -> tuple[Object, ...]:
+        """No Prometheus resources, and no ReplicaSets."""
         return ()
 
     def answer(self, obj: Object) -> Object:

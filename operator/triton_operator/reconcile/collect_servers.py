@@ -18,7 +18,7 @@ Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _PATIENCE = timedelta(minutes=1)
 """How long Kubernetes' collector is left to do it alone: its watches wait for up to a minute when they have failed."""
-_SETTLED = timedelta(hours=1)
+_SETTLED = timedelta(minutes=10)
 """The age at which a Deployment isn't looked at any more, or each new leader would list for each of them."""
 
 
@@ -58,7 +58,8 @@ class ServerCollector:
         # The pods first: the ReplicaSet of one that comes later needn't be in the list.
         pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not ending(pod)]
         selector = f"{names.LABEL_INSTANCE}={name},{names.MANAGED_SELECTOR}"
-        sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector))
+        # What is old in it does no harm: the Deployment, and what pods belong to, is asked for anew.
+        sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector, cached=True))
         left = _of_another(sets, name, uid)
         if left:
             # No watch may have told yet of one that is newer, and has ReplicaSets in the list.
