@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 
 from .api import names, quantity
-from .api.kinds import SERVICE
+from .api.kinds import SERVICE, ending
 from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
@@ -79,7 +79,7 @@ def plan(
         have = present.pop(identity(want), None)
         if have is None:
             steps.append(Apply(want, None, "missing"))
-        elif "deletionTimestamp" not in have["metadata"]:
+        elif not ending(have):
             metadata = have["metadata"]
             compared = (metadata.get("uid", ""), metadata.get("resourceVersion", ""), _fingerprint(want))
             if alike.get(identity(want)) == compared:
@@ -89,7 +89,7 @@ def plan(
                 steps.append(Apply(want, have, why, handover(want, have), clearance(want, have)))
             else:
                 alike[identity(want)] = compared
-    steps += [Delete(obj) for obj in present.values() if "deletionTimestamp" not in obj["metadata"]]
+    steps += [Delete(obj) for obj in present.values() if not ending(obj)]
     return steps
 
 

@@ -72,7 +72,7 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
         assert operator.close() == 0
 
 
-def test_the_servers_of_a_deployment_end_of_which_the_collector_never_learns(scene: Scene, begin: Begin) -> None:
+def test_the_servers_of_a_deployment_go_of_whose_end_the_collector_never_learns(scene: Scene, begin: Begin) -> None:
     """Somebody deletes a Deployment while Kubernetes' collector is away, which has to list when it is back: what it
     finds is a Deployment of that name."""
     with begin() as operator:

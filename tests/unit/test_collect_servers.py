@@ -16,8 +16,6 @@ from triton_operator.reconcile.collect_servers import ServerCollector
 from triton_operator.reconcile.memory import Memory
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
-GONE = Memory()
-"""Of a TritonModel that is no more."""
 MADE = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 Object = dict[str, Any]
 
@@ -59,17 +57,20 @@ class Cluster:
         return True
 
 
-def look(cluster: Cluster, *pods: Object, after: float = 60, memory: Memory | None = None) -> float | None:
-    """What the collector does so many seconds after the Deployment `now` was made."""
-    store, api = Store(), cluster
+def collector(cluster: Cluster, *pods: Object, after: float = 60) -> ServerCollector:
+    """So many seconds after the Deployment `now` was made."""
+    store = Store()
     for pod in pods:
         store.put(pod)
-    watched: Any = api
-    collector = ServerCollector(watched, store, lambda: MADE + timedelta(seconds=after))
+    api: Any = cluster
+    return ServerCollector(api, store, lambda: MADE + timedelta(seconds=after))
+
+
+def look(cluster: Cluster, *pods: Object, after: float = 60, memory: Memory | None = None) -> float | None:
+    """What it does about the Deployment `now`."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
-    if memory is GONE:
-        return collector.clear_up(KEY)
-    return collector.clear_the_way(KEY, {"kind": "Deployment", "metadata": metadata}, memory or Memory())
+    found = collector(cluster, *pods, after=after)
+    return found.clear_the_way(KEY, {"kind": "Deployment", "metadata": metadata}, memory or Memory())
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -134,14 +135,14 @@ def test_those_of_a_deployment_stay_of_which_no_watch_has_told_yet() -> None:
 
 def test_of_a_tritonmodel_that_is_gone_all_go_whose_deployment_is() -> None:
     cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"), now="")
-    look(cluster, pod("p", "c"), memory=GONE)
+    collector(cluster, pod("p", "c")).clear_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet b b-uid", "Pod p uid-of-p"]
 
 
 def test_a_deployment_that_somebody_kept_keeps_its_servers() -> None:
     """`kubectl delete --cascade=orphan`"""
     cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"))
-    look(cluster, pod("p", "b"), memory=GONE)
+    collector(cluster, pod("p", "b")).clear_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 

@@ -219,21 +219,18 @@ class Successor:
     """A TritonModel that finds `left` there, and what its first passes do: at once, and ten seconds later."""
 
     def __init__(self, left: Object, refusal: ApiError | None = None) -> None:
-        self.api, self.store, now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
+        self.api, self.store, self._now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
         self.store.put(left)
         self.api.ending = left
-        times = iter([now, now + timedelta(seconds=10), now + timedelta(seconds=11)])
-        self._time = next(times)
-        self._passes = reconciler(self.api, self.store, clock=lambda: self._time)
-        self.first = self._passes.reconcile(KEY)
+        self._passes = reconciler(self.api, self.store, clock=lambda: self._now)
+        self.first = self.again(0)
         assert self.api.deleted == []
         assert "TritonModel" not in self.api.made
-        self._time = next(times)
-        self.second = self._passes.reconcile(KEY)
-        self._times = times
+        self.second = self.again(10)
 
-    def again(self) -> Outcome:
-        self._time = next(self._times)
+    def again(self, seconds: float = 1) -> Outcome:
+        """The next pass, so many seconds later."""
+        self._now += timedelta(seconds=seconds)
         return self._passes.reconcile(KEY)
 
 

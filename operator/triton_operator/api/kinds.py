@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from . import names
 
@@ -51,6 +53,11 @@ CHILDREN = (
 def of(obj: dict[str, object]) -> Kind:
     """The table's entry for a child object; KeyError where the operator makes no such kind."""
     return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]
+
+
+def ending(obj: Mapping[str, Any]) -> bool:
+    """Whether an object is deleted already, and there only for what it waits for."""
+    return "deletionTimestamp" in obj["metadata"]
 
 
 _BY_KIND = {(k.api_version, k.kind): k for k in CHILDREN}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import orjson
 
 from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
 
 from . import shallow
 from .slim import slim
@@ -203,22 +204,17 @@ class Store:
         return [kept.object for kept in found]
 
 
-def controller(obj: Object) -> Object | None:
-    """The owner reference to the TritonModel that made `obj`; None where no TritonModel did."""
+def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
+    """The owner reference to what made `obj`; None where that is nothing of this kind."""
     references: list[Object] = obj["metadata"].get("ownerReferences", [])
     return next(
         (
             r
             for r in references
-            if r.get("controller") and r["kind"] == names.KIND and r["apiVersion"].split("/")[0] == names.GROUP
+            if r.get("controller") and r["kind"] == kind.kind and r["apiVersion"].split("/")[0] == kind.group
         ),
         None,
     )
-
-
-def ending(obj: Object) -> bool:
-    """Whether it is deleted already, and there only for what it waits for."""
-    return "deletionTimestamp" in obj["metadata"]
 
 
 def owner(obj: Object) -> Key | None:

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds
+from triton_operator.api.kinds import ending
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.cluster.store import Store, ending
+from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity, identity
 from triton_operator.status.observation import Problem
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import Kind, ending
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.cluster.store import Store, ending
+from triton_operator.cluster.store import Store, controller
 
 from .memory import Memory
 
@@ -68,7 +68,7 @@ class ServerCollector:
             self._delete(key, kinds.REPLICA_SET, found)
         known = {found["metadata"]["uid"] for found in sets}
         for pod in pods:
-            owner = _controller(pod, kinds.REPLICA_SET)
+            owner = controller(pod, kinds.REPLICA_SET)
             # One that isn't in the list may have lost its labels.
             if owner and owner["uid"] not in known and not self._is_there(namespace, owner):
                 self._delete(key, kinds.POD, pod)
@@ -90,14 +90,7 @@ class ServerCollector:
             _log.info("deleted %s %s: its owner is gone", kind.kind, metadata["name"], extra={"key": key})
 
 
-def _controller(obj: Object, kind: Kind) -> Object:
-    """The owner reference to the controller of this kind; empty where there is none."""
-    references: list[Object] = obj["metadata"].get("ownerReferences", [])
-    wanted = (kind.api_version, kind.kind)
-    return next((r for r in references if r.get("controller") and (r["apiVersion"], r["kind"]) == wanted), {})
-
-
 def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:
     """Those that were made for a Deployment of this name with another uid."""
-    owners = ((found, _controller(found, kinds.DEPLOYMENT)) for found in sets if not ending(found))
+    owners = ((found, controller(found, kinds.DEPLOYMENT)) for found in sets if not ending(found))
     return [found for found, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]

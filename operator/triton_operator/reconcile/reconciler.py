@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from triton_operator.api import kinds, thresholds
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import Kind, ending
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import Slot
 from triton_operator.api.types import TritonModel
@@ -83,7 +83,7 @@ class Reconciler:
     def reconcile(self, key: str) -> Outcome:
         """One pass over the TritonModel `key` (namespace/name). Raises ApiError for what a retry may cure."""
         raw = self._store.model(key)
-        if raw is None or "deletionTimestamp" in raw["metadata"]:
+        if raw is None or ending(raw):
             # Owner references take the children away, also while no operator runs.
             self._memories.pop(key, None)
             self._observer.forget(key)
@@ -135,11 +135,10 @@ class Reconciler:
 
     def _clear_up(self, key: str) -> float | None:
         """Of a TritonModel that is gone; in how many seconds to look again, None where nothing can be left."""
-        after = self._collector.clear_up(key)
-        if after:
-            return after
-        self._server_collector.clear_up(key)
-        return None
+        wait = self._collector.clear_up(key)
+        if not wait:
+            self._server_collector.clear_up(key)
+        return wait or None
 
     def _on_offer(self, model: TritonModel, before: TritonModelStatus, limits: Mapping[Slot, float]) -> Choices:
         """What this cluster offers today, and what is known of this model."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api import names
+from triton_operator.api.kinds import ending
 from triton_operator.api.servers import Server
 from triton_operator.repository import report
 
@@ -30,7 +31,7 @@ _START_REASONS = {
 
 def alive(pod: Object) -> bool:
     """Whether the pod is neither being deleted nor finished."""
-    return "deletionTimestamp" not in pod["metadata"] and not finished(pod)
+    return not ending(pod) and not finished(pod)
 
 
 def finished(pod: Object) -> bool:
@@ -100,7 +101,7 @@ def phase(pod: Object) -> Problem:
 
 def problem(pod: Object) -> Problem | None:
     """The first thing that keeps this pod from serving, or ended it; None where nothing is known to."""
-    if is_ready(pod) or "deletionTimestamp" in pod["metadata"]:
+    if is_ready(pod) or ending(pod):
         return None
     return next((found for check in _CHECKS if (found := check(pod))), None)
 
