@@ -90,8 +90,9 @@ def test_the_operators_account_may_do_what_it_needs_and_not_read_secrets(install
     assert may("update", "coordination.k8s.io/leases", "triton-operator") is False, "only its own Lease"
     assert may("create", "coordination.k8s.io/leases", "triton-operator")
     assert may("create", "coordination.k8s.io/leases", "team") is False
-    assert may("get", "secrets", "team") is False
-    assert may("create", "pods", "team") is False
+    for kind in ("secrets", "configmaps"):
+        assert not any(may(verb, kind, "team") for verb in ("get", "list", "watch"))
+    assert not any(may(verb, "pods", "team") for verb in ("create", "update", "patch"))
     assert may("patch", "tritonoperator.io/tritonmodels", "team") is False, "the spec is the user's"
 
 

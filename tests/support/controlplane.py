@@ -101,6 +101,17 @@ class ControlPlane:
                 counted[labels] = float(value)
         return counted
 
+    def wait_until_quiet(self) -> None:
+        """Waits until a second has passed without a write."""
+        last, since = self.writes(), time.monotonic()
+        deadline = since + 30
+        while time.monotonic() - since < 1.2:
+            assert time.monotonic() < deadline, "the writes don't end"
+            time.sleep(0.2)
+            now = self.writes()
+            if now != last:
+                last, since = now, time.monotonic()
+
     def kill(self, program: str) -> None:
         """kill -9 of `etcd`, `kube-apiserver` or `kube-controller-manager`. What it has written stays."""
         self.programs[program].kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 from support import gen
 from support.api import Api, Object, condition, eventually
@@ -92,15 +91,3 @@ def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, flo
         if count > before.get(labels, 0):
             out[name] = out.get(name, 0) + count - before.get(labels, 0)
     return out
-
-
-def quiet(plane: ControlPlane) -> None:
-    """Waits until a second has passed without a write."""
-    last, since = plane.writes(), time.monotonic()
-    deadline = time.monotonic() + 30
-    while time.monotonic() - since < 1.2:
-        assert time.monotonic() < deadline, "the writes don't end"
-        time.sleep(0.2)
-        now = plane.writes()
-        if now != last:
-            last, since = now, time.monotonic()

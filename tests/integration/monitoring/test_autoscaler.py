@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, P, difference, events, quiet, serving, told
+from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, P, difference, events, serving, told
 from support import gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
@@ -53,7 +53,7 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
         api_change(own, {"server": {"image": "triton:2"}})
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
         api_change(own, {"server": {"image": "triton:3"}})
-        quiet(plane)
+        plane.wait_until_quiet()
         seen = [o["spec"]["replicas"] for _, _, o in own.watch("Deployment", version=start, seconds=2)]
         assert [n for n, _ in itertools.groupby(seen) if n != 4] == [6, 5]
         assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
@@ -107,7 +107,7 @@ def test_nothing_is_written_at_rest_while_the_autoscaler_counts(
                        SOON, lambda n=name: own.get("TritonModel", n)["status"])  # fmt: skip
         scaler(own, ABLE, ACTIVE)
         told(own, "AutoscalerActive", "True", "Scaling")
-        quiet(plane)
+        plane.wait_until_quiet()
         before, writes = difference({}, plane.writes()), operator.writes()
 
         # A listing looks at what a test before may have left, too.

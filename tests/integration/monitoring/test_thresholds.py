@@ -18,7 +18,6 @@ from integration.monitoring.steps import (
     gauge,
     in_status,
     literals,
-    quiet,
     serving,
     told,
     versions,
@@ -57,13 +56,13 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         told(own, "ThresholdLive", "Unknown", "NoPrometheus")
         both = (leader, standby)
         eventually(lambda: [gauge(o, own) for o in both] == [math.inf] * 2, SOON)
-        quiet(plane)
+        plane.wait_until_quiet()
         before, objects = plane.writes(), versions(own, "Deployment", "PodMonitor", "Service")
         annotate(own, max_qps="80")  # the field guide's spelling
         # Well within the 30 s that are promised, on both replicas.
         eventually(lambda: [gauge(o, own) for o in both] == [80] * 2, 3)
         eventually(lambda: in_status(own) == {"max-qps": "80"}, SOON)
-        quiet(plane)
+        plane.wait_until_quiet()
         # The patch of the test itself is one of a TritonModel.
         assert difference(before, plane.writes()) == {
             "tritonmodels": 1, "tritonmodels/status": 1, "prometheusrules": 1, "events": 1
@@ -113,7 +112,7 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         make(own, annotations={annotation: "80"})
         serving(own, operator)
         eventually(lambda: in_status(own) == {"max-qps": "80"}, SOON)
-        quiet(plane)
+        plane.wait_until_quiet()
         rule = versions(own, "PrometheusRule")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "8O"}}})
         message = told(own, "ThresholdLive", "False", "ThresholdInvalid")
@@ -125,12 +124,12 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         mine = {"namespace": own.namespace, "tritonmodel": gen.NAME}
         assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1
         assert any(entry.get("threshold") == annotation for entry in logged(operator))
-        quiet(plane)
+        plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule
         assert operator.stop() == 0
     with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
-        quiet(plane)
+        plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule, operator.log
         assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1

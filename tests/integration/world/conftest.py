@@ -1,0 +1,25 @@
+"""One operator with the rights that it is installed with, for the tests of this folder.
+
+No kubelet and no controllers run here: where a test needs a pod's status, it writes it as the kubelet would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support import operator_process
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+
+
+@pytest.fixture(scope="package")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    kubeconfig = operator_process.install(control_plane)
+    with operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+        assert process.stop() == 0
+        # Whatever the tests of this folder did, it never met what it can't deal with.
+        assert "Traceback" not in process.log
+        assert '"level": "ERROR"' not in process.log

@@ -1,0 +1,72 @@
+"""What a former TritonModel of the same name has left."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.world.steps import CHILDREN, SOON, progressing, settled
+from support import gen
+from support.api import Api, eventually
+from support.operator_process import Operator
+from support.people import make
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+
+def collect_the_servers(api: Api) -> None:
+    """What Kubernetes' collector does, which doesn't run here: nothing is left of what the Deployment owned."""
+
+    def told_to_go() -> bool:
+        return "foregroundDeletion" in api.get("Deployment", gen.NAME)["metadata"].get("finalizers", ())
+
+    eventually(told_to_go, 10 + SOON)
+    api.patch("Deployment", gen.NAME, {"metadata": {"finalizers": None}})
+
+
+def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: Api, operator: Operator) -> None:
+    """The second wants no network policy."""
+    before = make(api, networkPolicy={})["metadata"]["uid"]
+    settled(api)
+    eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON)
+    api.delete("TritonModel", gen.NAME)
+    time.sleep(0.5)
+    uid = make(api)["metadata"]["uid"]
+    collect_the_servers(api)
+    progressing(api, "RollingOut")
+    for kind, suffix in CHILDREN:
+        owner = api.get(kind, gen.NAME + suffix)["metadata"]["ownerReferences"][0]
+        assert owner["uid"] == uid != before
+    eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON)
+
+
+def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.delete("TritonModel", gen.NAME)
+    for kind, suffix in CHILDREN:
+        api.patch(kind, gen.NAME + suffix, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    uid = make(api)["metadata"]["uid"]
+    collect_the_servers(api)
+    progressing(api, "RollingOut")
+    for kind, suffix in CHILDREN:
+        assert api.get(kind, gen.NAME + suffix)["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+def test_what_a_former_life_has_left_and_somebody_holds_is_told_with_who_holds_it(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.patch("ServiceAccount", gen.NAME, {"metadata": {"finalizers": ["example.com/keep"]}})
+    api.delete("TritonModel", gen.NAME)
+    time.sleep(0.5)
+    make(api)
+    collect_the_servers(api)
+    told = progressing(api, "FormerNotGone")["message"]
+    assert f"ServiceAccount {api.namespace}/detection of a former TritonModel" in told
+    assert "finalizers of others: example.com/keep" in told
+    assert not api.find("Deployment", gen.NAME)
+    assert api.find("Service", gen.NAME)
+    api.patch("ServiceAccount", gen.NAME, {"metadata": {"finalizers": None}})
+    progressing(api, "RollingOut")

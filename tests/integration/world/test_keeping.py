@@ -1,0 +1,128 @@
+"""What the operator makes stays as the spec wants it, whoever deletes or edits it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.world.steps import CHILDREN, SOON, progressing, settled, version
+from support import gen, operator_process
+from support.api import Api, Object, eventually
+from support.operator_process import Operator
+from support.people import make
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(("kind", "suffix"), CHILDREN)
+def test_a_deleted_child_is_made_again(kind: str, suffix: str, api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
+    api.delete(kind, gen.NAME + suffix)
+    again = eventually(lambda: api.find(kind, gen.NAME + suffix), SOON)
+    assert again["metadata"]["uid"] != before
+
+
+def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operator: Operator) -> None:
+    make(api, replicas=2)
+    settled(api)
+    debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
+    ports = api.get("Service", gen.NAME)["spec"]["ports"]
+    foreign = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
+    api.patch("Service", gen.NAME, {**foreign, "spec": {"ports": [ports[0] | {"targetPort": 1}, debug]}})
+    api.patch("Deployment", gen.NAME, {**foreign, "spec": {"progressDeadlineSeconds": 1}})
+    api.patch("PodDisruptionBudget", gen.NAME, {"spec": {"maxUnavailable": 2}})
+    api.patch("ServiceAccount", gen.NAME, {"automountServiceAccountToken": True})
+
+    def repaired() -> bool:
+        service, deployment = api.get("Service", gen.NAME), api.get("Deployment", gen.NAME)
+        return (
+            {p["name"]: p["targetPort"] for p in service["spec"]["ports"]}
+            == {"http": "http", "grpc": "grpc", "metrics": "metrics", "debug": 9000}
+            and deployment["spec"]["progressDeadlineSeconds"] == 1800
+            and api.get("PodDisruptionBudget", gen.NAME)["spec"]["maxUnavailable"] == 1
+            and api.get("ServiceAccount", gen.NAME)["automountServiceAccountToken"] is False
+        )
+
+    eventually(repaired, SOON, lambda: api.get("Service", gen.NAME))
+    for kind in ("Service", "Deployment"):
+        metadata = api.get(kind, gen.NAME)["metadata"]
+        assert (metadata["labels"]["team"], metadata["annotations"]["note"]) == ("a", "b")
+
+
+@pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
+def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, operator: Operator) -> None:
+    """To the API server it is another port, that stands in the way of ours by its name."""
+    make(api)
+    settled(api)
+    before = api.get("Service", gen.NAME)
+    ports = before["spec"]["ports"]
+    debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
+    api.patch("Service", gen.NAME, {"spec": {"ports": [ports[0] | edit, *ports[1:], debug]}})
+
+    def now() -> list[Object]:
+        return sorted(api.get("Service", gen.NAME)["spec"]["ports"], key=str)
+
+    eventually(lambda: now() == sorted([*ports, debug], key=str), SOON, lambda: operator.log[-2000:])
+    # And where nothing else is left.
+    api.patch("Service", gen.NAME, {"spec": {"ports": [ports[0] | edit]}})
+    eventually(lambda: now() == sorted(ports, key=str), SOON, lambda: operator.log[-2000:])
+    assert api.get("Service", gen.NAME)["metadata"]["uid"] == before["metadata"]["uid"]
+    assert progressing(api, "RollingOut")
+
+
+def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator) -> None:
+    """The watches select by the label: without it the object looks deleted."""
+    make(api)
+    settled(api)
+    api.patch("Service", gen.NAME, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
+
+
+def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, operator: Operator) -> None:
+    """No watch tells of its end; the operator learns of it when it puts the label back."""
+    make(api)
+    settled(api)
+    for kind, suffix in CHILDREN:
+        before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
+        api.patch(kind, gen.NAME + suffix, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+        time.sleep(0.2)  # it has been found again by then, and is not yet mended
+        api.delete(kind, gen.NAME + suffix)
+        again = eventually(lambda k=kind, s=suffix: api.find(k, gen.NAME + s), SOON, lambda: operator.log[-2000:])
+        assert again["metadata"]["uid"] != before
+
+
+def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Operator) -> None:
+    make(api, replicas=1)
+    settled(api)
+    assert api.find("PodDisruptionBudget", gen.NAME) is None
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 1}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME) is None, SOON)
+
+
+def test_a_network_policy_comes_changes_and_goes_with_its_field(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    assert api.find("NetworkPolicy", gen.NAME) is None
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {}}})
+    made = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
+    operators = {"matchLabels": {"kubernetes.io/metadata.name": operator_process.NAMESPACE}}
+    assert made["spec"]["ingress"][-1]["from"][0]["namespaceSelector"] == operators
+    assert "egress" not in made["spec"]
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
+    eventually(lambda: api.get("NetworkPolicy", gen.NAME)["spec"].get("egress"), SOON, lambda: operator.log)
+    # Opened by somebody, it is closed again; unchanged, it is left alone.
+    api.patch("NetworkPolicy", gen.NAME, {"spec": {"ingress": [{}]}})
+    eventually(lambda: len(api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"]) == 3, SOON, lambda: operator.log)
+    settled(api)
+    before = version(api.get("NetworkPolicy", gen.NAME))
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    assert version(api.get("NetworkPolicy", gen.NAME)) == before
+    api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": None}})
+    eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON, lambda: operator.log)

@@ -1,0 +1,66 @@
+"""What is made for a TritonModel, and what follows its spec."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.world.steps import CHILDREN, settled
+from support import gen
+from support.api import Api
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from support.people import make
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+
+def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Api, operator: Operator) -> None:
+    control_plane.wait_until_quiet()
+    before = operator.writes()
+    uid = make(api, replicas=2)["metadata"]["uid"]
+    settled(api)
+    for kind, suffix in [*CHILDREN, ("PodDisruptionBudget", "")]:
+        child = api.get(kind, gen.NAME + suffix)
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (uid, True)
+        ours = [f for f in child["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER]
+        assert [f["operation"] for f in ours] == ["Apply"]
+        assert child["metadata"].get("generation", 1) == 1
+    time.sleep(1)
+    # Five children; the status once, and once more at most where the Deployment's event came in between.
+    assert 6 <= operator.writes() - before <= 7
+
+
+def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
+    make(api, entrypoint="detection")
+    status = settled(api)["status"]
+    assert {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]} == {
+        "Ready": ("False", "Creating"), "Progressing": ("True", "RollingOut"),
+        "ModelsLoaded": ("Unknown", "NoServerAnswers"),
+        "ThresholdLive": ("Unknown", "NotMonitored"), "MonitoringAvailable": ("False", "CRDsMissing"),
+    }  # fmt: skip
+    assert status["endpoint"] == f"http://detection.{api.namespace}.svc:8000"
+    assert status["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    assert status["entrypoint"] == "detection"
+    assert status["image"] == {"reference": gen.IMAGE, "digest": "", "delivery": "Copy"}
+
+
+def test_a_change_of_the_spec_reaches_the_deployment(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2"
+
+
+def test_a_field_that_the_spec_no_longer_has_goes(api: Api, operator: Operator) -> None:
+    make(api, podTemplate={"spec": {"priorityClassName": "high", "nodeSelector": {"a": "b"}}})
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})
+    settled(api)
+    pod = api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]
+    assert "priorityClassName" not in pod
+    assert not pod.get("nodeSelector")

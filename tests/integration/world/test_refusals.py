@@ -1,0 +1,51 @@
+"""What the API server refuses later than with the TritonModel itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.world.steps import SOON, events, model, progressing, settled, version
+from support import gen
+from support.api import Api, Object, eventually
+from support.operator_process import Operator
+from support.people import make
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"spec": {"restartPolicy": "Never"}}, 'Unsupported value: "Never"'),
+        ({"spec": {"fieldOfNobody": 1}}, "field not declared in schema"),
+        ({"spec": {"containers": "triton"}}, "expected list"),
+        ({"spec": {"containers": [{"name": {"odd": 1}}]}}, "failed to create typed patch object"),
+        ({"spec": {"volumes": [{"name": "a"}, {"name": "🚦"}]}}, "🚦"),
+        ({"metadata": {"annotations": {"a b": "x"}}}, "name part must consist of"),
+        ({"metadata": {"annotations": {"huge": "ä" * 200_000}}}, "may not be more than 262144 bytes"),
+    ],
+    ids=["value", "field", "type", "name", "unicode", "annotation", "huge"],
+)
+def test_a_refused_pod_template_is_told_and_the_last_good_one_stays(
+    template: Object, words: str, api: Api, operator: Operator
+) -> None:
+    make(api)
+    settled(api)
+    before = api.get("Deployment", gen.NAME)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": template}})
+    found = progressing(api, "ApplyRefused")
+    assert found["status"] == "False"
+    assert found["message"].startswith(f"the API server refuses Deployment {api.namespace}/detection: ")
+    assert words in found["message"]
+    assert model(api)["status"]["observedGeneration"] == 2
+    assert version(api.get("Deployment", gen.NAME)) == version(before)
+    eventually(lambda: "ApplyRefused" in events(api), SOON)
+    api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})
+    progressing(api, "RollingOut")
+
+
+def test_any_character_reaches_the_pods(api: Api, operator: Operator) -> None:
+    text = 'ä 漢字 🚦 \u0085 \x7f "\\ud83d" \n'
+    make(api, podTemplate={"metadata": {"annotations": {"note": text}}})
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["template"]["metadata"]["annotations"]["note"] == text

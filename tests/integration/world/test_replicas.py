@@ -1,0 +1,61 @@
+"""Who decides about the replicas."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.world.steps import SOON, model, settled, version
+from support import gen
+from support.api import Api, condition, eventually
+from support.operator_process import Operator
+from support.people import make
+
+pytestmark = pytest.mark.integration
+
+
+def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Operator) -> None:
+    make(api, replicas=4)
+    settled(api)
+    start = version(api.get("Deployment", gen.NAME))
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": None}})
+    settled(api)
+    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
+    time.sleep(0.5)
+    api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+    settled(api)
+    # Every state there was, in order: the watch cache keeps them.
+    seen = []
+    for _, _, obj in api.watch("Deployment", version=start, seconds=2):
+        seen.append(obj["spec"]["replicas"])
+    assert set(seen) == {4, 5}
+    assert seen == sorted(seen)
+    ours = [
+        f for f in api.get("Deployment", gen.NAME)["metadata"]["managedFields"] if f["manager"] == "triton-operator"
+    ]
+    assert all("f:replicas" not in f["fieldsV1"].get("f:spec", {}) for f in ours)
+    # And back: the number of the spec counts again.
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
+    eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 2, SOON)
+
+
+def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 1
+    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
+    eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
+    time.sleep(0.5)
+    assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
+
+
+def test_the_scale_subresource_of_the_model(api: Api, operator: Operator) -> None:
+    make(api, replicas=1)
+    settled(api)
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}}, "scale")
+    eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 3, SOON)
+    scale = api.request("GET", api.path("TritonModel", gen.NAME) + "/scale")
+    assert scale["status"]["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 0}}, "scale")
+    eventually(lambda: condition(model(api), "Ready").get("reason") == "ScaledToZero", SOON)
