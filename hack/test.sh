@@ -9,16 +9,18 @@
 #   e2e          the installation, in the kind cluster
 . "$(dirname "$0")/lib.sh"
 
-failed=''
+failed=()
+reports=$cache/reports
 
 # part NAME MARKER-EXPRESSION [OPTION…]: every test that the expression picks. One part that fails doesn't keep back the
 # next.
 part() {
-  local start=$SECONDS result=passed
+  local start=$SECONDS result=passed report=$reports/$1
   say "$1 tests"
+  rm -f "$report"
   # Without the cluster of the other scripts: a test that means one says so.
-  env -u KUBECONFIG .venv/bin/pytest -m "$2" --durations=10 --durations-min=2 "${@:3}" ||
-    { result=FAILED; failed="$failed $1"; }
+  env -u KUBECONFIG .venv/bin/pytest -m "$2" --durations=10 --durations-min=2 --junitxml="$report" "${@:3}" ||
+    { result=FAILED; failed+=("$1"); }
   say "$1 tests: $result, $((SECONDS - start)) s"
 }
 
@@ -57,4 +59,7 @@ for name in "$@"; do
     *) die "no such part of the tests: $name" ;;
   esac
 done
-[ -z "$failed" ] || die "failed:$failed"
+[ "${#failed[@]}" -gt 0 ] || exit 0
+say "what failed, once more:"
+.venv/bin/python hack/failures.py "${failed[@]/#/$reports/}" >&2
+die "failed: ${failed[*]}"
