@@ -144,7 +144,7 @@ class FaultProxy:
         self._loop.run_until_complete(self._serve())
         up.set()
         self._loop.run_forever()
-        self._loop.run_until_complete(self._session.close())
+        self._loop.run_until_complete(self._end())
 
     async def _serve(self) -> None:
         self._healed = asyncio.Event()
@@ -154,11 +154,15 @@ class FaultProxy:
         # An API server packs long answers for whoever can unpack them; what is passed on says nothing of it.
         plain = {"Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=plain)
-        runner = web.ServerRunner(web.Server(self._handle))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _end(self) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
 
     def _let_go(self) -> None:
         self._healed.set()
