@@ -44,6 +44,8 @@ def main() -> int:
     sizes = sorted(int(size) for size in options.sizes.split(","))
     if sizes[0] < MISSED_CHANGES:
         parser.error(f"--sizes: a fail-over changes {MISSED_CHANGES} TritonModels, so that there must be as many")
+    if options.apart and (sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2):
+        parser.error("--apart: needs Linux, and two cores at least")
     began = time.monotonic()
 
     def say(words: str) -> None:
