@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME
+from triton_operator.cli import tritonserver
 from triton_operator.cli.kubectl import main
 
 pytestmark = pytest.mark.server
@@ -67,6 +68,22 @@ def test_server_adds_its_verdict(tmp_path):
     assert result.exit_code == 1
     assert "slow: error TR901: tritonserver refuses 'slow'" in result.stdout
     assert "No module named 'a_package_that_is_in_no_image'" in result.stdout
+
+
+def test_server_that_ends_between_two_looks_at_it(tmp_path, monkeypatch):
+    def looked(*arguments: str) -> str:
+        said = docker(*arguments)
+        if arguments[0] == "inspect":  # a busy machine: it has ended before the next command runs
+            docker("wait", arguments[-1])
+        return said
+
+    docker = tritonserver.docker
+    monkeypatch.setattr(tritonserver, "docker", looked)
+    result = run(FAULTY["no dims"].write(tmp_path), "--with-server")
+    assert result.exit_code == 1
+    assert (
+        "TR901: tritonserver refuses 'post': Invalid argument: model input 'BOXES' must specify 'dims'" in result.stdout
+    )
 
 
 def test_server_that_hangs(tmp_path):

@@ -147,13 +147,15 @@ def test_a_folder_without_models_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_a_port_that_is_taken_is_told_and_nothing_is_left(served: Served) -> None:
-    everything = docker("ps", "--all", "--quiet")
+    own = ("ps", "--all", "--quiet", f"--filter=volume={served.repository}")
+    before = docker(*own)
+    assert before
     command = [sys.executable, ROOT / "hack" / "serve.py", served.repository, f"--port={served.port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert f"It needs the ports {served.port} to {served.port + 2}" in done.stderr
-    assert docker("ps", "--all", "--quiet") == everything
+    assert docker(*own) == before
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import time
@@ -84,8 +85,7 @@ def started(repository: Path, wanted: Expected, image: str = IMAGE, seconds: flo
     ]
     try:
         docker(*command)
-        address = docker("port", name, "8000").split("\n")[0] if _running(name) else ""
-        yield _wait(name, address, seconds)
+        yield _wait(name, seconds)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", name], capture_output=True, check=False)
 
@@ -107,24 +107,25 @@ def logs(name: str) -> str:
     return done.stdout + done.stderr
 
 
-def _running(name: str) -> bool:
-    return docker("inspect", "--format={{.State.Running}}", name) == "true"
+def _look(name: str) -> tuple[bool, str]:
+    """Whether the container runs, and host:port of its HTTP: asked at once, since it may end between two questions."""
+    said = docker("inspect", "--format=[{{json .State.Running}}, {{json .NetworkSettings.Ports}}]", name)
+    running, ports = json.loads(said)
+    published = (ports or {}).get("8000/tcp")
+    return running, "{HostIp}:{HostPort}".format(**published[0]) if published else ""
 
 
-def _wait(name: str, address: str, seconds: float) -> Start:
+def _wait(name: str, seconds: float) -> Start:
     deadline = time.monotonic() + seconds
-    ready = False
-    while time.monotonic() < deadline and not ready:
-        running = _running(name)
+    running, address, ready = True, "", False
+    while running and not ready and time.monotonic() < deadline:
+        running, address = _look(name)
         ready = running and _answers(f"http://{address}/v2/health/ready")
-        if not running:
-            break
-        time.sleep(0 if ready else 0.25)
-    ended = not _running(name)
-    if ended:
+        time.sleep(0 if ready or not running else 0.25)
+    if not running:
         docker("wait", name)  # the log of one that has just ended may still be on its way
     text = logs(name)
-    return Start(ready, ended, refusals(text), text, address)
+    return Start(ready, not running, refusals(text), text, address)
 
 
 def _answers(url: str) -> bool:
