@@ -20,12 +20,14 @@ from support.prometheus import Monitoring
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    return clusters.ensure()
+    """With monitoring in it from the first test on: what comes later would be news to every TritonModel."""
+    found = clusters.ensure()
+    clusters.ensure_monitoring()
+    return found
 
 
 @pytest.fixture(scope="session")
 def monitoring(cluster: Cluster) -> Monitoring:
-    clusters.ensure_monitoring()
     return Monitoring(cluster)
 
 

@@ -15,7 +15,7 @@ from support.live import SPEC, Subject
 from support.load import load
 from support.prometheus import Monitoring
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
 LIGHT, HEAVY = 4, 16
