@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
-LINES = 25
-"""Of a failure's text, from its end: what was expected, what was there, and where."""
+LINES, WIDTH = 15, 300
+"""Of what pytest marks as the error, and of a line of it, which may hold a whole log."""
 
 
 def failures(report: Path) -> Iterator[str]:
@@ -19,7 +19,9 @@ def failures(report: Path) -> Iterator[str]:
     for case in ET.parse(report).iter("testcase"):
         for ending in (*case.findall("failure"), *case.findall("error")):
             text = (ending.text or ending.get("message", "")).rstrip().splitlines()
-            yield "\n  ".join([f"{case.get('classname')}::{case.get('name')}", *text[-LINES:]])
+            marked = [line for line in text if line.startswith("E ")] or text
+            shown = [*marked[:LINES], *text[-1:]]
+            yield "\n  ".join([f"{case.get('classname')}::{case.get('name')}", *(line[:WIDTH] for line in shown)])
 
 
 def main(reports: list[Path]) -> None:

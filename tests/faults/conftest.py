@@ -23,6 +23,11 @@ from support.world import Foreign
 _numbers = itertools.count(1)
 Begin = Callable[..., AbstractContextManager[Supervised]]
 
+COLLECTED_SECONDS = 400.0
+"""Within which all is whole where the watches of Kubernetes' own controllers ended: they wait for up to a minute
+(client-go's reflector) before nothing of deleted TritonModels is left, and what they then miss for good the operator
+leaves to them for a minute, or for 5 (docs/faults.md)."""
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -36,10 +41,6 @@ class Rounds:
     prometheus_seconds: float = 1.5
     hostile_edits: int = 40
     still_seconds: float = 1.5
-    collect_seconds: float = 60.0
-    """Within which all is whole where watches were ended again and again: those of Kubernetes' own controllers wait
-    for 30 to 60 s (client-go's reflector), and until then nobody collects what deleted TritonModels have left. In full
-    also what they then miss for good (docs/faults.md), which the operator leaves to them for 5 minutes."""
 
     @classmethod
     def of_environment(cls) -> Rounds:
@@ -47,7 +48,7 @@ class Rounds:
             return cls()
         return cls(
             soak=True, kills=50, restarts=5, fault_seconds=20.0, outage_seconds=25.0, prometheus_seconds=300.0,
-            hostile_edits=400, still_seconds=5.0, collect_seconds=400.0,
+            hostile_edits=400, still_seconds=5.0,
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from faults.conftest import Rounds, Scene
+from faults.conftest import COLLECTED_SECONDS, Rounds, Scene
 from support import gen, world
 from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ROOT
@@ -71,7 +71,7 @@ def test_the_crd_is_applied_anew_under_load(scene: Scene, operator: Supervised, 
                 with_new = copy.deepcopy(scene.work.wanted[name])
                 with_new["spec"]["somethingNew"] = "known to the API server, and not to this operator"
                 api.apply(with_new, "users")
-    scene.whole(operator, within=rounds.collect_seconds)
+    scene.whole(operator, within=COLLECTED_SECONDS)
 
 
 def test_a_namespace_ends_in_the_midst_of_it_and_comes_again(
@@ -254,9 +254,9 @@ def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, operator: Su
             scene.plane.remove_monitoring()
             scene.foreign.forget("PrometheusRule")
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator, monitoring=False)
+        scene.whole(operator, within=COLLECTED_SECONDS, monitoring=False)
         with scene.work.running():
             time.sleep(1)
             scene.plane.install_monitoring()
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator)
+        scene.whole(operator, within=COLLECTED_SECONDS)

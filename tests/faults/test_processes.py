@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from faults.conftest import Begin, Rounds, Scene
+from faults.conftest import COLLECTED_SECONDS, Begin, Rounds, Scene
 from support import world
 from support.api import eventually
 from support.operator_process import NAME, NAMESPACE
@@ -65,7 +65,7 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
                 scene.plane.start(program)
                 time.sleep(2)
                 leads(operator)
-        scene.whole(operator, within=rounds.collect_seconds)
+        scene.whole(operator, within=COLLECTED_SECONDS)
         # It ended only where the lease could not be renewed in time.
         assert set(operator.ends) <= {1}
         assert len(operator.ends) <= rounds.restarts
@@ -91,7 +91,7 @@ def test_the_servers_of_a_deployment_go_of_whose_end_the_collector_never_learns(
 
             eventually(anew, 30, lambda: operator.log[-3000:])
             restart(scene, "kube-apiserver")
-        took = scene.whole(operator, within=150)
+        took = scene.whole(operator, within=COLLECTED_SECONDS)
         assert took > 30, "the collector has learned of it after all: nothing was tested"
         assert operator.close() == 0
 
@@ -113,5 +113,5 @@ def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_i
             scene.work.create("m-1", monitoring={"enabled": False}, replicas=1)
             # Nor can it take them up where they ended.
             restart(scene, "kube-apiserver")
-        scene.whole(operator, within=90)
+        scene.whole(operator, within=COLLECTED_SECONDS)
         assert operator.close() == 0

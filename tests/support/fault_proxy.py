@@ -90,9 +90,10 @@ class FaultProxy:
         self._watches: set[_Watch] = set()
         self._happened: dict[Fault, float] = {}
         self._healed: asyncio.Event
-        self._loop = asyncio.new_event_loop()
+        self._closed: asyncio.Event
         up = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(up,), daemon=True)
+        # Its end also ends what hangs for a client that is long gone.
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(up)), daemon=True)
         self._thread.start()
         up.wait(10)
 
@@ -134,35 +135,26 @@ class FaultProxy:
 
     def close(self) -> None:
         self.heal()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(10)
 
     # Between the two
 
-    def _run(self, up: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        up.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._end())
-
-    async def _serve(self) -> None:
-        self._healed = asyncio.Event()
+    async def _serve(self, up: threading.Event) -> None:
+        self._loop, self._healed, self._closed = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         # Without limits of its own: what times out is the operator.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         # An API server packs long answers for whoever can unpack them; what is passed on says nothing of it.
         plain = {"Accept-Encoding": "identity"}
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=plain)
-        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-
-    async def _end(self) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
+        runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=plain) as self._session:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            up.set()
+            await self._closed.wait()
+            await runner.cleanup()
 
     def _let_go(self) -> None:
         self._healed.set()
