@@ -254,9 +254,9 @@ def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, operator: Su
             scene.plane.remove_monitoring()
             scene.foreign.forget("PrometheusRule")
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator, within=COLLECTED_SECONDS, monitoring=False)
+        scene.whole(operator, monitoring=False)
         with scene.work.running():
             time.sleep(1)
             scene.plane.install_monitoring()
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator, within=COLLECTED_SECONDS)
+        scene.whole(operator)

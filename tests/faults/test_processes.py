@@ -91,7 +91,7 @@ def test_the_servers_of_a_deployment_go_of_whose_end_the_collector_never_learns(
 
             eventually(anew, 30, lambda: operator.log[-3000:])
             restart(scene, "kube-apiserver")
-        took = scene.whole(operator, within=COLLECTED_SECONDS)
+        took = scene.whole(operator, within=150)
         assert took > 30, "the collector has learned of it after all: nothing was tested"
         assert operator.close() == 0
 
@@ -113,5 +113,5 @@ def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_i
             scene.work.create("m-1", monitoring={"enabled": False}, replicas=1)
             # Nor can it take them up where they ended.
             restart(scene, "kube-apiserver")
-        scene.whole(operator, within=COLLECTED_SECONDS)
+        scene.whole(operator, within=90)
         assert operator.close() == 0
