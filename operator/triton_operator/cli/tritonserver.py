@@ -121,7 +121,8 @@ def _wait(name: str, seconds: float) -> Start:
     while running and not ready and time.monotonic() < deadline:
         running, address = _look(name)
         ready = running and _answers(f"http://{address}/v2/health/ready")
-        time.sleep(0 if ready or not running else 0.25)
+        if running and not ready:
+            time.sleep(0.25)
     if not running:
         docker("wait", name)  # the log of one that has just ended may still be on its way
     text = logs(name)

@@ -9,44 +9,44 @@ SOON = 10.0
 CHILDREN = [("ServiceAccount", ""), ("Service", ""), ("Service", "-headless"), ("Deployment", "")]
 
 
-def model(api: Api, name: str = gen.NAME) -> Object:
-    return api.get("TritonModel", name)
+def model(api: Api) -> Object:
+    return api.get("TritonModel", gen.NAME)
 
 
-def settled(api: Api, name: str = gen.NAME) -> Object:
+def settled(api: Api) -> Object:
     """The TritonModel as soon as its status is about its spec and its Deployment is there."""
 
     def look() -> Object | None:
-        found = model(api, name)
+        found = model(api)
         seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
         return found if seen and condition(found, "Ready") else None
 
-    return eventually(look, SOON, lambda: model(api, name))
+    return eventually(look, SOON, lambda: model(api))
 
 
 def version(obj: Object) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-def progressing(api: Api, reason: str, name: str = gen.NAME) -> Object:
-    """The condition Progressing as soon as it has this reason."""
+def progressing(api: Api, reason: str) -> Object:
+    return _reached(api, "Progressing", reason)
+
+
+def ready(api: Api, reason: str) -> Object:
+    return _reached(api, "Ready", reason)
+
+
+def _reached(api: Api, kind: str, reason: str) -> Object:
+    """The condition as soon as it has this reason."""
 
     def look() -> Object | None:
-        found = condition(model(api, name), "Progressing")
+        found = condition(model(api), kind)
         return found if found.get("reason") == reason else None
 
-    return eventually(look, SOON, lambda: model(api, name).get("status"))
+    return eventually(look, SOON, lambda: model(api).get("status"))
 
 
 def events(api: Api) -> list[str]:
     """Reasons of the Events on TritonModels, in order."""
     found = [e for e in api.list("Event") if e["involvedObject"]["kind"] == "TritonModel"]
     return [e["reason"] for e in sorted(found, key=lambda e: int(version(e)))]
-
-
-def ready(api: Api, reason: str) -> Object:
-    def look() -> Object | None:
-        found = condition(model(api), "Ready")
-        return found if found.get("reason") == reason else None
-
-    return eventually(look, SOON, lambda: model(api)["status"])
