@@ -31,7 +31,8 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
     api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
     api.apply(_pod(pod, namespace.cluster.operator_image, service, rate))
     try:
-        eventually(lambda: "started" in namespace.kubectl("logs", pod, check=False), 60, "the load to start", every=0.3)
+        out = eventually(lambda: _begun(namespace, pod), 60, "the load to start", every=0.3)
+        assert "started" in out, out
         load = Load({})
         yield load
         namespace.kubectl("exec", pod, "--", "busybox", "touch", "/tmp/stop")
@@ -42,6 +43,12 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
         assert all(sum(told["versions"].values()) for told in load.result.values()), out
     finally:
         api.delete("Pod", pod, gracePeriodSeconds=0)
+
+
+def _begun(namespace: Namespace, pod: str) -> str:
+    """What it has said, once it has started or failed to."""
+    ended, out = _ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
+    return out if "started" in out or ended else ""
 
 
 def _ended(namespace: Namespace, pod: str) -> str:

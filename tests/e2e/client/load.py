@@ -2,8 +2,9 @@
 
     load.py HOST REQUESTS-PER-SECOND
 
-Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay. Nothing is
-tried again: one request that fails is one failure. Ends when /tmp/stop appears, with one JSON object.
+Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay. From the
+first answers on nothing is tried again: one request that fails is one failure. Ends when /tmp/stop appears, with one
+JSON object.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tritonclient.grpc
 
 STOP = Path("/tmp/stop")
 _CHANNELS = 2
+_REACHED_SECONDS = 30
 
 
 class Tally:
@@ -81,6 +83,20 @@ def over_grpc(host: str):
     return ask
 
 
+def reach(how) -> None:
+    """Waits for a first answer: a server is ready, and its Service made, before kube-proxy has heard of either."""
+    given_up = time.monotonic() + _REACHED_SECONDS
+    while True:
+        try:
+            how(0)
+        except Exception:  # a refused connection or a name not known yet; what else lasts is told when given up
+            if time.monotonic() > given_up:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
 def pace(tally: Tally, how, every: float) -> None:
     number, due = 0, time.monotonic()
     while not STOP.exists():
@@ -96,6 +112,8 @@ def main() -> int:
     every = 2 * _CHANNELS / rate
     hows = [(tallies["http"], over_http(host)) for _ in range(_CHANNELS)]
     hows += [(tallies["grpc"], over_grpc(host)) for _ in range(_CHANNELS)]
+    for _, how in hows:
+        reach(how)
     threads = [threading.Thread(target=pace, args=(tally, how, every)) for tally, how in hows]
     for thread in threads:
         thread.start()
