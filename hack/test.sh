@@ -24,6 +24,11 @@ part() {
   say "$1 tests: $result, $((SECONDS - start)) s"
 }
 
+need_control_plane() {
+  KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
+  export KUBEBUILDER_ASSETS
+}
+
 # Each of the processes has servers of its own and takes whole files: a test never meets one of another process. More of
 # them than two cores carry would make those late that have to be in time; where most of the time is waiting, that is one
 # more.
@@ -39,18 +44,15 @@ for name in "$@"; do
       part server server -q "${beside[@]}"
       ;;
     integration)
-      KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
-      export KUBEBUILDER_ASSETS
+      need_control_plane
       part integration integration -q "${waiting[@]}"
       ;;
     faults)
-      KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
-      export KUBEBUILDER_ASSETS
+      need_control_plane
       part faults faults -v "${waiting[@]}"
       ;;
     properties)
-      KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
-      export KUBEBUILDER_ASSETS
+      need_control_plane
       if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${beside[@]}" tests/properties; else part properties properties -v "${beside[@]}"; fi
       ;;
     e2e)
