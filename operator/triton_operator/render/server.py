@@ -41,8 +41,9 @@ _QUANTILES = "--metrics-config=summary_latencies=true"
 def arguments(model: TritonModel) -> list[str]:
     """The flags of tritonserver; the user's come last, so that theirs win where both set one."""
     server, rollout = model.spec.server, model.spec.rollout
-    # Channels older than this are closed gracefully: within the drain every one has moved to another pod.
-    channel_age = max(1, rollout.drain_seconds * 2 // 3) * 1000
+    # Channels older than this are closed gracefully. One may be opened to a server that is going away for as long as a
+    # node hasn't heard of it: two thirds of the drain are left for that, the last one for the channel.
+    channel_age = max(1, rollout.drain_seconds // 3) * 1000
     # Quantiles of the latency, for the dashboards. Triton takes the first value of this option, not the last.
     quantiles = [] if any("summary_latencies" in a for a in server.args) else [_QUANTILES]
     return [
