@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from support.cluster import Cluster, Namespace
 pytestmark = pytest.mark.e2e
 
 Loader = Callable[..., AbstractContextManager[Any]]
+LATE_SECONDS = 5
+"""Less than half of the drain, which is 12 s long here."""
 
 
 def test_a_new_image_reaches_every_server_without_a_failed_request(
@@ -85,6 +89,33 @@ def test_a_restart_by_hand_fails_no_request(cluster: Cluster, namespace: Namespa
         _drained(namespace, 2)
         assert first.isdisjoint(p["metadata"]["uid"] for p in namespace.pods("echo"))
     assert during.failures() == []
+
+
+@pytest.mark.alone
+def test_a_node_that_hears_late_of_a_server_that_goes_loses_no_request(
+    cluster: Cluster, namespace: Namespace, load: Loader
+) -> None:
+    namespace.deploy("echo", cluster.image())
+    (old,) = namespace.pods("echo")
+    with load("echo") as during:
+        with _deaf(cluster):
+            namespace.kubectl("rollout", "restart", "deployment/echo")
+            eventually(lambda: "deletionTimestamp" in namespace.api.get("Pod", old["metadata"]["name"])["metadata"], 60)
+            # The node sends every new connection to the old server, and only to it.
+            time.sleep(LATE_SECONDS)
+        _drained(namespace, 1)
+    assert during.failures() == []
+
+
+@contextmanager
+def _deaf(cluster: Cluster) -> Iterator[None]:
+    """Meanwhile the node's kube-proxy hears of nothing."""
+    signal = ["docker", "exec", cluster.node, "pkill", "-x", "kube-proxy", "--signal"]
+    subprocess.run([*signal, "STOP"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*signal, "CONT"], check=True)
 
 
 def _drained(namespace: Namespace, servers: int) -> None:

@@ -2,9 +2,9 @@
 
     load.py HOST REQUESTS-PER-SECOND
 
-Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay. From the
-first answers on nothing is tried again: one request that fails is one failure. Ends when /tmp/stop appears, with one
-JSON object.
+Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay and are opened
+one after another, so that the server closes one of them at any time. From the first answers on nothing is tried again:
+one request that fails is one failure. Ends when /tmp/stop appears, with one JSON object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ import numpy as np
 import tritonclient.grpc
 
 STOP = Path("/tmp/stop")
-_CHANNELS = 2
+_CHANNELS = 8
+_APART_SECONDS = 1.0
+# Channels of one process share their connections unless they are told not to.
+_OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 _REACHED_SECONDS = 30
 
 
@@ -72,7 +75,7 @@ def over_http(host: str):
 
 
 def over_grpc(host: str):
-    client = tritonclient.grpc.InferenceServerClient(f"{host}:8001")
+    client = tritonclient.grpc.InferenceServerClient(f"{host}:8001", channel_args=_OWN_CONNECTION)
 
     def ask(number: int) -> tuple[int, str]:
         tensor = tritonclient.grpc.InferInput("INPUT", [1], "INT32")
@@ -97,7 +100,8 @@ def reach(how) -> None:
             return
 
 
-def pace(tally: Tally, how, every: float) -> None:
+def pace(tally: Tally, how, every: float, after: float) -> None:
+    time.sleep(after)
     number, due = 0, time.monotonic()
     while not STOP.exists():
         number += 1
@@ -110,11 +114,14 @@ def main() -> int:
     host, rate = sys.argv[1], float(sys.argv[2])
     tallies = {"http": Tally(), "grpc": Tally()}
     every = 2 * _CHANNELS / rate
-    hows = [(tallies["http"], over_http(host)) for _ in range(_CHANNELS)]
-    hows += [(tallies["grpc"], over_grpc(host)) for _ in range(_CHANNELS)]
-    for _, how in hows:
-        reach(how)
-    threads = [threading.Thread(target=pace, args=(tally, how, every)) for tally, how in hows]
+    threads = []
+    for protocol, ways in (("http", over_http), ("grpc", over_grpc)):
+        hows = [ways(host) for _ in range(_CHANNELS)]
+        reach(hows[0])
+        threads += [
+            threading.Thread(target=pace, args=(tallies[protocol], how, every, i * _APART_SECONDS))
+            for i, how in enumerate(hows)
+        ]
     for thread in threads:
         thread.start()
     print("started", flush=True)
