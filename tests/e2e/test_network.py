@@ -1,10 +1,11 @@
-"""Who reaches a server that has a NetworkPolicy, where the cluster's network plugin enforces them."""
+"""Who reaches whom where there are NetworkPolicies, a TritonModel's and the operator's own; skipped where the cluster's
+network plugin enforces none."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.api import Object, eventually
+from support.api import Object, condition, eventually
 from support.cluster import NAMESPACE, Cluster, Namespace
 
 pytestmark = pytest.mark.e2e
@@ -13,12 +14,13 @@ ASK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], tim
 ENFORCED_SECONDS = 30
 
 
-def person(namespace: Namespace, name: str) -> None:
-    """A pod to ask from, with its name as a label."""
+def person(namespace: Namespace, name: str) -> str:
+    """A pod to ask from, and to be asked itself, with its name as a label; its URL."""
     container: Object = {
         "name": "shell",
         "image": namespace.cluster.operator_image,
-        "command": ["python", "-c", "import time; time.sleep(3600)"],
+        "command": ["python", "-m", "http.server", "8000", "--directory", "/usr/share"],
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8000}, "periodSeconds": 1},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     spec = {
@@ -29,13 +31,35 @@ def person(namespace: Namespace, name: str) -> None:
     }
     metadata = {"name": name, "labels": {"role": name}}
     namespace.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    eventually(lambda: namespace.api.get("Pod", name)["status"].get("phase") == "Running", 90, f"the pod {name}")
+    eventually(
+        lambda: condition(namespace.api.get("Pod", name), "Ready").get("status") == "True", 90, f"the pod {name}"
+    )
+    return address(namespace.api.get("Pod", name))
+
+
+def address(pod: Object, path: str = "/") -> str:
+    """By number: a name would need a way to the DNS."""
+    return f"http://{pod['status']['podIP']}:8000{path}"
 
 
 def reaches(namespace: Namespace, pod: str, url: str, *container: str) -> bool:
     python = "python3" if container else "python"
     told = namespace.kubectl("exec", pod, *container, "--", python, "-c", ASK, url, check=False)
     return told.strip().endswith("200")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enforced(shared_namespace: Namespace) -> None:
+    person(shared_namespace, "asks")
+    url = person(shared_namespace, "closed")
+    assert reaches(shared_namespace, "asks", url)
+    spec = {"podSelector": {"matchLabels": {"role": "closed"}}, "policyTypes": ["Ingress"]}
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"}}
+    shared_namespace.api.create({**policy, "spec": spec})
+    try:
+        eventually(lambda: not reaches(shared_namespace, "asks", url), ENFORCED_SECONDS)
+    except AssertionError:
+        pytest.skip("the network plugin of this cluster enforces no NetworkPolicies")
 
 
 def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
@@ -46,18 +70,25 @@ def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster,
     namespace.deploy("isolated", cluster.image(), networkPolicy=policy)
     namespace.says("isolated", "ModelsLoaded", "True", "AllLoaded")
     (server,) = namespace.pods("isolated")
-    # By address: a name would need a way to the DNS.
-    url = f"http://{server['status']['podIP']}:8000/v2/health/ready"
+    url = address(server, "/v2/health/ready")
     assert reaches(namespace, "client", url)
+    eventually(lambda: not reaches(namespace, "stranger", url), ENFORCED_SECONDS)
     (operator, *_) = cluster.api.list("Pod", "app.kubernetes.io/name=triton-operator", NAMESPACE)
     outside = f"http://{operator['status']['podIP']}:8080/healthz"
-    try:
-        eventually(lambda: not reaches(namespace, "stranger", url), ENFORCED_SECONDS)
-    except AssertionError:
-        pytest.skip("the network plugin of this cluster enforces no NetworkPolicies")
     assert reaches(namespace, "client", url)
     assert reaches(namespace, "client", outside)
     assert not reaches(namespace, server["metadata"]["name"], outside, "-c", "triton")
     namespace.api.patch("TritonModel", "isolated", {"spec": {"networkPolicy": None}})
     eventually(lambda: reaches(namespace, "stranger", url), ENFORCED_SECONDS, "the policy gone")
     assert reaches(namespace, server["metadata"]["name"], outside, "-c", "triton")
+
+
+def test_the_operator_reaches_servers_and_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.deploy("echo", cluster.image())
+    (server,) = namespace.pods("echo")
+    person(namespace, "client")
+    stranger = person(namespace, "stranger")
+    assert reaches(namespace, "client", stranger)
+    operator = Namespace(cluster, NAMESPACE, cluster.api.within(NAMESPACE))
+    assert reaches(operator, cluster.leader(), address(server, "/v2/health/ready"))
+    assert not reaches(operator, cluster.leader(), stranger)
