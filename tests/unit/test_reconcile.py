@@ -303,17 +303,20 @@ def test_what_a_life_has_made_that_no_watch_has_told_of_stays() -> None:
     assert api.deleted == []
 
 
-def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_minutes() -> None:
+@pytest.mark.parametrize(("seconds", "more"), [(300, {}), (30, {"collect_seconds": 30})])
+def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_long(
+    seconds: float, more: dict[str, Any]
+) -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
-    passes = reconciler(api, store, clock=lambda: now)
+    passes = reconciler(api, store, clock=lambda: now, **more)
     store.remove(gen.raw())
-    assert passes.reconcile(KEY).after == 300
+    assert passes.reconcile(KEY).after == seconds
     store.put(leftover())
-    assert passes.reconcile(KEY).after == 300
-    now += timedelta(seconds=200)
-    assert passes.reconcile(KEY).after == 100
+    assert passes.reconcile(KEY).after == seconds
+    now += timedelta(seconds=seconds - 10)
+    assert passes.reconcile(KEY).after == 10
     assert api.deleted == []
-    now += timedelta(seconds=100)
+    now += timedelta(seconds=10)
     assert passes.reconcile(KEY).after is None
     assert api.deleted == [LEFT]
 

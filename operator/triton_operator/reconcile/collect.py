@@ -17,11 +17,9 @@ from triton_operator.status.observation import Problem
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
-_PATIENCE = timedelta(minutes=5)
-"""How long Kubernetes' collector is left to do it alone, where nobody waits for a name."""
 _PATIENCE_OF_A_SUCCESSOR = timedelta(seconds=10)
-"""And where somebody does. It is mostly done within one or two; and it takes a Deployment away at once, while its
-servers still drain."""
+"""How long Kubernetes' collector is left to do it alone where somebody waits for a name. It is mostly done within one
+or two; and it takes a Deployment away at once, while its servers still drain."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,11 @@ class Collector:
     Kubernetes' collector is at it as well, and mostly first. But of a TritonModel that was deleted and made anew while
     its watch was off (the API server was away) it never learns that the first is gone: a list that has the name is no
     end of what had it (kubernetes/kubernetes#133565). What that one left would stand in the way until the collector
-    itself is started again.
+    itself is started again. Where nobody waits for a name, Kubernetes' collector is left to do it alone for `patience`.
     """
 
-    def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime]) -> None:
-        self._api, self._store, self._clock = api, store, clock
+    def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime], patience: timedelta) -> None:
+        self._api, self._store, self._clock, self._patience = api, store, clock, patience
         self._ends: dict[str, datetime] = {}
 
     def clear_the_way(self, key: str, uid: str) -> Way:
@@ -59,9 +57,9 @@ class Collector:
         return Way(self._collect(key, uid, left))
 
     def clear_up(self, key: str) -> float:
-        """Deletes what is left of a TritonModel that has been gone for minutes; in how many seconds to call again, 0
+        """Deletes what is left of a TritonModel that has been gone for long; in how many seconds to call again, 0
         where that is done. Raises ApiError."""
-        wait = self._wait(key, _PATIENCE)
+        wait = self._wait(key, self._patience)
         if not wait:
             self._collect(key, "", [obj for obj in self._store.left(key) if not ending(obj)])
             self._ends.pop(key, None)

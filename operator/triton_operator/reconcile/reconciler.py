@@ -55,7 +55,8 @@ class Reconciler:
 
     `fresh` gives the choices for what isn't deployed yet. `served` says which of the optional kinds the cluster has.
     `on_threshold(kind, result)` is told of every threshold that was accepted or refused. `progress_seconds`: the steps
-    on the way to Ready are written at most so often; 0 for each at once.
+    on the way to Ready are written at most so often; 0 for each at once. `collect_seconds`: for so long Kubernetes'
+    collector is left alone with what a deleted TritonModel leaves.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class Reconciler:
         served: Callable[[Kind], bool] = lambda _: True,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
+        collect_seconds: float = 300.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store, self._fresh, self._served, self._clock = store, fresh, served, clock
         self._children = Children(api, store)
         self._observer = Observer(store, servers, monitoring, prometheuses, clock)
-        self._collector = Collector(api, store, clock)
+        self._collector = Collector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = ServerCollector(api, store, clock)
         self._statuses = Statuses(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)

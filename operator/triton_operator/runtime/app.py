@@ -224,6 +224,7 @@ class App:
             self._listing.serves,
             self._metrics.on_threshold,
             self._settings.progress_seconds,
+            self._settings.collect_seconds,
         )
 
     async def _until_served(self) -> None:

@@ -14,7 +14,8 @@ class Settings:
     """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once. `prometheus_url`: whom to ask
     whether a threshold is live; empty means the Prometheus that picks up the rules. `discovery_seconds`: how often is
     looked whether the cluster has the kinds of other operators. `progress_seconds`: how often at most the steps on the
-    way to Ready are written into one status; 0 for each at once."""
+    way to Ready are written into one status; 0 for each at once. `collect_seconds`: how long Kubernetes' collector is
+    left alone with what a deleted TritonModel leaves."""
 
     tools_image: str
     namespace: str
@@ -25,6 +26,7 @@ class Settings:
     resync_seconds: float = 600.0
     discovery_seconds: float = 30.0
     progress_seconds: float = 5.0
+    collect_seconds: float = 300.0
     prometheus_url: str = ""
     log_format: str = "json"
     log_level: str = "INFO"
@@ -45,6 +47,7 @@ class Settings:
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
             discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
             progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
+            collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),

@@ -19,17 +19,18 @@ def test_defaults() -> None:
         8,
         8080,
     )
-    assert settings.resync_seconds == 600
+    assert (settings.resync_seconds, settings.collect_seconds) == (600, 300)
 
 
 def test_everything() -> None:
     env = {
         "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
-        "RESYNC_SECONDS": "3", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
+        "RESYNC_SECONDS": "3", "COLLECT_SECONDS": "4", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
     }  # fmt: skip
     settings = Settings.from_environment(LEAST | env)
     assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == ("ops", ("a", "b"), 2, 9)
-    assert (settings.resync_seconds, settings.log_format, settings.log_level) == (3, "plain", "DEBUG")
+    assert (settings.resync_seconds, settings.collect_seconds) == (3, 4)
+    assert (settings.log_format, settings.log_level) == ("plain", "DEBUG")
     assert settings.identity.startswith("p_")
 
 
