@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 Loader = Callable[..., AbstractContextManager[Any]]
 LEASE_SECONDS = 15
+OPERATOR = "app.kubernetes.io/name=triton-operator"
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def _whole(cluster: Cluster) -> None:
 
 
 def _pods(cluster: Cluster) -> set[str]:
-    found = cluster.api.list("Pod", "app.kubernetes.io/name=triton-operator", NAMESPACE)
+    found = cluster.api.list("Pod", OPERATOR, NAMESPACE)
     return {p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]}
 
 
@@ -97,7 +98,8 @@ def test_servers_need_no_operator(cluster: Cluster, namespace: Namespace, load: 
     with load("echo", 10) as during:
         cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", "--replicas=0")
         try:
-            eventually(lambda: not _pods(cluster), 60)
+            # Also those that have been told to go: they go on until they hear of it.
+            eventually(lambda: not cluster.api.list("Pod", OPERATOR, NAMESPACE), 60, "no operator")
             # A server that dies is replaced by its Deployment.
             (pod,) = namespace.pods("echo")
             namespace.kubectl("scale", "deployment/echo", "--replicas=2")
