@@ -1,8 +1,6 @@
 """The repository with the detector's variants, built as its image and taken out of it."""
 
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 from model_images.support import DETECTION, docker
@@ -17,16 +15,14 @@ def build_variants(out: Path, network: str = "small", instances: int = 1) -> Pat
     arguments = [f"--build-arg={key}={value}" for key, value in {"NETWORK": network, "INSTANCES": instances}.items()]
     file = f"--file={DETECTION / 'variants' / 'Dockerfile'}"
     docker("build", "--quiet", "--tag", image, file, *arguments, str(DETECTION))
+    models = out / "models"
+    models.mkdir(parents=True, exist_ok=True)
     # The image has no command; one that is never run satisfies `create`.
     container = docker("create", image, "none")
     try:
-        with subprocess.Popen(["docker", "cp", f"{container}:/models", "-"], stdout=subprocess.PIPE) as process:
-            assert process.stdout
-            with tarfile.open(fileobj=process.stdout, mode="r|") as files:
-                files.extractall(out, filter="data")
+        docker("cp", f"{container}:/models/.", str(models))
     finally:
         docker("rm", container)
-    models = out / "models"
     shutil.copytree(PLAIN, models, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     version = models / "textbook_network" / "1"
     version.mkdir(exist_ok=True)  # git keeps no empty directory

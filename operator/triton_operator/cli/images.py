@@ -12,7 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from . import unpack
 from .tritonserver import DockerError, docker
+
+MAX_DOCUMENT = 16 * 2**20
+"""Bytes of a manifest; registries take 4 MiB."""
+MAX_INDEXES = 4
+"""Indexes that lead to one another before the manifest; there is one."""
 
 
 class ImageError(ValueError):
@@ -36,8 +42,8 @@ def repository(target: str, path: str) -> Iterator[Path]:
                 _from_file(place, path, root)
             else:
                 _from_docker(target, path, root)
-        except (tarfile.TarError, OSError, LookupError, TypeError, ValueError) as error:
-            raise ImageError(f"{target}: {error}") from None
+        except Exception as error:  # an image that is made so can have the readers raise anything
+            raise ImageError(f"{target}: {str(error) or type(error).__name__}") from None
         yield root
 
 
@@ -62,21 +68,25 @@ def _from_docker(reference: str, path: str, root: Path) -> None:
 
 
 def _unpack(stream: IO[bytes], root: Path) -> None:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    tree = unpack.Tree(root)
+    with unpack.archive(stream, "r|") as archive:
         for member in archive:
-            archive.extract(member, root, filter="data")
+            tree.add(archive, member, "")
+    tree.seal()
 
 
 def _from_file(file: Path, path: str, root: Path) -> None:
     """Apply the image's layers, of each only what lies under `path`."""
-    with tarfile.open(file) as archive:
+    tree = unpack.Tree(root)
+    with file.open("rb") as opened, unpack.archive(opened) as archive:
         names = set(archive.getnames())
         for layer in _layers(archive, names):
             held = archive.extractfile(layer)
             if held is None:
                 raise ImageError(f"layer {layer} isn't in it")
-            with held, tarfile.open(fileobj=held, mode="r:*") as content:
-                _apply(content, path.strip("/"), root)
+            with held, unpack.archive(held) as content:
+                _apply(content, path, tree)
+    tree.seal()
     if not any(root.iterdir()):
         raise ImageError(f"nothing at {path}")
 
@@ -86,7 +96,12 @@ def _layers(archive: tarfile.TarFile, names: set[str]) -> list[str]:
 
     def document(name: str) -> object:
         held = archive.extractfile(name)
-        return json.load(held) if held is not None else None
+        if held is None:
+            return None
+        text = held.read(MAX_DOCUMENT + 1)
+        if len(text) > MAX_DOCUMENT:
+            raise ImageError(f"{name} is larger than {MAX_DOCUMENT} bytes")
+        return json.loads(text)
 
     if "manifest.json" in names:
         manifest = document("manifest.json")
@@ -94,9 +109,10 @@ def _layers(archive: tarfile.TarFile, names: set[str]) -> list[str]:
     if "index.json" not in names:
         raise ImageError("neither written by docker save nor an OCI archive")
     current = document("index.json")
-    while isinstance(current, dict) and "manifests" in current:
-        current = document(_blob(current["manifests"][0]["digest"]))
-    if not isinstance(current, dict):
+    for _ in range(MAX_INDEXES):
+        if isinstance(current, dict) and "manifests" in current:
+            current = document(_blob(current["manifests"][0]["digest"]))
+    if not isinstance(current, dict) or "layers" not in current:
         raise ImageError("there is no manifest in it")
     return [_blob(layer["digest"]) for layer in current["layers"]]
 
@@ -105,24 +121,23 @@ def _blob(digest: str) -> str:
     return "blobs/" + digest.replace(":", "/", 1)
 
 
-def _apply(layer: tarfile.TarFile, path: str, root: Path) -> None:
+def _apply(layer: tarfile.TarFile, path: str, tree: unpack.Tree) -> None:
     for member in layer:
-        name = posixpath.normpath(member.name.lstrip("/"))
-        inner = posixpath.relpath(name, path or ".")
-        if inner.startswith("..") or inner == ".":
+        name = unpack.inside(member.name, path)
+        if name is None:
             continue
-        folder, base = posixpath.split(inner)
+        folder, base = posixpath.split(name)
         if base == ".wh..wh..opq":
-            _clear(root / folder)
+            tree.empty(folder or ".")
         elif base.startswith(".wh."):
-            _clear(root / folder / base.removeprefix(".wh."), itself=True)
+            tree.remove(_deleted(folder, base))
         else:
-            layer.extract(member.replace(name=inner, deep=False), root, filter="data")
+            tree.add(layer, member, path)
 
 
-def _clear(target: Path, itself: bool = False) -> None:
-    """Take what a layer deleted away again."""
-    for entry in sorted(target.rglob("*"), reverse=True):
-        entry.rmdir() if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    if itself and target.exists():
-        target.rmdir() if target.is_dir() else target.unlink()
+def _deleted(folder: str, mark: str) -> str:
+    """What a layer says is deleted."""
+    name = unpack.inside(posixpath.join(folder, mark.removeprefix(".wh.")), "")
+    if name is None or name == (folder or "."):
+        raise ImageError(f"{posixpath.join(folder, mark)} marks nothing")
+    return name
