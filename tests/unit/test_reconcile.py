@@ -343,3 +343,83 @@ def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
     now += timedelta(hours=1)
     store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
     assert passes.reconcile(KEY).after == 300
+
+
+# What has lost the label by which it is watched
+
+
+class Finding(Accepting):
+    """An API server that has `there`, or none, and takes note of what is asked for and deleted."""
+
+    def __init__(self, there: Object | ApiError) -> None:
+        super().__init__()
+        self.there, self.asked, self.deleted = there, 0, list[str]()
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        assert (kind, namespace, name) == (kinds.DISRUPTION_BUDGET, gen.NAMESPACE, gen.NAME)
+        self.asked += 1
+        if isinstance(self.there, ApiError):
+            raise self.there
+        return self.there
+
+    def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
+        self.deleted.append(f"{kind.kind} {uid}")
+        return True
+
+
+def budget(*modifiers: gen.Modifier) -> Object:
+    two = Choices("tools:1", "Copy", replicas=2)
+    made = next(o for o in render(gen.model(replicas=2), two) if o["kind"] == kinds.DISRUPTION_BUDGET.kind)
+    return gen.modified(gen.live(made, uid="lost"), *modifiers)
+
+
+def losing(api: Finding, **spec: Any) -> Reconciler:
+    """A watch has told that the budget is gone. By the spec there is none."""
+    store = Store()
+    passes = reconciler(api, store)
+    store.put(gen.raw(gen.put("metadata.resourceVersion", "2"), **spec))
+    store.put(budget())
+    store.lose(budget())
+    return passes
+
+
+def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
+    api = Finding(budget(gen.put("metadata.labels", {}), gen.put("metadata.resourceVersion", "11")))
+    losing(api).reconcile(KEY)
+    assert api.deleted == ["PodDisruptionBudget lost"]
+
+
+@pytest.mark.parametrize(
+    ("there", "asked"),
+    [
+        (ApiError(404, "NotFound", "gone"), 1),
+        (budget(gen.put("metadata.ownerReferences", [])), 1),
+        (ApiError(403, "Forbidden", "no"), 2),
+    ],
+)
+def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError, asked: int) -> None:
+    api = Finding(there)
+    passes = losing(api)
+    for _ in range(2):
+        passes.reconcile(KEY)
+    assert (api.asked, api.deleted) == (asked, [])
+
+
+def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
+    api = Finding(ApiError(429, "TooManyRequests", "too busy"))
+    passes = losing(api)
+    for _ in range(2):
+        with pytest.raises(ApiError, match="too busy"):
+            passes.reconcile(KEY)
+
+
+def test_what_is_wanted_is_found_when_it_is_made_again() -> None:
+    api = Finding(ApiError(404, "NotFound", "gone"))
+    losing(api, replicas=2).reconcile(KEY)
+    assert api.asked == 0
+    assert "PodDisruptionBudget" in {answer["kind"] for answer in api.answers}
+
+
+def test_the_kinds_that_are_always_wanted() -> None:
+    least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
+    assert least == {kind.kind for kind in kinds.CHILDREN} - {kind.kind for kind in kinds.SOMETIMES}

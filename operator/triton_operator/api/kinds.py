@@ -49,6 +49,9 @@ CHILDREN = (
 )
 """What the operator makes for a TritonModel, in the order in which it is applied."""
 
+SOMETIMES = (NETWORK_POLICY, DISRUPTION_BUDGET, POD_MONITOR, PROMETHEUS_RULE, AUTOSCALER)
+"""Those that a TritonModel may not ask for, or no longer. Of the others it has all, always, under the same names."""
+
 
 def of(obj: dict[str, object]) -> Kind:
     """The table's entry for a child object; KeyError where the operator makes no such kind."""
@@ -60,4 +63,6 @@ def ending(obj: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
+CHILD = {k.kind: k for k in CHILDREN}
+"""By the kind's name: no two groups have the same among them."""
 _BY_KIND = {(k.api_version, k.kind): k for k in CHILDREN}

@@ -20,6 +20,8 @@ LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
+UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
+"""Also objects that have no such label."""
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 """On pods and on the Deployment: which rendering of the pod template this is."""

@@ -51,7 +51,7 @@ def grants() -> list[Grant]:
             ("update",),
             "Owner references with blockOwnerDeletion, where the plugin OwnerReferencesPermissionEnforcement is on.",
         ),
-        *(Grant(group, plurals, _READ, "To see its own objects, by label, and whose a taken name is.")
+        *(Grant(group, plurals, _READ, "To see its own objects, by label or without, and whose a taken name is.")
           for group, plurals in by_group.items()),
         *(Grant(group, plurals, ("create", "patch"), "Makes and repairs them, by server-side apply.")
           for group, plurals in by_group.items()),

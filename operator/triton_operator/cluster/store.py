@@ -25,6 +25,7 @@ _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
+_SOMETIMES = {kind.kind for kind in kinds.SOMETIMES}
 _MADE = {kind.kind for kind in kinds.CHILDREN}
 """Whatever else names a TritonModel as its controller, the operator hasn't made."""
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Store:
         self._objects: dict[Key, dict[Place, _Kept]] = {}
         self._listings: list[_Meanwhile] = []
         self._gone: dict[str, int] = {}
+        self._lost: dict[Key, dict[Place, str]] = {}
 
     def put(self, obj: Object) -> Key | None:
         """Takes the state of an object; the key of its TritonModel where that is news, else None. What changed
@@ -103,6 +105,7 @@ class Store:
                     del self._objects[key]
                 return False
             group[place] = kept
+            self._lost.get(key, {}).pop(place, None)
             for listing in self._listings:
                 listing.put.add(kept.uid)
         return known is None or known.body != kept.body
@@ -123,7 +126,32 @@ class Store:
                 del group[_place(obj)]
             if not group:
                 self._objects.pop(key, None)
+            if obj["kind"] == names.KIND:
+                self._lost.pop(key, None)
         return key
+
+    def lose(self, obj: Object) -> Key | None:
+        """As `remove`, where it is a watch that tells of the end: an object that has only lost the label by which the
+        watch selects looks the same. What its TritonModel may not want is remembered as lost until it is `found`: of
+        all else it is learned when it is made again."""
+        with self._lock:
+            key = self.remove(obj)
+            # The children of one that is gone are Kubernetes' collector's.
+            if key is not None and obj["kind"] in _SOMETIMES and (group := self._objects.get(key)):
+                place = _place(obj)
+                if place not in group and any(kind == names.KIND for kind, _ in group):
+                    self._lost.setdefault(key, {})[place] = obj["metadata"]["uid"]
+        return key
+
+    def lost(self, key: Key) -> set[Place]:
+        """Objects of which it isn't known whether they are gone."""
+        with self._lock:
+            return set(self._lost.get(key, ()))
+
+    def found(self, key: Key, place: Place) -> None:
+        """What had become of something lost is known."""
+        with self._lock:
+            self._lost.get(key, {}).pop(place, None)
 
     def _note_gone(self, obj: Object) -> None:
         self._gone[obj["metadata"]["uid"]] = int(obj["metadata"]["resourceVersion"])
@@ -162,9 +190,20 @@ class Store:
                 for (key, place), kept in listed.items():
                     if kept.uid not in meanwhile.removed:
                         self._take(key, place, kept)
+                self._forget_lost(kind, namespace, meanwhile)
         finally:
             with self._lock:
                 self._listings.remove(meanwhile)
+
+    def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _Meanwhile) -> None:
+        """A listing shows what is still there, with its label or without."""
+        for key, places in list(self._lost.items()):
+            if namespace is not None and key.split("/")[0] != namespace:
+                continue
+            if kind == names.KIND and self.model(key) is None:
+                del self._lost[key]
+            for place in [p for p, uid in places.items() if p[0] == kind and uid not in meanwhile.removed]:
+                del places[place]
 
     def known(self) -> list[Key]:
         """Every TritonModel of which anything is known, those first of which there was news last."""

@@ -105,6 +105,8 @@ class Reconciler:
         deployment = one_of(live, kinds.DEPLOYMENT)
         choices = choose(model, deployment, self._on_offer(model, before, limits))
         desired = render(model, choices)
+        if self._children.find_lost(model, desired):
+            live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
             live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]

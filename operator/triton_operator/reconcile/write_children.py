@@ -83,6 +83,25 @@ class Children:
                     foreign = foreign or _own_account(obj)
         return written
 
+    def find_lost(self, model: TritonModel, desired: Iterable[dict[str, Any]]) -> bool:
+        """Looks for what has lost its label, or is gone, and isn't `desired`; whether there is any. What is desired is
+        found when it is made again. Raises ApiError for what a retry may cure."""
+        found = False
+        for kind, name in self._store.lost(model.key) - {identity(obj) for obj in desired}:
+            try:
+                there = self._api.get(kinds.CHILD[kind], model.namespace, name)
+            except ApiError as error:
+                if error.transient:
+                    raise
+                if error.code == 404:
+                    self._store.found(model.key, (kind, name))
+                continue
+            self._store.found(model.key, (kind, name))
+            if controller(there) is not None:
+                self._store.put(there)
+                found = True
+        return found
+
     def _apply(self, step: Apply) -> dict[str, Any]:
         kind = kinds.of(step.desired)
         if step.live is None:

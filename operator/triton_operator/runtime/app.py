@@ -243,7 +243,7 @@ class App:
         if kind is None and self._known.is_set():
             # A watch had to begin anew: what vanished meanwhile is told by no event.
             self._relist()
-        key = self._store.remove(obj) if kind == "DELETED" else self._store.put(obj)
+        key = self._store.lose(obj) if kind == "DELETED" else self._store.put(obj)
         if key is None:
             return
         if kind == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj):

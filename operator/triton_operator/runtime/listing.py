@@ -8,7 +8,7 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.cluster.store import Store
+from triton_operator.cluster.store import Store, controller
 
 _OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
 
@@ -50,8 +50,23 @@ class Listing:
         if not self.serves(kind):
             return
         try:
+            # These first: what changes its label meanwhile is then in both, or an event tells of it.
+            if kind in kinds.SOMETIMES:
+                yield from self._unlabelled(kind, namespace)
             yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
         except ApiError as error:
             # Its CRD has gone since it was looked for.
             if not (kind.optional and error.code == 404):
                 raise
+
+    def _unlabelled(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
+        """Children whose label somebody has taken. What is always wanted is found where it is in the way of its like;
+        these may not be wanted any more."""
+        for found in self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True):
+            if controller(found) is None:
+                continue
+            try:
+                yield self._api.get(kind, found["metadata"]["namespace"], found["metadata"]["name"])
+            except ApiError as error:
+                if error.code != 404:  # it has gone meanwhile
+                    raise

@@ -240,3 +240,74 @@ def test_what_changed_last_comes_first() -> None:
         store.put(gen.raw(version, name=name))
     store.put(gen.raw(gen.put("metadata.resourceVersion", "9" * 5), name="last"))
     assert [key.split("/")[1] for key in store.known()] == ["last", "second", "first"]
+
+
+RULES = {"monitoring": True, "entrypoint": "detection"}
+LOST = ("PrometheusRule", "detection")
+
+
+def rules(version: int = 10) -> dict[str, Any]:
+    obj = next(o for o in render(gen.model(), Choices("t", "Copy", **RULES)) if o["kind"] == "PrometheusRule")
+    return gen.live(obj, version=version, uid="rules")
+
+
+@pytest.fixture
+def losing() -> Store:
+    """A watch has told of an end, which may be that of a label only."""
+    store = Store()
+    for obj in (gen.raw(), child(), rules()):
+        store.put(obj)
+    assert store.lose(rules(11)) == store.lose(child(version=11)) == KEY
+    return store
+
+
+def test_what_may_only_have_lost_its_label_is_lost_until_it_is_found(losing: Store) -> None:
+    assert losing.lost(KEY) == {LOST}, "a Deployment is wanted, and so made again"
+    assert names_of(losing) == set()
+    losing.put(rules(11))
+    assert losing.lost(KEY) == set()
+    losing.lose(rules(12))
+    losing.found(KEY, LOST)
+    assert losing.lost(KEY) == set()
+
+
+@pytest.mark.parametrize("listed", [[], [rules(11)]])
+def test_a_listing_has_what_is_lost(losing: Store, listed: list[dict[str, Any]]) -> None:
+    losing.replace("PodMonitor", [])
+    losing.replace("PrometheusRule", [], "elsewhere")
+    assert losing.lost(KEY) == {LOST}
+    losing.replace("PrometheusRule", listed, "vision")
+    assert losing.lost(KEY) == set()
+    assert names_of(losing) == {LOST for _ in listed}
+
+
+def test_what_is_lost_while_a_listing_is_read_stays_lost(losing: Store) -> None:
+    losing.put(rules(12))
+
+    def listing() -> Iterator[dict[str, Any]]:
+        yield rules(12)
+        losing.lose(rules(13))
+
+    losing.replace("PrometheusRule", listing())
+    assert losing.lost(KEY) == {LOST}
+    assert names_of(losing) == set()
+
+
+def test_of_a_model_that_is_gone_nothing_is_lost(losing: Store) -> None:
+    losing.remove(gen.raw())
+    losing.lose(rules(12))
+    losing.put(gen.raw())
+    assert losing.lost(KEY) == set()
+    losing.put(rules(13))
+    losing.lose(rules(14))
+    losing.replace("TritonModel", [])
+    losing.put(gen.raw())
+    assert losing.lost(KEY) == set()
+
+
+def test_what_is_removed_for_sure_is_not_lost() -> None:
+    store = Store()
+    for obj in (gen.raw(), rules()):
+        store.put(obj)
+    store.remove(rules())
+    assert store.lost(KEY) == set()
