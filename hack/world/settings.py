@@ -1,0 +1,54 @@
+"""Where things are kept, and which versions they have."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+CLONE_CACHE = ROOT / ".cache"
+# Shared by all clones of a user.
+HOME = Path(
+    os.environ.get("TRITON_OPERATOR_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-operator"
+)
+BIN = HOME / "bin"
+LOGS = HOME / "log"
+STAMPS = HOME / "stamps"
+
+
+def _versions() -> dict[str, str]:
+    lines = (ROOT / "hack" / "versions.env").read_text().splitlines()
+    pairs = (line.partition("=") for line in lines if not line.startswith("#"))
+    return {name: os.environ.get(name) or value for name, _, value in pairs}
+
+
+_VERSIONS = _versions()
+KUBERNETES = _VERSIONS["KUBERNETES_VERSION"]
+KIND = _VERSIONS["KIND_VERSION"]
+PROMETHEUS = _VERSIONS["PROMETHEUS_VERSION"]
+NODE_IMAGE = os.environ.get("KIND_NODE_IMAGE") or f"kindest/node:{KUBERNETES}"
+REGISTRY = os.environ.get("REGISTRY", "localhost:5001")
+REGISTRY_NAME = os.environ.get("REGISTRY_NAME", "triton-operator-registry")
+
+# Every image that we build from packages has this label: `make purge` finds them by it.
+LABEL = "io.tritonoperator.world=packages"
+
+
+def search_path() -> str:
+    """PATH, with our programs before others."""
+    return os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
+
+
+def architecture() -> str:
+    """This machine's architecture as release files name it: amd64 or arm64."""
+    names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = platform.machine()
+    return names.get(machine, machine)
+
+
+def system() -> str:
+    """linux or darwin."""
+    return platform.system().lower()

@@ -1,0 +1,34 @@
+"""One version each: what go.mod pins, what a part says, and what the manifests name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hack.world import settings
+from hack.world.parts import ALL, monitoring
+
+PINNED = [
+    ("kubernetes", "k8s.io/kubernetes", "kubernetes"),
+    ("kubernetes", "sigs.k8s.io/kind", "kind"),
+    ("kubernetes", "github.com/containerd/containerd/v2", "containerd"),
+    ("kubernetes", "github.com/coredns/coredns", "coredns"),
+    ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "prometheus-operator"),
+    ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter", "adapter"),
+    ("keda", "github.com/kedacore/keda/v2", "keda"),
+]
+
+
+@pytest.mark.parametrize(("module", "package", "part"), PINNED, ids=[row[2] for row in PINNED])
+def test_go_mod_pins_what_the_part_says(module: str, package: str, part: str) -> None:
+    text = (settings.HERE / "go" / module / "go.mod").read_text()
+    found = re.search(rf"^(?:require)?\s*{re.escape(package)} (v\S+)", text, re.MULTILINE)
+    assert found is not None
+    assert found[1] == ALL[part].version
+
+
+@pytest.mark.parametrize("image", monitoring.IMAGES)
+def test_the_images_of_the_monitoring_are_those_of_the_manifests(image: str) -> None:
+    files = [*(settings.ROOT / "manifests").rglob("*.yaml"), *(settings.ROOT / "tests/support/vendor").glob("*.yaml")]
+    assert any(image in file.read_text() for file in files)
