@@ -3,30 +3,30 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean venv tools
+.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean purge venv
 
 help: ## Show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-demo: venv tools ## From nothing to boxes: a cluster, the operator, a detector, a picture
+demo: ## From nothing to boxes: a cluster, the operator, a detector, a picture
 	@hack/demo.sh
-test: venv tools ## Every test, each with all that it needs
+test: ## Every test, each with all that it needs
 	@hack/test.sh unit rules server integration faults properties e2e
-unit: venv ## Pure code and golden files
+unit: ## Pure code and golden files
 	@hack/test.sh unit
-rules: venv tools ## The Prometheus rules and the dashboards' queries, against a real Prometheus
+rules: ## The Prometheus rules and the dashboards' queries, against a real Prometheus
 	@hack/test.sh rules
-server: venv ## The model images, under a real Triton in Docker
+server: ## The model images, under a real Triton in Docker
 	@hack/test.sh server
-integration: venv tools ## The operator against a real API server
+integration: ## The operator against a real API server
 	@hack/test.sh integration
-faults: venv tools ## The operator while the world around it breaks
+faults: ## The operator while the world around it breaks
 	@hack/test.sh faults
-properties: venv tools ## Generated bad input against a real API server
+properties: ## Generated bad input against a real API server
 	@hack/test.sh properties
-soak: venv tools ## Faults and bad input in full: more kills, longer outages, far more examples
+soak: ## Faults and bad input in full: more kills, longer outages, far more examples
 	@SOAK=1 hack/test.sh faults properties
-e2e: venv tools ## The installation, in a kind cluster
+e2e: ## The installation, in a kind cluster
 	@hack/test.sh e2e
 lint: venv ## ruff, mypy, the layers, stale generated files
 	@hack/lint.sh
@@ -34,11 +34,13 @@ golden: venv ## Write the golden files anew; look at the diff before you commit 
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashboards
 	@.venv/bin/python hack/generate.py
-serve: venv ## A model repository in Docker, loaded anew as it changes: make serve MODELS=my-model/repository
+serve: ## A model repository in Docker, loaded anew as it changes: make serve MODELS=my-model/repository
+	@hack/world.sh server
 	@.venv/bin/python hack/serve.py $(if $(PORT),--port=$(PORT)) $(if $(GPUS),--gpus=$(GPUS)) "$(or $(MODELS),model_images/detection/repository)"
-bench: venv tools ## A benchmark: make bench NAME=time_to_ready
+bench: ## A benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"
-corpus: venv ## The real server against every repository of tests/corpus, into docs/validate.md
+corpus: ## The real server against every repository of tests/corpus, into docs/validate.md
+	@hack/world.sh server
 	@.venv/bin/python hack/run_corpus.py $(ONLY)
 	@.venv/bin/python hack/generate.py
 lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
@@ -47,16 +49,17 @@ sbom: ## What the operator's image has of other people's code: dist/operator.cdx
 	@hack/supply.sh sbom
 audit: venv ## Known vulnerabilities of the locked packages; needs the internet
 	@hack/supply.sh audit
-cluster: venv tools ## The cluster with the operator in it
-	@hack/cluster.sh up
+cluster: ## The cluster with the operator in it
+	@hack/world.sh cluster
 	@hack/deploy.sh
 monitoring: cluster ## Prometheus, Alertmanager and the adapter beside it
+	@hack/world.sh monitoring
 	@hack/monitoring.sh up
-clean: ## Delete the cluster, the registry, the venv and every cache
+clean: ## Delete the cluster, the registry, the venv and the caches of this clone
 	@hack/cluster.sh down
 	@rm -rf .cache .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
+purge: clean ## Remove everything that any of these has put on this machine outside the clone
+	@hack/world.sh --purge
 venv:
-	@hack/venv.sh
-tools:
-	@hack/tools.sh
+	@hack/world.sh venv

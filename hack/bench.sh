@@ -3,10 +3,12 @@
 . "$(dirname "$0")/lib.sh"
 
 name=${1:-}
-[ -n "$name" ] && [ -e "benchmarks/$name/__main__.py" ] || {
+if [ -z "$name" ] || [ ! -e "benchmarks/$name/__main__.py" ]; then
   say "which benchmark? make bench NAME=…, one of:"
   for main in benchmarks/*/__main__.py; do say "  $(basename "$(dirname "$main")")"; done
   exit 2
-}
+fi
+# Bare has a machine of its own.
+if [ "$name" = bare ]; then world venv; else world bench; fi
 export PYTHONPATH=tests
 exec .venv/bin/python -m "benchmarks.$name"

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # cluster.sh up: a kind cluster that pulls from a local registry; one that is there and healthy is kept.
-# cluster.sh down: removes both.
+# cluster.sh registry: only the registry.
+# cluster.sh mirror: puts the public images that were built from packages into the registry, for the cluster's pods.
+# cluster.sh down: removes the cluster and the registry.
 . "$(dirname "$0")/lib.sh"
 
 node=$CLUSTER-control-plane
 # What a cluster is made with and keeps: where it changed, only a new cluster has it.
 made_with=$(digest_of hack/kind.yaml manifests/audit/policy.yaml)
 
-registry_up() {
-  docker network inspect kind >/dev/null 2>&1 || docker network create kind >/dev/null
+registry() {
+  docker network inspect kind >/dev/null 2>&1 || { remember network kind && docker network create kind >/dev/null; }
+  remember container "$REGISTRY_NAME"
   if [ "$(docker inspect -f '{{.State.Running}}' "$REGISTRY_NAME" 2>/dev/null)" != true ]; then
     say "starting the registry $REGISTRY"
     docker start "$REGISTRY_NAME" >/dev/null 2>&1 ||
@@ -31,15 +34,40 @@ healthy() {
     kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null 2>&1
 }
 
-# The name localhost:PORT means the node itself there, so containerd is told where the registry really is.
+# The name localhost:PORT means the node itself there, so containerd is told where the registry really is. Where images
+# are built from packages, it is where the node looks for every other registry's images, too.
 trust_registry() {
-  docker exec -i "$node" sh -c "mkdir -p /etc/containerd/certs.d/$REGISTRY && cat >/etc/containerd/certs.d/$REGISTRY/hosts.toml" \
-    <<<"[host.\"http://$REGISTRY_NAME:5000\"]"
+  local name names=$REGISTRY
+  if packages_world; then names="$names _default"; fi
+  for name in $names; do
+    docker exec -i "$node" sh -c "mkdir -p /etc/containerd/certs.d/$name && cat >/etc/containerd/certs.d/$name/hosts.toml" \
+      <<<"[host.\"http://$REGISTRY_NAME:5000\"]"
+  done
+}
+
+# An image's path in a registry is its name without the registry: quay.io/a/b:1 is a/b:1, busybox:1 is library/busybox:1.
+mirror() {
+  local tag path
+  packages_world || return 0
+  for tag in $(PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world mirrored); do
+    case $tag in
+      *.*/*/*) path=${tag#*/} ;;
+      */*) path=$tag ;;
+      *) path=library/$tag ;;
+    esac
+    curl -fsI -o /dev/null "http://$REGISTRY/v2/${path%:*}/manifests/${path##*:}" \
+      -H 'Accept: application/vnd.docker.distribution.manifest.v2+json' && continue
+    say "putting $tag into the registry"
+    docker tag "$tag" "$REGISTRY/$path"
+    quietly "mirror-${path##*/}" docker push -q "$REGISTRY/$path"
+    docker rmi "$REGISTRY/$path" >/dev/null
+  done
 }
 
 up() {
   need_docker
-  registry_up
+  registry
+  remember cluster "$CLUSTER"
   if healthy; then
     say "the cluster $CLUSTER is up"
   else
@@ -60,6 +88,6 @@ down() {
 }
 
 case ${1:-} in
-  up | down) "$1" ;;
-  *) die "usage: $0 up|down" ;;
+  up | registry | mirror | down) "$1" ;;
+  *) die "usage: $0 up|registry|mirror|down" ;;
 esac

@@ -6,6 +6,7 @@
 operator=$(hack/image.sh operator .)
 server=$(hack/image.sh server model_images/server)
 detection=$(hack/image.sh detection model_images/detection)
+hack/cluster.sh mirror
 
 for overlay in dev dev-sample; do
   local_=manifests/overlays/local${overlay#dev}

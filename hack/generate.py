@@ -9,6 +9,7 @@ from pathlib import Path
 import dashboards
 import permissions_page
 import validate_page
+import world_page
 import yaml
 from dashboards import grafana, page
 
@@ -33,6 +34,7 @@ def generated() -> dict[Path, str]:
         DASHBOARDS / "kustomization.yaml": _yaml(grafana.kustomization(dashboards.ALL)),
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
         Path("docs/validate.md"): validate_page.text(),
+        Path("docs/bare-machine.md"): world_page.text(),
     }
 
 

@@ -2,30 +2,39 @@
 # What the scripts here share; source it first.
 #
 # Everything that differs from machine to machine comes from the environment:
-#   CLUSTER             name of the kind cluster               (triton-operator)
-#   KIND_NODE_IMAGE     Kubernetes of that cluster             (kindest/node:v1.36.3)
-#   REGISTRY_PORT       where the local registry listens       (5001)
-#   KUBEBUILDER_ASSETS  folder with etcd and kube-apiserver    (downloaded)
-#   PYTHON              interpreter that the venv is made with (the newest on PATH, 3.11 or later)
+#   WORLD                  registry or packages: where tools and images come from (whatever can be reached)
+#   TRITON_OPERATOR_CACHE  folder that all clones share           (~/.cache/triton-operator)
+#   NO_INSTALL             1: installs no Debian package
+#   CLUSTER                name of the kind cluster               (triton-operator)
+#   KIND_NODE_IMAGE        Kubernetes of that cluster             (kindest/node:v1.36.3)
+#   REGISTRY_PORT          where the local registry listens       (5001)
+#   KUBEBUILDER_ASSETS     folder with etcd and kube-apiserver    (control-plane in that folder)
+#   PYTHON                 interpreter for hack/world and .venv   (the oldest on PATH, 3.11 or later)
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 cache=$root/.cache
-mkdir -p "$cache/bin"
+mkdir -p "$cache/log"
+shared=${TRITON_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/triton-operator}
 
 export CLUSTER=${CLUSTER:-triton-operator}
-export KUBERNETES_VERSION=${KUBERNETES_VERSION:-v1.36.3}
+while IFS='=' read -r name value; do
+  case $name in '#'*) ;; *) export "$name=${!name:-$value}" ;; esac
+done <hack/versions.env
 export KIND_NODE_IMAGE=${KIND_NODE_IMAGE:-kindest/node:$KUBERNETES_VERSION}
-export KIND_VERSION=${KIND_VERSION:-v0.33.0}
-export PROMETHEUS_VERSION=${PROMETHEUS_VERSION:-v2.53.3}
 export REGISTRY_NAME=${REGISTRY_NAME:-triton-operator-registry}
 export REGISTRY_PORT=${REGISTRY_PORT:-5001}
 # The same name on this machine and inside the cluster.
 export REGISTRY=localhost:$REGISTRY_PORT
 # A file of its own: the user's kubeconfig is never read or written.
 export KUBECONFIG=$cache/kubeconfig
-export PATH=$cache/bin:$PATH
+export KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$shared/control-plane}
+# `make purge` removes what pip keeps, too.
+export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$shared/pip}
+# kubectl's cache of discovery.
+export KUBECACHEDIR=${KUBECACHEDIR:-$cache/kube}
+export PATH=$shared/bin:$PATH
 
 say() { printf '%s  %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -42,33 +51,31 @@ quietly() {
 digest_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 
-# download URL FILE SUMS-URL: only a file whose SHA-256 is the published one comes into being. The sums are those of
-# that file alone, or of many, by name.
-download() {
-  local url=$1 file=$2 sums=$3 expected actual
-  command -v curl >/dev/null || die "curl is needed to download $url"
-  curl -fsSL --retry 3 -o "$file.part" "$url" || die "can't download $url"
-  expected=$(curl -fsSL --retry 3 "$sums" | sum_of "${url##*/}") || die "can't download $sums"
-  actual=$(sha256 "$file.part" | cut -d' ' -f1)
-  [ -n "$expected" ] && [ "$expected" = "$actual" ] || die "$url has the checksum $actual, published is $expected"
-  mv "$file.part" "$file"
+# python: $PYTHON, else the oldest interpreter on PATH from 3.11 on, so that what runs here runs everywhere. One that can
+# make a venv comes before one that can't (Debian has that in a package of its own).
+python() {
+  local candidate found
+  found=$(
+    for candidate in $(if [ -n "${PYTHON:-}" ]; then echo "$PYTHON"; else type -aP python3 python3.1{1..4} | sort -u; fi); do
+      "$candidate" -c 'import sys, importlib.util as u
+if sys.version_info >= (3, 11): print(int(not u.find_spec("ensurepip")), "%d.%03d.%03d" % sys.version_info[:3], sys.argv[1])' \
+        "$candidate" 2>/dev/null || true
+    done | sort | head -n 1
+  )
+  [ -n "$found" ] || die "Python 3.11 or later is needed; say which with PYTHON=/path/to/python3"
+  echo "${found##* }"
 }
 
-# sum_of NAME: the checksum of that file, from the list that comes in; a list of one need not name it.
-sum_of() {
-  awk -v name="$1" '$2 == name || $2 == "*" name { named = $1 } { only = $1 } END { print (named ? named : (NR == 1 ? only : "")) }'
-}
+# world GOAL…: the tools, images and the cluster that these goals stand on.
+world() { PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
 
-# platform: linux amd64, as release files name it.
-platform() {
-  local arch
-  case $(uname -m) in
-    x86_64) arch=amd64 ;;
-    aarch64 | arm64) arch=arm64 ;;
-    *) die "no tools are published for the machine type $(uname -m)" ;;
-  esac
-  printf '%s %s' "$(uname -s | tr '[:upper:]' '[:lower:]')" "$arch"
-}
+# packages_world: whether everything is built from package registries here.
+packages_world() { [ "${WORLD:-$(cat "$shared/source" 2>/dev/null)}" = packages ]; }
+# Debian's Docker comes without BuildKit's plugin; the engine has a builder of its own.
+if packages_world; then export DOCKER_BUILDKIT=0; fi
+
+# remember KIND NAME: something outside the clone that `make purge` shall remove.
+remember() { grep -qxF "$1 $2" "$shared/ledger" 2>/dev/null || { mkdir -p "$shared" && echo "$1 $2" >>"$shared/ledger"; }; }
 
 need_docker() {
   command -v docker >/dev/null || die "Docker is needed: https://docs.docker.com/get-docker"

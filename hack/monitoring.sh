@@ -18,6 +18,7 @@ ready() {
 
 up() {
   local wanted
+  hack/cluster.sh mirror
   kubectl kustomize hack/monitoring >"$cache/monitoring.yaml"
   wanted=$(digest_of "$vendored" "$cache/monitoring.yaml")
   if [ "$(installed)" != "$wanted" ]; then

@@ -7,7 +7,7 @@
 
 sbom() {
   local image=triton-operator/sbom:dev
-  need_docker
+  world python
   quietly build-sbom docker build -t "$image" --target sbom .
   mkdir -p dist
   docker run --rm --network none "$image" cat /sbom/triton-operator.cdx.json >dist/operator.cdx.json

@@ -24,39 +24,24 @@ part() {
   say "$1 tests: $result, $((SECONDS - start)) s"
 }
 
-need_control_plane() {
-  KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
-  export KUBEBUILDER_ASSETS
-}
-
 # Each of the processes has servers of its own and takes whole files: a test never meets one of another process. More of
 # them than two cores carry would make those late that have to be in time; where most of the time is waiting, that is one
 # more.
 beside=(-n "${TEST_WORKERS:-2}" --dist loadfile)
 waiting=(-n "${TEST_WORKERS:-3}" --dist loadfile)
 
+world "$@"
 for name in "$@"; do
   case $name in
     unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${beside[@]}" ;;
     rules) part rules rules -q "${beside[@]}" ;;
-    server)
-      need_docker
-      part server server -q "${beside[@]}"
-      ;;
-    integration)
-      need_control_plane
-      part integration integration -q "${waiting[@]}"
-      ;;
-    faults)
-      need_control_plane
-      part faults faults -v "${waiting[@]}"
-      ;;
+    server) part server server -q "${beside[@]}" ;;
+    integration) part integration integration -q "${waiting[@]}" ;;
+    faults) part faults faults -v "${waiting[@]}" ;;
     properties)
-      need_control_plane
       if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${beside[@]}" tests/properties; else part properties properties -v "${beside[@]}"; fi
       ;;
     e2e)
-      need_docker
       part e2e "e2e and not alone" -v "${beside[@]}"
       part e2e-alone "e2e and alone" -v
       ;;

@@ -64,7 +64,7 @@ def rounds() -> Rounds:
 def plane() -> Iterator[ControlPlane]:
     """A control plane with Deployments and garbage collection at work. Whoever kills a part of it starts it again."""
     if not controlplane.has_controllers():
-        pytest.skip("no kube-controller-manager beside kube-apiserver (the published tarballs have none)")
+        pytest.skip("no kube-controller-manager beside kube-apiserver")
     with controlplane.running(controllers=True) as found:
         found.install_crds()
         found.install_monitoring()

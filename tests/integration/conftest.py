@@ -26,7 +26,7 @@ def control_plane() -> Iterator[ControlPlane]:
 def control_plane_with_controllers() -> Iterator[ControlPlane]:
     """Another one, in which Deployments have ReplicaSets and pods (that never run), and garbage is collected."""
     if not controlplane.has_controllers():
-        pytest.skip("no kube-controller-manager beside kube-apiserver (the published tarballs have none)")
+        pytest.skip("no kube-controller-manager beside kube-apiserver")
     with controlplane.running(controllers=True) as plane:
         plane.install_crds()
         yield plane

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from hack.world import settings
 
 pytestmark = pytest.mark.rules
 
@@ -18,7 +19,7 @@ CASES = Path(__file__).parent / "operator.yaml"
 
 
 def test_cases(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool", path=f"{os.environ['PATH']}:{ROOT / '.cache' / 'bin'}")
+    promtool = shutil.which("promtool", path=settings.search_path())
     assert promtool, "these tests need promtool; -m 'not rules' leaves them out"
     rules, tests = tmp_path / "rules.yaml", tmp_path / "tests.yaml"
     rules.write_text(yaml.safe_dump(yaml.safe_load(MANIFEST.read_text())["spec"]))

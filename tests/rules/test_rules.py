@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.world import settings
 from rules.case import Case, document, load
 from support import gen
 from triton_operator.render.choices import Choices
@@ -19,7 +19,6 @@ from triton_operator.render.prometheus_rule import prometheus_rule
 pytestmark = pytest.mark.rules
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bin"
 
 NASTY_NAMES = [
     "plain",
@@ -47,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    found = shutil.which("promtool", path=f"{os.environ['PATH']}:{CACHE}")
+    found = shutil.which("promtool", path=settings.search_path())
     assert found, "these tests need promtool; -m 'not rules' leaves them out"
     return found
 

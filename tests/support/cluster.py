@@ -18,6 +18,8 @@ from typing import Any
 
 import yaml
 
+from hack.world import settings
+
 from .api import Api, Object, condition, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,7 @@ IMAGES = ROOT / "tests" / "e2e" / "images"
 def ensure(*, operator: bool = True) -> Cluster:
     """The cluster, made or mended where needed, with the operator of this checkout."""
     with _alone():
-        subprocess.run([ROOT / "hack" / "cluster.sh", "up"], check=True)
+        subprocess.run([ROOT / "hack" / "world.sh", "cluster"], check=True)
         if operator:
             subprocess.run([ROOT / "hack" / "deploy.sh"], check=True)
     return Cluster(CACHE / "kubeconfig")
@@ -38,6 +40,7 @@ def ensure(*, operator: bool = True) -> Cluster:
 def ensure_monitoring() -> None:
     """Prometheus, Alertmanager, a receiver of alerts and prometheus-adapter in that cluster."""
     with _alone():
+        subprocess.run([ROOT / "hack" / "world.sh", "monitoring"], check=True)
         subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
 
 
@@ -68,7 +71,7 @@ class Cluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """What kubectl prints; where it fails and `check` is off, what it complains of."""
-        path = f"{CACHE / 'bin'}:{os.environ['PATH']}"
+        path = settings.search_path()
         done = subprocess.run(
             ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path},
@@ -208,7 +211,7 @@ class Namespace:
         process = subprocess.Popen(
             [*command, f"service/{service}", f"{local}:{port}"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "PATH": f"{CACHE / 'bin'}:{os.environ['PATH']}"},
+            env={**os.environ, "PATH": settings.search_path()},
         )  # fmt: skip
         try:
             assert process.stdout is not None

@@ -20,6 +20,8 @@ from typing import Any
 import yaml
 from urllib3.exceptions import HTTPError
 
+from hack.world import settings
+
 from .api import Api, Object, RefusedError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,13 +148,14 @@ def _name(obj: Object) -> str:
 
 
 def binaries() -> Path:
-    """The folder of etcd and kube-apiserver (hack/controlplane.sh says which)."""
-    found = subprocess.run([ROOT / "hack" / "controlplane.sh"], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(found.stdout.strip())
+    """The folder of etcd, kube-apiserver and, except on a Mac, kube-controller-manager."""
+    folder = Path(os.environ.get("KUBEBUILDER_ASSETS") or settings.HOME / "control-plane")
+    assert (folder / "kube-apiserver").exists(), f"{folder} has no kube-apiserver: run hack/world.sh control-plane"
+    return folder
 
 
 def has_controllers() -> bool:
-    """Whether there is a kube-controller-manager beside them: the published tarballs have none."""
+    """Whether there is a kube-controller-manager beside them: none is published for macOS."""
     return os.access(binaries() / "kube-controller-manager", os.X_OK)
 
 

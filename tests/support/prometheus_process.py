@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from hack.world import settings
 
 from .api import eventually
 
@@ -75,7 +76,7 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 @contextlib.contextmanager
 def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Iterator[Prometheus]:
     """A Prometheus that scrapes and evaluates each second, until the context ends."""
-    binary = shutil.which("prometheus", path=_path())
+    binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "these tests need prometheus: make tools; -m 'not rules' leaves them out"
     often = [{**group, "interval": "1s"} for group in groups]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
@@ -108,8 +109,3 @@ def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Ite
     finally:
         process.kill()
         process.wait()
-
-
-def _path() -> str:
-    """PATH, and where hack/tools.sh puts what it downloads."""
-    return os.pathsep.join([os.environ["PATH"], str(Path(__file__).parents[2] / ".cache" / "bin")])

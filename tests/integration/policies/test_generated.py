@@ -42,7 +42,7 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, ki
 
 def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path) -> None:
     if not controlplane.has_controllers():
-        pytest.skip("no kube-controller-manager beside kube-apiserver (the published tarballs have none)")
+        pytest.skip("no kube-controller-manager beside kube-apiserver")
     admin, name = world.api("namespace-admin"), "detector"
     eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
     kubeconfig = world.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)

@@ -1,0 +1,38 @@
+"""The table of parts in docs/bare-machine.md, made from hack/world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from hack.world.part import Recipe  # noqa: E402
+from hack.world.parts import ALL, GOALS  # noqa: E402
+from hack.world.schedule import closure  # noqa: E402
+
+PAGE = ROOT / "docs" / "bare-machine.md"
+_BEGIN, _END = "<!-- parts: made by `make generate` -->\n", "<!-- end of parts -->"
+
+
+def text() -> str:
+    """The page with its table as it should be."""
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}{''.join(_table())}{_END}{after}"
+
+
+def _table() -> Iterator[str]:
+    demo = {*closure(GOALS["demo"], ALL, "packages"), *closure(GOALS["demo"], ALL, "registry")}
+    tests = {*closure(GOALS["test"], ALL, "packages"), *closure(GOALS["test"], ALL, "registry")}
+    yield "| Part | What it is | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
+    for name, part in ALL.items():
+        goal = "demo and tests" if name in demo else "tests" if name in tests else "`hack/world.sh keda`"
+        columns = [name, part.what, part.version or "–", _from(part.registry), _from(part.packages), goal]
+        yield f"| {' | '.join(columns)} |\n"
+
+
+def _from(recipe: Recipe | None) -> str:
+    return recipe.made_from if recipe else "–"
