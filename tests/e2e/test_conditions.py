@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.api import RefusedError, condition
+from support.api import RefusedError, condition, eventually
 from support.cluster import Cluster, Namespace
 
 pytestmark = pytest.mark.e2e
@@ -101,8 +101,9 @@ def test_kubectl_wait_returns_when_the_server_answers(cluster: Cluster, namespac
     namespace.kubectl("wait", "--for=condition=Ready", "tritonmodel/echo", "--timeout=120s")
     ready = [p for p in namespace.pods("echo") if condition(p, "Ready").get("status") == "True"]
     assert len(ready) == 1
-    events = namespace.kubectl("events", "--for=tritonmodel/echo")
-    assert "EntrypointAnswers" in events
+    # The Event is posted once the status is there: kubectl can be the faster of the two.
+    shown = "events", "--for=tritonmodel/echo"
+    eventually(lambda: "EntrypointAnswers" in namespace.kubectl(*shown), 30, lambda: namespace.kubectl(*shown))
 
 
 def test_a_name_that_is_taken_is_told_and_the_other_object_left_alone(cluster: Cluster, namespace: Namespace) -> None:

@@ -107,7 +107,7 @@ def test_servers_need_no_operator(cluster: Cluster, namespace: Namespace, load: 
             namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--timeout=60s")
             # Without an operator, too, deletion is complete: nothing holds the resource back.
             namespace.api.apply(namespace.model("untouched", cluster.image()))
-            namespace.kubectl("delete", "tritonmodel", "untouched", "--timeout=20s")
+            namespace.kubectl("delete", "tritonmodel", "untouched", "--timeout=60s")
         finally:
             cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", "--replicas=2")
     assert during.failures() == []

@@ -101,12 +101,12 @@ def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, ro
                     lives, cut = len(leader.ends), time.monotonic()
                     old.cut_off = True
                     while not follower.now.leads():
-                        assert time.monotonic() < cut + 40, follower.log[-3000:]
+                        assert time.monotonic() < cut + 60, follower.log[-3000:]
                         time.sleep(0.05)
                     # By then the process of the other is over, whatever hung in it.
                     assert leader.ends[lives:] == [1]
                     took = time.monotonic() - cut
-                    assert 10 < took < 25, took
+                    assert 10 < took < 50, took  # 20 where nothing else runs
                     old.heal()
                     # The one that was cut off comes back, as a candidate.
                     eventually(lambda: leader.now.ask("/readyz") == "ok", 40, lambda: leader.log)

@@ -55,7 +55,7 @@ def test_servers_that_misbehave_stop_nobody_else(scene: Scene, begin: Begin, rou
             for number in range(3):
                 worst = max(worst, reaches(scene, operator, f"probe-{number}"))
         print(f"slowest of the others: {worst:.1f} s")
-        assert worst < 15
+        assert worst < 40
         scene.whole(operator, room=60)
         assert operator.now.ask("/healthz") == "ok"
         assert operator.ends == []
@@ -91,10 +91,10 @@ def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
             for hang, status, body in ((4, 200, ""), (0, 503, ""), (0, 200, "<html>"), (0, 200, '{"status": 1}')):
                 fake.hang, fake.status, fake.body = hang, status, body
                 time.sleep(0.75 * rounds.fault_seconds)
-                assert reaches(scene, operator, f"probe-{status}-{len(body)}-{hang}") < 10
+                assert reaches(scene, operator, f"probe-{status}-{len(body)}-{hang}") < 30
             fake.close()
             time.sleep(rounds.prometheus_seconds)
-            assert reaches(scene, operator, "probe-gone") < 10
+            assert reaches(scene, operator, "probe-gone") < 30
         scene.whole(operator)
         eventually(lambda: "PrometheusUnreachable" in reasons(scene.api, "ThresholdLive"), 30)
         fake.hang, fake.status, fake.body = 0.0, 200, ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import controlplane, gen, operator_process
-from support.api import Api, Object, condition, eventually
+from support.api import PATIENCE, Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.operator_process import NAME, NAMESPACE
 from support.people import make
@@ -52,8 +52,9 @@ def test_sigterm_ends_well_and_the_next_leads_at_once(
         assert second.writes() == 0
         started = time.monotonic()
         assert first.stop() == 0
-        assert time.monotonic() - started < 3
+        # At once; and on a busy machine before the lease would have run out.
         eventually(second.leads, 5)
+        assert time.monotonic() - started < 12
         # What was changed while nobody led is seen.
         assert lease(control_plane)["holderIdentity"].startswith("operator-")
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -82,7 +83,7 @@ def test_after_a_crash_the_next_leads_when_the_lease_has_run_out(
         assert not second.leads()
         eventually(second.leads, 20)
         took = time.monotonic() - started
-        assert 10 < took < 18, took
+        assert 10 < took < 40, took  # 18 where nothing else runs
         eventually(
             lambda: (
                 image(api) == "triton:2"
@@ -101,7 +102,7 @@ def test_one_that_lost_the_lease_stops(control_plane: ControlPlane, kubeconfig: 
     with operator_process.running(kubeconfig, tmp_path) as operator:
         usurped = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
         control_plane.api.patch("Lease", NAME, {"spec": usurped}, namespace=NAMESPACE)
-        assert operator.process.wait(20) == 1
+        assert operator.process.wait(PATIENCE) == 1
         assert lease(control_plane)["holderIdentity"] == "another"
     control_plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
 
@@ -163,7 +164,7 @@ def test_a_long_outage_ends_the_leader_and_its_next_life_repairs_all(own: Contro
         eventually(lambda: served(api), 10)
         own.kill(API_SERVER)
         # It must stop before another could lead: client-go's own leaders do the same.
-        assert operator.process.wait(20) == 1
+        assert operator.process.wait(PATIENCE) == 1
         after(own, api)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: repaired(api), 10, lambda: operator.log[-3000:])

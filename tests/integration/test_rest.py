@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import gen, operator_process
-from support.api import Api, condition, eventually
+from support.api import PATIENCE, Api, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
@@ -68,10 +68,10 @@ def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPla
         )
     # What is refused is tried again, and that is a request. It is not a state at rest, so it leaves.
     api.delete("TritonModel", "refused")
-    time.sleep(1)
+    control_plane.wait_until_quiet()
     before, own, passes = control_plane.writes(), operator.writes(), operator.passes(result="ok")
     assert sum(before.values()) > 20  # it does count
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 4 * PATIENCE
     while operator.passes(result="ok") < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert operator.passes(result="ok") >= passes + 2 * (len(SPECS) - 1)
@@ -88,7 +88,7 @@ def test_a_new_operator_writes_nothing_that_stands(
         make(api, name, **SPECS[name])
     for name in ("plain", "gpu"):
         eventually(lambda n=name: condition(api.get("TritonModel", n), "Progressing"), 15)
-    time.sleep(1)
+    control_plane.wait_until_quiet()
     kubeconfig = operator_process.install(control_plane)
     assert operator.stop() == 0
     versions = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
@@ -125,7 +125,7 @@ def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api
                    if 'resource="tritonmodels"' in labels and 'subresource="status"' in labels)  # fmt: skip
 
     with operator_process.running(kubeconfig, tmp_path, PROGRESS_SECONDS="20") as operator:
-        before = written()
+        before, began = written(), time.monotonic()
         make(api)
         reason = lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("reason")  # noqa: E731
         eventually(lambda: reason() == "Creating", 15)
@@ -135,6 +135,8 @@ def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api
             add_pod(api, step, gen.not_ready)
             eventually(lambda n=passes: operator.passes(result="ok") > n, 15)
             passes = operator.passes(result="ok")
+        if time.monotonic() - began > 20:
+            pytest.skip("the machine is so busy that the steps didn't come together")
         assert (reason(), written()) == ("Creating", before + 1)
         # The last step, once, with no event to remind of it.
         eventually(lambda: reason() == "LoadingModels", 30)

@@ -15,6 +15,10 @@ import urllib3
 Object = dict[str, Any]
 T = TypeVar("T")
 
+PATIENCE = 60.0
+"""Seconds that are waited for anything, however soon it should come: beside other work it comes later, and a wait that
+is too long costs only who waits in vain."""
+
 GROUP = "tritonoperator.io"
 _GROUPS = {
     "v1": ["Pod", "Service", "ServiceAccount", "ConfigMap", "Secret", "Event", "Endpoints"],
@@ -165,6 +169,18 @@ def _refusal(code: int, data: bytes) -> RefusedError:
         return RefusedError(code, data.decode(errors="replace"))
 
 
+def states(api: Api, kind: str, name: str, since: str) -> Iterator[Object]:
+    """Every state that an object has had after the one with the version `since`, up to that of now."""
+    last = api.get(kind, name)["metadata"]["resourceVersion"]
+    if last == since:
+        return
+    for _, _, obj in api.watch(kind, version=since):
+        if obj["metadata"]["name"] == name:
+            yield obj
+            if obj["metadata"]["resourceVersion"] == last:
+                return
+
+
 def condition(obj: Object | None, kind: str) -> Object:
     """The condition of this type; {} where there is none."""
     conditions = (obj or {}).get("status", {}).get("conditions", [])
@@ -172,7 +188,9 @@ def condition(obj: Object | None, kind: str) -> Object:
 
 
 def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object] | str = "", every: float = 0.1) -> T:
-    """What `look` returns as soon as it is true; fails after `seconds` with `what` was wanted, and what is there."""
+    """What `look` returns as soon as it is true; fails after `seconds`, or PATIENCE where that is longer, with `what`
+    was wanted, and what is there. How soon something has to come, a test says with a clock of its own."""
+    seconds = max(seconds, PATIENCE)
     deadline = time.monotonic() + seconds
     while True:
         found = look()

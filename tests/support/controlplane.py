@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from hack.world import settings
 
-from .api import Api, Object, RefusedError, eventually
+from .api import PATIENCE, Api, Object, RefusedError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
@@ -106,7 +106,7 @@ class ControlPlane:
     def wait_until_quiet(self) -> None:
         """Waits until a second has passed without a write."""
         last, since = self.writes(), time.monotonic()
-        deadline = since + 30
+        deadline = since + 2 * PATIENCE
         while time.monotonic() - since < 1.2:
             assert time.monotonic() < deadline, "the writes don't end"
             time.sleep(0.2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -34,13 +33,14 @@ class FakePrometheus:
         self.series: dict[str, list[dict[str, Any]]] = {}
         self.status, self.body, self.hang, self.trickle = 200, "", 0.0, 0.0
         self.queries: list[str] = []
+        self._over = threading.Event()
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 query = parse_qs(urlparse(self.path).query)["query"][0]
                 fake.queries.append(query)
-                time.sleep(fake.hang)
+                fake._over.wait(fake.hang)
                 body = fake.body or json.dumps(
                     {"status": "success", "data": {"resultType": "vector", "result": fake.series.get(query, [])}}
                 )
@@ -49,7 +49,8 @@ class FakePrometheus:
                     self.end_headers()
                     for part in body if fake.trickle else (body,):
                         self.wfile.write(part.encode())
-                        time.sleep(fake.trickle)
+                        if fake._over.wait(fake.trickle):
+                            return
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -59,6 +60,7 @@ class FakePrometheus:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
+        self._over.clear()
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -73,5 +75,6 @@ class FakePrometheus:
         ]
 
     def close(self) -> None:
+        self._over.set()
         self._server.shutdown()
         self._server.server_close()

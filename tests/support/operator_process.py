@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from .api import Object, RefusedError, eventually
+from .api import PATIENCE, Object, RefusedError, eventually
 from .controlplane import ROOT, ControlPlane
 
 NAMESPACE = NAME = "triton-operator"
@@ -35,7 +35,7 @@ class Operator:
     def ask(self, path: str) -> str:
         """The answer of its HTTP server; "" where there is none, or it isn't 200."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""
@@ -57,7 +57,7 @@ class Operator:
         """How often it has looked at a TritonModel, however that ended; or result="ok"."""
         return self.counted("triton_operator_reconciles_total", **labels)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, within: float = 25) -> int:
+    def stop(self, how: signal.Signals = signal.SIGTERM, within: float = PATIENCE) -> int:
         """Its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import operator_process
+from .api import PATIENCE
 from .operator_process import Operator
 
 
@@ -24,7 +25,7 @@ class Supervised:
         self._begun_with: tuple[int, float] = (0, 0.0)
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
-        self._begun.wait(30)
+        self._begun.wait(PATIENCE)
 
     @property
     def now(self) -> Operator:
@@ -53,13 +54,13 @@ class Supervised:
         """kill -9 of the present life; returns when the next has begun."""
         self._begun.clear()
         self.now.process.send_signal(signal.SIGKILL)
-        self._begun.wait(30)
+        self._begun.wait(PATIENCE)
 
     def close(self) -> int:
         """SIGTERM, and no further life; the exit code."""
         self._over.set()
         code = self.now.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         return code
 
     def _keep(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from triton_operator.api import kinds, names, quantity
 from triton_operator.api.lists import LIST_KEYS
 
-from .api import Api, Object, condition, eventually
+from .api import PATIENCE, Api, Object, condition, eventually
 from .controlplane import ControlPlane
 from .supervised import Supervised
 from .workload import BROKEN, Workload, desired
@@ -114,7 +114,7 @@ def assert_whole(
 def assert_still(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
     """Nothing is written for so long, and nothing looked at again and again: no loop goes on. The controllers' own
     writes come to their end first."""
-    last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 45
+    last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 2 * PATIENCE
     passes = operator.now.passes()
     while time.monotonic() - since < seconds:
         time.sleep(0.4)

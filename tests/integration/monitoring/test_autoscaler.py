@@ -10,7 +10,7 @@ import pytest
 
 from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, P, difference, events, serving, told
 from support import gen, operator_process
-from support.api import Api, Object, condition, eventually
+from support.api import Api, Object, condition, eventually, states
 from support.controlplane import ControlPlane
 from support.fake_prometheus import FakePrometheus
 from support.kubelet import add_pod
@@ -54,7 +54,7 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
         api_change(own, {"server": {"image": "triton:3"}})
         plane.wait_until_quiet()
-        seen = [o["spec"]["replicas"] for _, _, o in own.watch("Deployment", version=start, seconds=2)]
+        seen = [o["spec"]["replicas"] for o in states(own, "Deployment", gen.NAME, since=start)]
         assert [n for n, _ in itertools.groupby(seen) if n != 4] == [6, 5]
         assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
 
@@ -123,7 +123,7 @@ def test_nothing_is_written_at_rest_while_the_autoscaler_counts(
         passes, started, counted = passed(), time.monotonic(), 0
         # Some listings, and far more counts than passes that they explain.
         while passed() < passes + 2 * known or counted < 2 * explained():
-            assert time.monotonic() < started + 60, operator.log
+            assert time.monotonic() < started + 240, operator.log
             counted += 1
             value = {"averageValue": f"{counted}m", "value": f"{counted}m"}
             described = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "name": gen.NAME}

@@ -44,8 +44,10 @@ def test_the_life_of_a_pod_is_told_as_it_goes(api: Api, operator: Operator) -> N
     status = model(api)["status"]
     assert status["image"]["digest"] == gen.DIGEST
     assert (status["replicas"], status["readyReplicas"]) == (1, 1)
-    told = events(api)
-    assert told == ["Unschedulable", "ImagePullFailed", "RepositoryInvalid", "OutOfMemory", "EntrypointAnswers"]
+    told = ["Unschedulable", "ImagePullFailed", "RepositoryInvalid", "OutOfMemory", "EntrypointAnswers"]
+    # The last is posted once the status is there.
+    eventually(lambda: events(api)[-1:] == told[-1:], SOON, lambda: events(api))
+    assert events(api) == told
 
 
 def test_bad_new_pods_beside_old_ones_that_serve(api: Api, operator: Operator) -> None:

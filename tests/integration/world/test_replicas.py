@@ -8,7 +8,7 @@ import pytest
 
 from integration.world.steps import SOON, model, settled, version
 from support import gen
-from support.api import Api, condition, eventually
+from support.api import Api, condition, eventually, states
 from support.operator_process import Operator
 from support.people import make
 
@@ -26,9 +26,7 @@ def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Op
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
     settled(api)
     # Every state there was, in order: the watch cache keeps them.
-    seen = []
-    for _, _, obj in api.watch("Deployment", version=start, seconds=2):
-        seen.append(obj["spec"]["replicas"])
+    seen = [obj["spec"]["replicas"] for obj in states(api, "Deployment", gen.NAME, since=start)]
     assert set(seen) == {4, 5}
     assert seen == sorted(seen)
     ours = [

@@ -83,7 +83,7 @@ def test_a_server_that_misbehaves_holds_nobody_up(
     with bad_servers.server("127.0.0.1", behave, 0) as served:
         began = time.monotonic()
         assert Servers().indexes("ns/a", [Server("u", "pod", served.address, (0, True))]) == {}
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20  # and not for ever; of a busy machine a second may be many
 
 
 def test_a_server_that_does_not_answer_is_left_out_and_asked_again() -> None:

@@ -205,17 +205,18 @@ def test_the_lead_ends_in_time_when_the_api_server_never_answers(monkeypatch: py
         task = asyncio.create_task(elector.run())
         await elector.leading.wait()
         began = time.monotonic()
-        leases.get = lambda *args: (hang.wait(5), read(*args))[1]  # type: ignore[method-assign]
+        leases.get = lambda *args: (hang.wait(20), read(*args))[1]  # type: ignore[method-assign]
         await task
         return time.monotonic() - began
 
     took = asyncio.run(main())
     hang.set()
-    assert 0.3 < took < 0.8, took
+    # Not at the first that fails, and long before the answer; on a busy machine half a second takes longer.
+    assert 0.1 < took < 10, took
 
 
 def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("RENEW_SECONDS", 1.0), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
+    for name, seconds in (("RENEW_SECONDS", 10.0), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
         monkeypatch.setattr(module, name, seconds)
     leases, hang = Leases(), threading.Event()
     elector = candidate(leases, "a", time.monotonic)  # type: ignore[arg-type]
@@ -223,14 +224,19 @@ def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.Monke
 
     def once(*args: Any) -> Object:
         leases.get = read  # type: ignore[method-assign]
-        hang.wait(5)
+        hang.wait(60)
         return read(*args)
 
     async def main() -> bool:
         task = asyncio.create_task(elector.run())
         await elector.leading.wait()
         leases.get = once  # type: ignore[method-assign]
-        await asyncio.sleep(1.5)
+        async with asyncio.timeout(30):
+            while leases.get == once:
+                await asyncio.sleep(0.01)
+            writes = leases.writes
+            while leases.writes == writes:
+                await asyncio.sleep(0.01)
         leading = elector.leading.is_set()
         task.cancel()
         return leading

@@ -20,7 +20,7 @@ def ask(*paths: str, wrong: str = "") -> list[tuple[int, str, str]]:
         port = free.getsockname()[1]
 
     def get(path: str) -> tuple[int, str, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("GET", path, headers={"Connection": "keep-alive"})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer.headers.get("Connection", "")
