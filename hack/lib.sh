@@ -32,8 +32,10 @@ export KUBECONFIG=$cache/kubeconfig
 export KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$shared/control-plane}
 # `make purge` removes what pip keeps, too.
 export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$shared/pip}
-# kubectl's cache of discovery.
-export KUBECACHEDIR=${KUBECACHEDIR:-$cache/kube}
+# What other programs keep outside the clone stays in it: kubectl's discovery, ONNX Runtime's, pytest's folders.
+export TRITON_OPERATOR_CACHE=$shared
+export KUBECACHEDIR=$cache/kube XDG_CACHE_HOME=$cache/xdg PYTEST_DEBUG_TEMPROOT=$cache/tmp
+mkdir -p "$cache/tmp"
 export PATH=$shared/bin:$PATH
 
 say() { printf '%s  %s\n' "$(date +%H:%M:%S)" "$*" >&2; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,23 +12,45 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import docker, ledger, settings
+from .job import FailedError, Job
+from .parts import docker_daemon
 from .progress import say
 
-_DOCKER_DATA = Path("/var/lib/docker")
+_STOP_SECONDS = 30
+# What Docker and its containerd leave when their packages are purged.
+_DOCKER_FOLDERS = [
+    Path(path)
+    for path in (
+        "/var/lib/docker", "/var/lib/containerd", "/etc/docker", "/etc/containerd", "/opt/containerd", "/run/docker",
+        "/run/containerd",
+    )
+]  # fmt: skip
 
 
 def purge() -> None:
     """Says what it removes, thing by thing. What other people put beside it stays."""
-    if docker.answers():
+    if _docker_answers():
         _containers()
         _images()
         _network()
-    if os.geteuid() == 0:
+    elif shutil.which("docker"):
+        say("Docker doesn't answer: what is in it stays, and so do the Debian packages")
+    if os.geteuid() == 0 and (docker.answers() or not shutil.which("docker")):
         _debian_packages()
     if settings.HOME.exists():
         say(f"removing {settings.HOME} ({_megabytes(settings.HOME)} MiB)")
         shutil.rmtree(settings.HOME)
     say("purge: done; what is left is the clone itself (make clean removes its caches)")
+
+
+def _docker_answers() -> bool:
+    """Starts the Docker that we installed, if it doesn't run: only then it tells whose things are in it."""
+    if not docker.answers() and "docker.io" in ledger.names("apt") and os.geteuid() == 0:
+        try:
+            docker_daemon.start(Job("docker"))
+        except FailedError as error:
+            say(str(error))
+    return docker.answers()
 
 
 def _containers() -> None:
@@ -98,7 +121,7 @@ def _debian_packages() -> None:
     if done.returncode:
         say(f"apt-get purge failed: {done.stderr.strip().splitlines()[-1:]}")
     elif docker_is_ours:
-        for folder in (_DOCKER_DATA, Path("/var/lib/containerd"), Path("/etc/docker")):
+        for folder in _DOCKER_FOLDERS:
             if folder.exists():
                 say(f"removing {folder}")
                 shutil.rmtree(folder, ignore_errors=True)
@@ -114,13 +137,12 @@ def _stop_docker() -> None:
         subprocess.run(["systemctl", "stop", "docker.socket", "docker"], check=False)
         return
     pid_file = Path("/var/run/docker.pid")
-    if pid_file.exists():
-        say("stopping Docker")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
         pid = int(pid_file.read_text())
+        say("stopping Docker")
         os.kill(pid, signal.SIGTERM)
-        for _ in range(100):
-            if not Path(f"/proc/{pid}").exists():
-                return
+        for _ in range(_STOP_SECONDS * 10):
+            os.kill(pid, 0)
             time.sleep(0.1)
 
 

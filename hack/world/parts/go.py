@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,15 +26,21 @@ def command() -> str | None:
     return next((go for go in candidates if go and _version(go) >= MINIMUM), None)
 
 
+def _environment() -> dict[str, str]:
+    """This machine's settings of Go, and a place of our own for the counters that every run of it writes."""
+    configured = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "go" / "env"
+    return {
+        **os.environ,
+        "GOENV": os.environ.get("GOENV") or str(configured),
+        "XDG_CONFIG_HOME": str(settings.HOME / "go-config"),
+        "GOTOOLCHAIN": "local",
+        **{name: str(path) for name, path in _CACHES.items()},
+    }
+
+
 def _version(go: str) -> tuple[int, ...]:
     try:
-        done = subprocess.run(
-            [go, "env", "GOVERSION"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"GOTOOLCHAIN": "local", "HOME": "/"},
-        )
+        done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=_environment())
     except OSError:
         return (0,)
     numbers = done.stdout.strip().removeprefix("go").split(".")[:3]
@@ -69,10 +76,7 @@ def build(
     if go is None:
         raise FailedError("there is no Go toolchain")
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in (variables or {}).items())])
-    env = {
-        "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-modcacherw",
-        **{name: str(path) for name, path in _CACHES.items()},
-    }  # fmt: skip
+    env = {**_environment(), "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-modcacherw"}
     folder.mkdir(parents=True, exist_ok=True)
     with job.folder() as out:
         packages = list(programs.values())
