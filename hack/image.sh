@@ -17,7 +17,7 @@ in_registry() {
 
 start=$SECONDS
 docker image inspect "$reference" >/dev/null 2>&1 || say "building $reference"
-quietly "build-$name-$tag" docker build -t "$reference" "$@" "$context"
+quietly "build-$name-$tag" docker build -t "$reference" --label io.tritonoperator.world=clone "$@" "$context"
 id=$(docker image inspect -f '{{.Id}}' "$reference")
 read -r pushed digest 2>/dev/null <"$stamp" || pushed='' digest=''
 if [ "$pushed" != "$id" ] || ! in_registry "$digest"; then

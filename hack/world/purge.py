@@ -35,11 +35,14 @@ def purge() -> None:
         _network()
     elif shutil.which("docker"):
         say("Docker doesn't answer: what is in it stays, and so do the Debian packages")
-    if os.geteuid() == 0 and (docker.answers() or not shutil.which("docker")):
-        _debian_packages()
+    kept = ledger.names("apt")
+    if os.geteuid() == 0 and (docker.answers() or not shutil.which("docker")) and _debian_packages():
+        kept = []
     if settings.HOME.exists():
         say(f"removing {settings.HOME} ({_megabytes(settings.HOME)} MiB)")
         shutil.rmtree(settings.HOME)
+    for name in kept:  # for the next time
+        ledger.write("apt", name)
     say("purge: done; what is left is the clone itself (make clean removes its caches)")
 
 
@@ -73,7 +76,7 @@ def _images() -> None:
             say(f"removing the image {tag}")
             docker.ask("rmi", "--force", tag)
     # Layers of our builds that have no name.
-    docker.ask("image", "prune", "--force", "--filter", f"label={settings.LABEL}")
+    docker.ask("image", "prune", "--force", "--filter", f"label={settings.LABEL.partition('=')[0]}")
 
 
 def _our_images() -> Iterator[str]:
@@ -95,22 +98,22 @@ def _network() -> None:
         say("removing Docker's network kind")
 
 
-def _debian_packages() -> None:
-    """Those that we installed, unless something that came later needs them."""
+def _debian_packages() -> bool:
+    """Removes those that we installed, unless something that came later needs them; whether none is left."""
     ours = set(ledger.names("apt"))
     if not ours:
-        return
+        return True
     simulated = subprocess.run(
         ["apt-get", "--simulate", "purge", *sorted(ours)], capture_output=True, text=True, check=False
     ).stdout
     goes = {line.split()[1] for line in simulated.splitlines() if line.startswith(("Remv", "Purg"))}
     if goes - ours:
         say(f"keeping the Debian packages {' '.join(sorted(ours))}: {' '.join(sorted(goes - ours))} would go with them")
-        return
+        return False
     docker_is_ours = "docker.io" in ours
     if docker_is_ours and _others_use_docker():
         say("keeping Docker and the Debian packages that came with it: it has images or containers that aren't ours")
-        return
+        return False
     if docker_is_ours:
         _stop_docker()
     say(f"removing the Debian packages {' '.join(sorted(ours))}")
@@ -120,16 +123,18 @@ def _debian_packages() -> None:
     )  # fmt: skip
     if done.returncode:
         say(f"apt-get purge failed: {done.stderr.strip().splitlines()[-1:]}")
-    elif docker_is_ours:
+        return False
+    if docker_is_ours:
         for folder in _DOCKER_FOLDERS:
             if folder.exists():
                 say(f"removing {folder}")
                 shutil.rmtree(folder, ignore_errors=True)
+    return True
 
 
 def _others_use_docker() -> bool:
-    """Whether a container or an image is left after ours are gone."""
-    return bool(docker.ask("ps", "-aq") or docker.ask("image", "ls", "-q"))
+    """Whether a container or an image with a name is left after ours are gone."""
+    return bool(docker.ask("ps", "-aq") or docker.ask("image", "ls", "-q", "--filter", "dangling=false"))
 
 
 def _stop_docker() -> None:
