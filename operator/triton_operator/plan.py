@@ -189,7 +189,9 @@ def _keyed(items: list[Any], field: str) -> str:
 
 def _owned(live: Object) -> Mapping[str, Any]:
     for entry in live["metadata"].get("managedFields", []):
-        if entry["manager"] == names.FIELD_MANAGER and entry["operation"] == "Apply" and "subresource" not in entry:
+        # Every field of an entry is optional.
+        ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
+        if ours and "subresource" not in entry:
             fields: Mapping[str, Any] = entry["fieldsV1"]
             return fields
     return {}

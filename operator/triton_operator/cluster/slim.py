@@ -17,7 +17,8 @@ def slim(obj: Object) -> Object:
     """`obj` with only this operator's managedFields, and only the status that anybody here reads: the rest of it
     changes often, and is no news."""
     kind, metadata = obj["kind"], dict(obj["metadata"])
-    fields = [f for f in metadata.pop("managedFields", []) if f["manager"] == names.FIELD_MANAGER]
+    # `manager` is optional, and anybody may write an entry without it.
+    fields = [f for f in metadata.pop("managedFields", []) if f.get("manager") == names.FIELD_MANAGER]
     if fields and kind != names.KIND:
         metadata["managedFields"] = fields
     out = {**obj, "metadata": metadata}

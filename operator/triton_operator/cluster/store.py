@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import zlib
 from collections.abc import Callable, Iterable
@@ -28,7 +29,9 @@ _REMEMBERED = 10_000
 _SOMETIMES = {kind.kind for kind in kinds.SOMETIMES}
 _MADE = {kind.kind for kind in kinds.CHILDREN}
 """Whatever else names a TritonModel as its controller, the operator hasn't made."""
+_UNREADABLE = object()
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -169,21 +172,27 @@ class Store:
         `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
         """
         listed: dict[tuple[Key, Place], _Kept] = {}
+        unreadable: set[str] = set()
         meanwhile = _Meanwhile()
         with self._lock:
             self._listings.append(meanwhile)
         try:
             for obj in objects:
-                key = owner(obj)
-                if key is not None:
-                    listed[key, _place(obj)] = _Kept.of(obj)
+                try:
+                    key = owner(obj)
+                    if key is not None:
+                        listed[key, _place(obj)] = _Kept.of(obj)
+                except Exception:
+                    # One object that can't be read must not stop the listing: its last state stays.
+                    _log.exception("failed to read %s %s", kind, _described(obj))
+                    unreadable.add(_uid(obj))
             with self._lock:
                 for key, group in list(self._objects.items()):
                     if namespace is not None and key.split("/")[0] != namespace:
                         continue
                     missing = [p for p in group if p[0] == kind and (key, p) not in listed]
                     for place in missing:
-                        if group[place].uid not in meanwhile.put:
+                        if group[place].uid not in meanwhile.put | unreadable:
                             del group[place]
                     if not group:
                         del self._objects[key]
@@ -216,13 +225,17 @@ class Store:
 
     def each(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
         """What `look` makes of every object of this kind. It is asked once for each of their states, and must always
-        be the same for a kind."""
+        be the same for a kind. An object that it fails on is left out."""
         with self._lock:
             found = [(key, o) for key, group in self._objects.items() for (k, _), o in group.items() if k == kind]
-        for _, kept in found:
+        for key, kept in found:
             if kept.seen is None:
-                kept.seen = look(kept.object)
-        return [(key, kept.seen) for key, kept in found]
+                try:
+                    kept.seen = look(kept.object)
+                except Exception:
+                    _log.exception("failed to read the %s of %s", kind, key)
+                    kept.seen = _UNREADABLE
+        return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:
@@ -275,6 +288,20 @@ def _is_old(known: _Kept | None, uid: str, version: int) -> bool:
 def state(obj: Object) -> str:
     """A name for this state of this object."""
     return f"{obj['metadata']['uid']} {obj['metadata'].get('resourceVersion', '')}"
+
+
+def _uid(obj: Any) -> str:
+    try:
+        return str(obj["metadata"]["uid"])
+    except (KeyError, TypeError):
+        return ""
+
+
+def _described(obj: Any) -> str:
+    """namespace/name of what may be no object at all."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    found = metadata if isinstance(metadata, dict) else {}
+    return f"{found.get('namespace', '')}/{found.get('name', '')}"
 
 
 def _place(obj: Object) -> Place:

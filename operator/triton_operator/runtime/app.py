@@ -124,9 +124,13 @@ class App:
                     if self._known.is_set():
                         self._begin_work()
                 await asyncio.to_thread(self._listing.everything)
-            except ApiError as error:
+            except Exception as error:
+                # Whatever it is, the watches and the workers go on.
                 failures += 1
-                _log.warning("the listing failed: %s", error.message)
+                if isinstance(error, ApiError):
+                    _log.warning("the listing failed: %s", error.message)
+                else:
+                    _log.exception("the listing failed")
                 await self._pause(min(60.0, 2.0**failures))
                 continue
             failures = 0

@@ -311,3 +311,39 @@ def test_what_is_removed_for_sure_is_not_lost() -> None:
         store.put(obj)
     store.remove(rules())
     assert store.lost(KEY) == set()
+
+
+NO_MANAGER = {"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
+
+
+def test_an_entry_of_managed_fields_without_a_manager_is_nobodys() -> None:
+    store = Store()
+    odd = gen.modified(gen.raw(), gen.put("metadata.managedFields", [NO_MANAGER, {}]))
+    assert store.put(odd) == KEY
+    store.replace("TritonModel", [odd])
+    assert store.model(KEY) == gen.raw()
+
+
+def unreadable(name: str) -> dict[str, Any]:
+    """No API server has shown such an object: it stands for the next one that nobody thought of."""
+    return gen.modified(gen.raw(name=name, uid=name), gen.put("metadata.managedFields", "none"))
+
+
+def test_an_object_that_cannot_be_read_stops_no_listing_and_keeps_its_last_state() -> None:
+    store = Store()
+    store.put(gen.raw(name="odd", uid="odd"))
+    store.replace("TritonModel", [unreadable("odd"), gen.raw()])
+    assert sorted(store.known()) == sorted([KEY, f"{gen.NAMESPACE}/odd"])
+    store.replace("TritonModel", [unreadable("other"), {"kind": "TritonModel"}, gen.raw()])
+    assert store.known() == [KEY]
+
+
+def test_an_object_that_a_look_fails_on_is_left_out() -> None:
+    store = Store()
+    store.put(gen.raw())
+    store.put(gen.raw(name="odd", uid="odd"))
+
+    def look(obj: dict[str, Any]) -> str:
+        return {gen.NAME: "fine"}[obj["metadata"]["name"]]
+
+    assert store.each("TritonModel", look) == [(KEY, "fine")]
