@@ -77,7 +77,7 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Iterator[Prometheus]:
     """A Prometheus that scrapes and evaluates each second, until the context ends."""
     binary = shutil.which("prometheus", path=settings.search_path())
-    assert binary, "these tests need prometheus: make tools; -m 'not rules' leaves them out"
+    assert binary, "these tests need prometheus: hack/world.sh rules; -m 'not rules' leaves them out"
     often = [{**group, "interval": "1s"} for group in groups]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
     config = {

@@ -202,6 +202,8 @@ class KubernetesApi:
                 body=orjson.dumps(body) if isinstance(body, dict) else body,
                 headers=headers,
                 timeout=TIMEOUT,
+                # The work queue retries. urllib3 would do so three times, and sleep for as long as Retry-After says.
+                retries=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._on_request(verb or method, plural, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 import types
 
 import kubernetes
@@ -62,3 +64,37 @@ def test_an_api_server_may_lie_below_a_path(monkeypatch: pytest.MonkeyPatch, hos
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
     KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration(host))).version()
     assert asked == [host.rstrip("/") + "/version"]
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_request_is_sent_once_whatever_retry_after_says(code: int) -> None:
+    asked: list[str] = []
+
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(code)
+            self.send_header("Retry-After", "1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        configuration = kubernetes.client.Configuration(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ApiError) as found:
+            KubernetesApi(kubernetes.client.ApiClient(configuration)).version()
+        server.shutdown()
+    assert (found.value.code, asked) == (code, ["/version"])
+    assert found.value.transient
+
+
+def test_a_connection_that_is_refused_is_tried_once() -> None:
+    requests: list[int] = []
+    configuration = kubernetes.client.Configuration("http://127.0.0.1:1")
+    api = KubernetesApi(kubernetes.client.ApiClient(configuration), lambda verb, plural, code: requests.append(code))
+    with pytest.raises(ApiError, match="no answer"):
+        api.version()
+    assert requests == [0]
