@@ -15,8 +15,9 @@ from typing import Any
 from . import names
 
 PREFIX = f"{names.GROUP}/"
-VALUE_PATTERN = r"^(0|[1-9][0-9]{0,8})(\.[0-9]{1,6})?$"
-"""What a value looks like: a plain decimal number. No unit, no exponent, no sign."""
+VALUE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?$"
+"""What a value looks like: a plain decimal number. No unit, no exponent, no sign. Its range is checked apart, so that a
+value that is too large is told as that."""
 VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
 
 

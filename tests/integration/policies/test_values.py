@@ -16,7 +16,8 @@ pytestmark = pytest.mark.integration
 
 NUMBERS = [
     "1", "80", "12.5", "0.5", "0.000001", "2.000000", "1000", "1000.000001", "1001", "999999999", "999999999.999999",
-    "0", "0.0", "0.000000", "1000000000", "", " ", " 80", "80 ", "80\n", "\n80", "+5", "-1", "-0", "080", "00", "1.",
+    "1000000000", "1000000000.000001", "9999999999", "9" * 15, "9" * 16, "0", "0.0", "0.000000", "", " ", " 80",
+    "80 ", "80\n", "\n80", "+5", "-1", "-0", "080", "00", "1.",
     ".5", "1.2345678", "1e3", "1E3", "0x10", "1_000", "1,5", "1,000", "80qps", "80/s", "5k", "inf", "Infinity", "nan",
     "NaN", "none", "true", "1.2.3", "٣", "８０", "²", "8" * 400, "80\x00",
 ]  # fmt: skip
@@ -72,6 +73,7 @@ def test_the_policy_refuses_just_the_pairs_that_differ(plane: ControlPlane) -> N
     [
         ({MAX_QPS: "80qps"}, "tritonoperator.io/max-qps: '80qps' is not a number such as 80 or 12.5, without a unit"),
         ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a number"),
+        ({MAX_QPS: "10000000000"}, "must be above 0 and at most 1000000000"),
         ({MAX_QPS: "0"}, "must be above 0 and at most 1000000000; to have none, remove the annotation"),
         ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
         ({f"{MAX_QPS}.x": "8"}, "tritonoperator.io/max-qps.x: x is not a model version such as 2 or v2"),
