@@ -9,6 +9,9 @@ from triton_operator.api.types import TritonModel
 
 from .common import obj
 
+NOT_A_SERVERS = "triton_operator_.*|triton:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
+"""Series that the operator, the rules or Prometheus itself makes. A model may name its own metrics as it likes: under
+one of these names it would set its own limit, or silence its own alerts."""
 _SCRAPE_TIMEOUT = 10
 """Seconds, unless servers are scraped more often: Prometheus refuses a timeout above the interval."""
 
@@ -30,6 +33,7 @@ def pod_monitor(model: TritonModel) -> dict[str, Any]:
         "interval": f"{monitoring.scrape_seconds}s",
         "scrapeTimeout": f"{min(monitoring.scrape_seconds, _SCRAPE_TIMEOUT)}s",
         "relabelings": relabelings,
+        "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": NOT_A_SERVERS, "action": "drop"}],
     }
     spec = {"selector": {"matchLabels": names.selector(model.name)}, "podMetricsEndpoints": [endpoint]}
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
