@@ -228,6 +228,8 @@ def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.networking.error_backoffs = _Endless()
     settings.networking.request_timeout = 60
+    # As the other requests: by HTTPS_PROXY and NO_PROXY.
+    settings.networking.trust_env = True
     settings.watching.chunk_size = 100
     settings.process.ultimate_exiting_timeout = None
     for kind in kinds:
