@@ -30,7 +30,7 @@ class Progress:
     """Called by one thread; redraws on its own while parts take their time."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._left = total, 0, 0.0
+        self._total, self._done, self._ends = total, 0, 0.0
         self._running: dict[str, float] = {}
         self._start = self._told = time.monotonic()
         self._bar = sys.stderr.isatty()
@@ -59,7 +59,7 @@ class Progress:
         with self._lock:
             now = time.monotonic()
             self._running.update(dict.fromkeys(names, now))
-            self._left = left
+            self._ends = now + left
             if not self._bar and names:
                 self._line()
 
@@ -68,7 +68,7 @@ class Progress:
         with self._lock:
             took = time.monotonic() - self._running.pop(name)
             self._done += 1
-            self._left = left
+            self._ends = time.monotonic() + left
             self._clear()
             say(f"  made {name} in {minutes(took)}")
             return took
@@ -85,17 +85,20 @@ class Progress:
         self._told = time.monotonic()
         say(f"  {self._text()}")
 
+    def _left(self) -> float:
+        return max(self._ends - time.monotonic(), 0.0)
+
     def _text(self) -> str:
         parts = ", ".join(f"{n} ({minutes(s)})" if s >= 1 else n for n, s in self.running().items())
         spent = minutes(time.monotonic() - self._start)
-        return f"{self._done} of {self._total} parts, {spent}, about {roughly(self._left)} to go; making {parts}"
+        return f"{self._done} of {self._total} parts, {spent}, about {roughly(self._left())} to go; making {parts}"
 
     def _draw(self) -> None:
         width = shutil.get_terminal_size().columns - 1
         filled = round(12 * self._done / max(self._total, 1))
         bar = f"[{'#' * filled}{'.' * (12 - filled)}] {self._done}/{self._total}"
         spent = minutes(time.monotonic() - self._start)
-        text = f"{bar} {spent}, ~{roughly(self._left)} to go: {', '.join(self._running)}"
+        text = f"{bar} {spent}, ~{roughly(self._left())} to go: {', '.join(self._running)}"
         sys.stderr.write(f"\r\033[K{text[:width]}")
         sys.stderr.flush()
 
