@@ -114,7 +114,8 @@ def install(job: Job, packages: Collection[str]) -> None:
         job.run("apt-get", "update", "-qq", env=env)
     before = _installed()
     try:
-        job.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages, env=env)
+        options = ["-y", "-qq", "--no-install-recommends", "-o", "APT::Keep-Downloaded-Packages=false"]
+        job.run("apt-get", "install", *options, *packages, env=env)
     finally:
         for name in sorted(_installed() - before):
             ledger.write("apt", name)
