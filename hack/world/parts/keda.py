@@ -41,7 +41,7 @@ _together = Recipe(made_from="its images", make=_nothing, seconds=1, needs=tuple
 PARTS = [
     go.programs(
         "keda-programs", "KEDA's operator, metrics server and webhooks", f"v{_VERSION}", make=_build,
-        made_from="Go module `github.com/kedacore/keda`", seconds=420, module="keda",
+        made_from="Go module `github.com/kedacore/keda`", seconds=270, module="keda",
         gives=tuple(_FOLDER / f"keda-{name}" for name in _PROGRAMS), megabytes=450,
     ),
     *_images,
