@@ -87,7 +87,7 @@ def pull(tag: str) -> Callable[[Job], None]:
 
 
 def usable(tag: str, name: str) -> bool:
-    """Whether the image is there, and is either somebody else's or one that we know the recipe of."""
+    """Whether the image is there, and either was pulled by somebody or has a stamp of our build."""
     return has(tag) and ((settings.STAMPS / name).exists() or not built_here(tag))
 
 
@@ -98,7 +98,7 @@ def image(
 ) -> Part:  # fmt: skip
     """A part that is an image in Docker: pulled from its registry, or built from packages.
 
-    `pulls` is off for what only stands between: in the registry world it isn't needed.
+    `pulls`: off for an intermediate image, which the registry source doesn't need.
     """
     path, _, version = tag.rpartition(":")
     name = name or path.rpartition("/")[2]

@@ -38,18 +38,6 @@ class Job:
 
     def run(self, *command: str | Path, env: Mapping[str, str] | None = None, **options: Any) -> None:
         """Runs a command. FailedError where it exits with anything but 0."""
-        self._run(command, self._log, env, options)
-
-    def output(self, *command: str | Path, env: Mapping[str, str] | None = None, **options: Any) -> str:
-        """What the command prints to stdout."""
-        with tempfile.TemporaryFile() as out:
-            self._run(command, out, env, options)
-            out.seek(0)
-            return out.read().decode()
-
-    def _run(
-        self, command: tuple[str | Path, ...], out: IO[bytes], env: Mapping[str, str] | None, options: dict[str, Any]
-    ) -> None:
         words = [str(word) for word in command]
         self._log.write(f"+ {' '.join(words)}\n".encode())
         self._log.flush()
@@ -58,7 +46,7 @@ class Job:
         try:
             # A session of its own, so that cancel() reaches the children too.
             process = self._process = subprocess.Popen(
-                words, stdout=out, stderr=self._log, stdin=options.pop("stdin", subprocess.DEVNULL),
+                words, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL,
                 env={**os.environ, **(env or {})}, start_new_session=True, **options,
             )  # fmt: skip
         except OSError as error:

@@ -19,13 +19,12 @@ from .part import Source
 from .progress import say
 
 _PROBE_SECONDS = 4.0
-# Which Debian package brings a command. The last is no command, but what `python3 -m venv` needs.
+# The Debian package of each command; "venv" stands for the modules that `python3 -m venv` needs.
 _PACKAGES = {
     "dockerd": "docker.io",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "curl": "curl",
-    "make": "make",
     "venv": "python3-venv",
 }
 _LISTS_SECONDS = 24 * 3600

@@ -39,7 +39,7 @@ def never() -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Something that the world has, with a recipe for each source. A source without a recipe does without the part."""
+    """Something that the cluster or the tests need. A source whose recipe is None does not need it."""
 
     name: str
     what: str

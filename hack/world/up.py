@@ -20,7 +20,6 @@ from .schedule import Step
 _SPARE_MEGABYTES = 2000
 # The linker of kube-apiserver, or the cluster with its servers.
 _MEMORY_MEGABYTES = 5500
-_LOCK_NOTICE_SECONDS = 1.0
 
 
 def up(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[str, float]:
