@@ -1,13 +1,10 @@
 """`make serve`: a repository in Docker, loaded anew as its files change; test images; boxes drawn into pictures."""
 
-import contextlib
 import importlib.util
 import json
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +22,7 @@ from PIL import Image
 from model_images.pictures import viewed
 from model_images.support import DETECTION, MODEL_IMAGES, Server, docker, need_server_image
 from model_images.test_small_models import template
+from support import ports
 
 ROOT = MODEL_IMAGES.parent
 CLIENT = DETECTION / "client"
@@ -51,17 +49,6 @@ def test_changed_files_name_their_models(tmp_path: Path) -> None:
     assert serve.models_of({(1, str(tmp_path / path)) for path in paths}, tmp_path) == ["gone", "one"]
 
 
-def free_ports(count: int) -> int:
-    """The first of so many free ports, one after the other. Of those that the kernel hands out to everybody who asks
-    for any, the next could be taken before it is used."""
-    for first in random.sample(range(20_000, 32_000, count), 1000):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise AssertionError(f"no {count} free ports")
-
-
 class Served:
     """`hack/serve.py` on a copy of the template's repository, and what it has said so far."""
 
@@ -69,7 +56,7 @@ class Served:
         self.repository = folder / "repository"
         shutil.copytree(MODEL_IMAGES / "template" / "repository", self.repository)
         self.log = folder / "log"
-        self.port = free_ports(3)
+        self.port = ports.free(3)[0]
         command = [sys.executable, ROOT / "hack" / "serve.py", self.repository, f"--port={self.port}"]
         with self.log.open("w") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +19,7 @@ import yaml
 
 from hack.world import settings
 
+from . import ports
 from .api import Api, Object, condition, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,9 +204,7 @@ class Namespace:
     @contextlib.contextmanager
     def forwarded(self, service: str, port: int) -> Iterator[str]:
         """localhost:port of a tunnel to a Service, good for single requests."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            local = probe.getsockname()[1]
+        [local] = ports.free()
         command = ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", "-n", self.name, "port-forward"]
         process = subprocess.Popen(
             [*command, f"service/{service}", f"{local}:{port}"],

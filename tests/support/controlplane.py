@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from hack.world import settings
 
+from . import ports
 from .api import PATIENCE, Api, Object, RefusedError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,7 +176,7 @@ def running(
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        etcd, peer, port, manager_port = _free_ports(4)
+        etcd, peer, port = ports.free(3)
         url, kubeconfig = f"https://127.0.0.1:{port}", folder / "kubeconfig"
         store = _start(
             stack, folder, programs / "etcd", f"--data-dir={folder / 'etcd'}",
@@ -211,10 +211,10 @@ def running(
                 stack, folder, programs / "kube-controller-manager", f"--kubeconfig={manager}",
                 # Each controller under a name of its own, as in a real cluster.
                 "--use-service-account-credentials", f"--controllers={_CONTROLLERS}",
-                "--leader-elect=false", "--bind-address=127.0.0.1",
-                f"--secure-port={manager_port}", f"--cert-dir={folder / 'manager'}",
+                "--leader-elect=false", "--secure-port=0",
                 f"--service-account-private-key-file={key}", *manager_flags,
             )  # fmt: skip
+            eventually(lambda: _reconciles(plane), _START_SECONDS, lambda: _log(folder, "kube-controller-manager"))
         yield plane
 
 
@@ -247,14 +247,6 @@ def _start(stack: contextlib.ExitStack, folder: Path, program: Path, *arguments:
     return started
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def _served(api: Api, path: str) -> bool:
     try:
         api.request("GET", path)
@@ -263,16 +255,22 @@ def _served(api: Api, path: str) -> bool:
     return True
 
 
-def _ended(server: _Program, folder: Path) -> bool:
-    """Never True: a server that ended is a failure, told with the end of its log."""
-    if server.process.poll() is not None:
+def _reconciles(plane: ControlPlane) -> bool:
+    """Whether the controller manager works: the rules of ClusterRole `admin` are all aggregated by it."""
+    _ended(plane.programs["kube-controller-manager"], plane.folder)
+    return bool(plane.api.get("ClusterRole", "admin")["rules"])
+
+
+def _ended(program: _Program, folder: Path) -> bool:
+    """Never True: a program that ended is a failure, told with the end of its log."""
+    if program.process.poll() is not None:
         time.sleep(0.1)
-        raise AssertionError(f"kube-apiserver ended: {_log(folder)}")
+        raise AssertionError(f"{program.name} ended: {_log(folder, program.name)}")
     return False
 
 
-def _log(folder: Path) -> str:
-    return (folder / "kube-apiserver.log").read_text(errors="replace")[-2000:]
+def _log(folder: Path, program: str = "kube-apiserver") -> str:
+    return (folder / f"{program}.log").read_text(errors="replace")[-2000:]
 
 
 def _write_kubeconfig(path: Path, url: str, authority: Path, token: str) -> None:

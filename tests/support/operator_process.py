@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from . import ports
 from .api import PATIENCE, Object, RefusedError, eventually
 from .controlplane import ROOT, ControlPlane
 
@@ -84,9 +84,7 @@ def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
 def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = True, **env: str) -> Iterator[Operator]:
     """An operator that has ended when the context has. `wait`: until it watches, and leads
     where it shall `lead`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = ports.free()
     log = folder / f"operator-{port}.log"
     settings = {
         "KUBECONFIG": str(kubeconfig), "TOOLS_IMAGE": TOOLS_IMAGE, "PORT": str(port), "POD_NAME": f"operator-{port}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import urllib.error
@@ -20,6 +19,7 @@ import yaml
 
 from hack.world import settings
 
+from . import ports
 from .api import eventually
 
 Json = dict[str, Any]
@@ -86,9 +86,7 @@ def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Ite
         "scrape_configs": scrape_configs,
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{ports.free()[0]}"
     command = [
         binary, f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",

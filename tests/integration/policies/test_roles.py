@@ -198,7 +198,11 @@ def test_an_admin_of_a_namespace_is_a_developer_and_not_oncall(world: Team) -> N
     if not controlplane.has_controllers():
         pytest.skip("no controller that aggregates roles")
     admin = world.api("namespace-admin")
-    eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
+
+    def refused() -> str:
+        return refusal(lambda: dry_run(admin, tritonmodel("a")))
+
+    eventually(lambda: not refused(), 20, refused)
     admin.create(tritonmodel("detector"))
     assert "may not set thresholds" in refusal(lambda: annotate(admin, "detector", max_qps="80"))
     # Nor can they give it to themselves.

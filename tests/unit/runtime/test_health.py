@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import socket
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from support import ports
 from triton_operator.runtime import health
 
 
@@ -15,9 +15,7 @@ def ask(*paths: str, wrong: str = "") -> list[tuple[int, str, str]]:
     """(status, text, header Connection) of each path, asked by a client that would keep its connection."""
     registry = CollectorRegistry()
     Gauge("of_the_test", "A gauge.", registry=registry).set(7)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = ports.free()
 
     def get(path: str) -> tuple[int, str, str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
