@@ -14,9 +14,12 @@ registry() {
   remember container "$REGISTRY_NAME"
   if [ "$(docker inspect -f '{{.State.Running}}' "$REGISTRY_NAME" 2>/dev/null)" != true ]; then
     say "starting the registry $REGISTRY"
-    docker start "$REGISTRY_NAME" >/dev/null 2>&1 ||
+    docker start "$REGISTRY_NAME" >/dev/null 2>&1 || {
+      # One whose creation failed halfway keeps its name.
+      docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
       docker run -d --restart unless-stopped --name "$REGISTRY_NAME" --network kind -p "127.0.0.1:$REGISTRY_PORT:5000" \
         registry:2 >/dev/null
+    }
   fi
   local tries=30
   until curl -fs "http://$REGISTRY/v2/" >/dev/null; do
@@ -82,7 +85,7 @@ up() {
 
 down() {
   say "deleting the cluster $CLUSTER and its registry"
-  kind delete cluster --name "$CLUSTER" -q || true
+  if command -v kind >/dev/null; then kind delete cluster --name "$CLUSTER" -q || true; fi
   docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
   rm -rf "$KUBECONFIG" "$cache/pushed" manifests/overlays/local
 }

@@ -22,6 +22,7 @@ _PROBE_SECONDS = 4.0
 # The Debian package of each command; "venv" stands for the modules that `python3 -m venv` needs.
 _PACKAGES = {
     "dockerd": "docker.io",
+    "apparmor_parser": "apparmor",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "curl": "curl",
@@ -100,9 +101,19 @@ def missing(commands: Collection[str]) -> list[str]:
 def _there(command: str) -> bool:
     if command == "dockerd":
         return (shutil.which("docker") is not None and shutil.which("dockerd") is not None) or docker.answers()
+    if command == "apparmor_parser" and not _apparmor():
+        return True
     if command == "venv":
         return importlib.util.find_spec("ensurepip") is not None
     return shutil.which(command) is not None
+
+
+def _apparmor() -> bool:
+    """Whether the kernel enforces AppArmor profiles: then Docker starts no container without the parser."""
+    try:
+        return Path("/sys/module/apparmor/parameters/enabled").read_text().strip() == "Y"
+    except OSError:
+        return False
 
 
 def install(job: Job, packages: Collection[str]) -> None:

@@ -62,7 +62,7 @@ _recipe = Recipe(
     make=start,
     seconds=3,
     megabytes=250,
-    commands=("dockerd", "iptables"),
+    commands=("dockerd", "iptables", "apparmor_parser"),
     advice=f"read {settings.LOGS / 'dockerd'}",
 )
 
