@@ -20,7 +20,12 @@ pytestmark = pytest.mark.faults
 BAD: dict[str, Behaviour] = {
     "hangs": bad_servers.hangs,
     "trickles": bad_servers.trickles,
+    "trickles-without-a-length": bad_servers.trickles_without_a_length,
     "floods": bad_servers.floods,
+    "floods-a-head": bad_servers.floods_a_head,
+    "always-continues": bad_servers.always_continues,
+    "compresses": bad_servers.compresses,
+    "redirects": bad_servers.redirects("/"),
     "closes": bad_servers.closes,
     "no-http": bad_servers.speaks_no_http,
     "no-json": answers(b"<html>hello</html>"),

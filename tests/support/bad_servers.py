@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,50 @@ def trickles_a_head(connection: socket.socket, over: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
     while not over.wait(0.3):
         connection.sendall(b"X-Line: 1\r\n")
+
+
+def trickles_without_a_length(connection: socket.socket, over: threading.Event) -> None:
+    """As HTTP/1.0 has it: the body ends with the connection, which never does."""
+    _request(connection)
+    connection.sendall(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n")
+    while not over.wait(0.3):
+        connection.sendall(b"[")
+
+
+def floods_a_head(connection: socket.socket, over: threading.Event) -> None:
+    """Header lines without an end, as fast as they are taken."""
+    _request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not over.is_set():
+        connection.sendall(b"X-Line: 1\r\n" * 5000)
+
+
+def always_continues(connection: socket.socket, over: threading.Event) -> None:
+    """Interim answers without an end."""
+    _request(connection)
+    while not over.wait(0.01):
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def compresses(connection: socket.socket, _: threading.Event) -> None:
+    """A few bytes that would be many."""
+    _request(connection)
+    body = gzip.compress(b"[" + b" " * (64 << 20) + b"]")
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+
+
+def redirects(to: str) -> Behaviour:
+    """To another address, with a body that has no end."""
+
+    def behave(connection: socket.socket, over: threading.Event) -> None:
+        _request(connection)
+        head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {to}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        while not over.is_set():
+            connection.sendall(b"10000\r\n" + b"[" * 0x10000 + b"\r\n")
+
+    return behave
 
 
 def floods(connection: socket.socket, over: threading.Event) -> None:
@@ -73,8 +118,10 @@ class Served:
 def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
     """A server on `host`, by default on Triton's port for HTTP; 0 means any."""
     over = threading.Event()
-    listener = socket.create_server((host, port))
-    served = Served(f"{host}:{listener.getsockname()[1]}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    name = f"[{host}]" if ":" in host else host
+    served = Served(f"{name}:{listener.getsockname()[1]}")
 
     def serve() -> None:
         while not over.is_set():

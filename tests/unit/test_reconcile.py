@@ -3,7 +3,7 @@ one pass remembers for the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,15 +11,15 @@ import pytest
 
 from support import gen
 from support.api import condition
-from support.fake_prometheus import FakePrometheus
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.api.thresholds import PREFIX
+from triton_operator.api.monitoring import Answer
+from triton_operator.api.servers import IndexEntry, Server
+from triton_operator.api.thresholds import PREFIX, Slot
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, state
-from triton_operator.cluster.triton import Servers
+from triton_operator.probe.servers import ServerAnswers
 from triton_operator.reconcile import Outcome, Reconciler
 from triton_operator.render import Choices, render
 
@@ -54,14 +54,33 @@ class Accepting:
         return self.answers[-1]
 
 
+class Answers:
+    """The prober's last answers. `waits`, `outdated`: what the last pass made of the one of Prometheus."""
+
+    def __init__(self) -> None:
+        self.servers = self.prometheuses = self
+        self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
+        self.waits = self.outdated = False
+
+    def want(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
+        return self.of_prometheus if isinstance(wanted, str) else self.of_servers
+
+    def settle(self, _: str, *, waits: bool, outdated: bool) -> None:
+        self.waits, self.outdated = waits, outdated
+
+    def forget(self, key: str) -> None:
+        """Nothing is kept."""
+
+
 def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
     store = store or Store()
     store.put(gen.raw())
     fresh = Choices("tools:1", "Copy")
     watched: Any = api
-    monitoring = Monitoring(watched)
-    more = {"progress_seconds": 0.0, **more}
-    return Reconciler(watched, store, Servers(), monitoring, Prometheuses(), fresh, served=lambda _: False, **more)
+    more = {"progress_seconds": 0.0, "served": lambda _: False, **more}
+    answers: Any = more.pop("answers", Answers())
+    monitoring = more.pop("monitoring", Monitoring(watched))
+    return Reconciler(watched, store, answers, monitoring, fresh, **more)
 
 
 def test_a_pass_knows_what_it_wrote_itself() -> None:
@@ -101,35 +120,68 @@ def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
     assert api.answers[-1]["status"]["replicas"] == 1
 
 
-# What Prometheus said before
+def test_a_status_waits_for_the_answer_of_a_server_that_is_being_asked_but_not_for_long() -> None:
+    now, api, store, answers = datetime(2026, 6, 1, tzinfo=UTC), Accepting(), Store(), Answers()
+    passes = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
+    store.put(gen.pod())
+    answers.of_servers = ServerAnswers({}, pending=True)
+    assert passes.reconcile(KEY).after == 1
+    assert "TritonModel" not in {answer["kind"] for answer in api.answers}
+    now += timedelta(seconds=0.4)
+    assert passes.reconcile(KEY).after == pytest.approx(0.6)
+    answers.of_servers = ServerAnswers({gen.NAME: (IndexEntry("detection", "1", "READY", ""),)})
+    assert passes.reconcile(KEY).after is None
+    assert api.answers[-1]["status"]["loaded"] == "1/1"
+    # One that stays silent.
+    answers.of_servers = ServerAnswers({}, pending=True)
+    assert passes.reconcile(KEY).after == 1
+    now += timedelta(seconds=1)
+    assert passes.reconcile(KEY).after is None
+    assert condition(api.answers[-1], "ModelsLoaded")["reason"] == "NoServerAnswers"
+
+
+# What Prometheus says
 
 
 class Scene:
     """A TritonModel whose rules a Prometheus evaluates, and a clock."""
 
-    def __init__(self, prometheus: FakePrometheus) -> None:
-        self._prometheus, self._now, self._seconds = prometheus, datetime(2026, 1, 1, tzinfo=UTC), 0.0
-        self._api, self._store = Accepting(), Store()
-        self._store.put(gen.raw(gen.put("status", {"entrypoint": "detection", "entrypointType": "Model"})))
+    def __init__(self) -> None:
+        self._now, self._api, self._store, self.answers = (
+            datetime(2026, 1, 1, tzinfo=UTC),
+            Accepting(),
+            Store(),
+            Answers(),
+        )
         api: Any = self._api
-        self._reconciler = Reconciler(
-            api, self._store, Servers(), Monitoring(api, prometheus.url), Prometheuses(clock=lambda: self._seconds),
-            Choices("tools:1", "Copy"), progress_seconds=0, clock=lambda: self._now,
+        self._reconciler = reconciler(
+            api, self._store, answers=self.answers, monitoring=Monitoring(api, "http://prometheus"),
+            clock=lambda: self._now, served=lambda _: True,
         )  # fmt: skip
+        self._store.put(
+            gen.raw(
+                gen.put("status", {"entrypoint": "detection", "entrypointType": "Model"}),
+                gen.put("metadata.resourceVersion", "2"),
+            )
+        )
 
     def annotate(self, **values: str) -> None:
         change = gen.put("metadata.annotations", {f"{PREFIX}{k.replace('_', '-')}": v for k, v in values.items()})
         self._api.meanwhile = (change,)
         self._store.put(self._api.answer(gen.modified(self._model, change)))
 
-    def told(self, after: float = 1.0) -> tuple[str, int]:
-        """What a pass so many seconds later says of the thresholds, and how often it asked Prometheus."""
-        self._now += timedelta(seconds=after)
-        self._seconds += abs(after)
-        before = len(self._prometheus.queries)
+    def says(self, **values: float) -> None:
+        """Prometheus is asked, and says this."""
+        self._now += timedelta(seconds=1)
+        at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        thresholds = {"max_qps": float("inf"), **values}
+        self.answers.of_prometheus = Answer({Slot(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at)
+
+    def told(self) -> tuple[str, bool]:
+        """What a pass a second later says of the thresholds, and whether it waits for another answer."""
+        self._now += timedelta(seconds=1)
         self._reconciler.reconcile(KEY)
-        reason = next(c["reason"] for c in self._model["status"]["conditions"] if c["type"] == "ThresholdLive")
-        return reason, len(self._prometheus.queries) - before
+        return condition(self._model, "ThresholdLive")["reason"], self.answers.waits
 
     @property
     def _model(self) -> Object:
@@ -138,39 +190,39 @@ class Scene:
         return found
 
 
-@pytest.fixture
-def prometheus() -> Iterator[FakePrometheus]:
-    found = FakePrometheus()
-    yield found
-    found.close()
-
-
-def test_prometheus_is_asked_until_it_compares_with_what_is_set_and_then_once_a_minute(
-    prometheus: FakePrometheus,
-) -> None:
-    scene = Scene(prometheus)
-    assert scene.told() == ("Propagating", 1)
-    assert scene.told() == ("Propagating", 1)
-    prometheus.tell(gen.NAMESPACE, gen.NAME)
-    assert scene.told() == ("Live", 1)
-    assert [scene.told() for _ in range(5)] == [("Live", 0)] * 5
-    assert scene.told(after=60) == ("Live", 1)
-    assert scene.told(after=-3600) == ("Live", 1), "the clock was set back"
-
-
-def test_a_change_that_prometheus_has_not_told_of_is_asked_for_at_once(prometheus: FakePrometheus) -> None:
-    prometheus.tell(gen.NAMESPACE, gen.NAME)
-    scene = Scene(prometheus)
-    assert scene.told() == ("Live", 1)
+def test_thresholds_are_live_when_prometheus_has_said_so() -> None:
+    scene = Scene()
+    assert scene.told() == ("Starting", True)
+    scene.says(max_qps=50)
+    assert scene.told() == ("Propagating", True)
+    scene.says()
+    assert scene.told() == ("Live", False)
     scene.annotate(max_qps="80")
-    assert scene.told() == ("Propagating", 1)
-    prometheus.tell(gen.NAMESPACE, gen.NAME, max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", 1)
+    assert scene.told() == ("Propagating", True)
+    scene.says(max_qps=80, max_qps_per_replica=80)
+    assert scene.told() == ("Live", False)
     scene.annotate(max_qps="8O")
-    assert scene.told() == ("ThresholdInvalid", 0), "what it says is of no use then"
+    assert scene.told()[0] == "ThresholdInvalid"
     scene.annotate(max_qps="90")
-    prometheus.status = 500
-    assert scene.told() == ("PrometheusUnreachable", 1)
+    scene.answers.of_prometheus = Answer(error="Prometheus doesn't answer at http://prometheus")
+    assert scene.told() == ("PrometheusUnreachable", True)
+
+
+def test_an_answer_from_before_a_change_says_nothing_about_it() -> None:
+    """80, then 90 and 80 again: Prometheus may have taken 90 in meanwhile."""
+    scene = Scene()
+    scene.annotate(max_qps="80")
+    scene.told()
+    scene.says(max_qps=80, max_qps_per_replica=80)
+    assert scene.told() == ("Live", False)
+    scene.annotate(max_qps="90")
+    assert scene.told() == ("Propagating", True)
+    scene.annotate(max_qps="80")
+    assert scene.told() == ("Propagating", True)
+    assert scene.answers.outdated
+    scene.says(max_qps=80, max_qps_per_replica=80)
+    assert scene.told() == ("Live", False)
+    assert not scene.answers.outdated
 
 
 # What former TritonModels of a name have left

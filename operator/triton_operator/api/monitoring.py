@@ -59,11 +59,13 @@ class Installed:
 @dataclass(frozen=True)
 class Answer:
     """What one Prometheus says of a TritonModel. `values`: the thresholds that its rules compare with. `tokens`:
-    whether it has the counter of tokens. `error`: why it doesn't say, and then the rest is empty."""
+    whether it has the counter of tokens. `error`: why it doesn't say, and then the rest is empty. `at`: when it was
+    asked (RFC 3339, milliseconds); "" where it hasn't been asked yet. Answers that differ only in this are equal."""
 
     values: Mapping[Slot, float] = field(default_factory=dict)
     tokens: bool = False
     error: str = ""
+    at: str = field(default="", compare=False)
 
 
 def matches(selector: LabelSelector, labels: Labels) -> bool:

@@ -5,28 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from triton_operator.api.monitoring import Answer
 from triton_operator.plan import Applied, Compared, Identity
-
-
-@dataclass(frozen=True)
-class Heard:
-    """The `answer` of the Prometheus at `url`, which was also asked for this `counter` of tokens, and when."""
-
-    url: str
-    counter: str
-    answer: Answer
-    at: datetime
 
 
 @dataclass
 class Memory:
     """`applied`, `alike`: see `plan`. `due`: from when on a status may be written that nobody waits for; None before
-    the first. `heard`: what Prometheus said last. `cleared`: the uid of the Deployment whose predecessors' servers were
+    the first. `pending`: since when a server's answer has been
+    outstanding. `cleared`: the uid of the Deployment whose predecessors' servers were
     looked for. Only one thread at a time works on a TritonModel."""
 
     applied: dict[Identity, Applied] = field(default_factory=dict)
     alike: dict[Identity, Compared] = field(default_factory=dict)
     due: datetime | None = None
-    heard: Heard | None = None
+    pending: datetime | None = None
     cleared: str = ""

@@ -1,10 +1,10 @@
-"""Looks at what has become of one TritonModel: its objects, its pods, its servers, and Prometheus."""
+"""Gathers what is known about one TritonModel: its objects, its pods, and the last answers of its servers and of
+Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -13,60 +13,48 @@ from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store
-from triton_operator.cluster.triton import Servers, all_ready
+from triton_operator.probe import Prober
 from triton_operator.render import Choices
-from triton_operator.status.load import in_effect
 from triton_operator.status.observation import Observation, Problem
 from triton_operator.status.pods import server
 
-from .memory import Heard, Memory
-
 Object = dict[str, Any]
-_FRESH = timedelta(seconds=55)
-"""How long it is taken as still true that Prometheus compares with all that is set: nothing tells when that ends."""
 
 
 class Observer:
-    """Sees what TritonModels have come to. Safe to use from several threads, one a TritonModel."""
+    """Observes TritonModels. Safe to use from several threads, one a TritonModel; waits for nothing but the API server.
+    What it observes is probed from then on."""
 
-    def __init__(
-        self,
-        store: Store,
-        servers: Servers,
-        monitoring: Monitoring,
-        prometheuses: Prometheuses,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store, self._servers, self._clock = store, servers, clock
-        self._monitoring, self._prometheuses = monitoring, prometheuses
+    def __init__(self, store: Store, prober: Prober, monitoring: Monitoring) -> None:
+        self._store, self._prober, self._monitoring = store, prober, monitoring
 
     def forget(self, key: str) -> None:
-        """It is gone."""
-        self._servers.forget(key)
-        self._prometheuses.settled(key)
+        """The TritonModel is gone."""
+        self._prober.forget(key)
 
-    def look(
+    def observe(
         self,
         model: TritonModel,
         choices: Choices,
         desired: Iterable[Object],
         asked: Thresholds,
         refused: Mapping[str, Problem],
-        memory: Memory,
     ) -> Observation:
-        """What there is after the writes. `asked`: what the annotations say; `refused`: what the writes came to."""
+        """What there is after the writes. `asked`: what the annotations say; `refused`: the writes that were refused,
+        by kind."""
         key = model.key
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
-        servers = [one for pod in pods if (one := server(pod))]
+        explicit = model.spec.server.model_control == "explicit"
+        servers = self._prober.servers.want(key, [one for pod in pods if (one := server(pod))], explicit=explicit)
         seen = Observation(
             template=_template(desired),
             delivery=choices.delivery,
             deployment=one_of(children, kinds.DEPLOYMENT),
             pods=tuple(pods),
-            indexes=self._servers.indexes(key, servers),
+            indexes=servers.indexes,
+            pending=servers.pending,
             refused=refused,
             autoscaler=one_of(children, kinds.AUTOSCALER),
             asked=asked,
@@ -74,27 +62,16 @@ class Observer:
             installed=self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None,
             has_rules=bool(choices.entrypoint),
         )
-        return replace(seen, answer=self._answer(model, seen, memory))
+        return replace(seen, answer=self._answer(model, seen))
 
-    def _answer(self, model: TritonModel, seen: Observation, memory: Memory) -> Answer | None:
-        """What the Prometheus that evaluates this model's rules says; None where there is none to ask, or nothing that
-        it could be asked. Where all that is set was in effect a moment ago, it isn't asked again."""
+    def _answer(self, model: TritonModel, seen: Observation) -> Answer | None:
+        """The last answer of the Prometheus that evaluates this model's rules; None where there is none to ask, or
+        nothing that it could be asked."""
         url = self._url(model, seen)
         if not url:
-            self._prometheuses.settled(model.key)
+            self._prober.prometheuses.forget(model.key)
             return None
-        counter, now = model.spec.monitoring.token_counter or "", self._clock()
-        heard = memory.heard
-        if heard is not None and (heard.url, heard.counter) == (url, counter):
-            # A clock can be set back.
-            fresh = timedelta() <= now - heard.at < _FRESH
-            if fresh and in_effect(seen, heard.answer):
-                return heard.answer
-        answer = self._prometheuses.ask(url, model.key, counter)
-        if in_effect(seen, answer):
-            self._prometheuses.settled(model.key)
-        memory.heard = Heard(url, counter, answer, now)
-        return answer
+        return self._prober.prometheuses.want(model.key, url, model.spec.monitoring.token_counter or "")
 
     def _url(self, model: TritonModel, seen: Observation) -> str:
         """Of the Prometheus that evaluates this model's rules; "" where there is none, or nothing to ask it."""
@@ -102,12 +79,6 @@ class Observer:
             return ""
         selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
         return self._monitoring.url or (selecting[0].url if selecting else "")
-
-
-def answered(seen: Observation) -> bool:
-    """Whether every server that has started told of its models, and has them all."""
-    servers = [pod for pod in seen.pods if server(pod)]
-    return len(seen.indexes) == len(servers) and all(map(all_ready, seen.indexes.values()))
 
 
 def one_of(objects: Iterable[Object], kind: Kind) -> Object | None:

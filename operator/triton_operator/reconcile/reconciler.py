@@ -12,30 +12,31 @@ from pydantic import ValidationError
 
 from triton_operator.api import kinds, thresholds
 from triton_operator.api.kinds import Kind, ending
-from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.status import THRESHOLD_LIVE, TritonModelStatus
 from triton_operator.api.thresholds import Slot
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, state
-from triton_operator.cluster.triton import Servers
 from triton_operator.plan import plan
+from triton_operator.probe import Prober
 from triton_operator.render import Choices, choose, endpoint, render
-from triton_operator.status.again import look_again
 from triton_operator.status.assess import all_made, assess, entry, unreadable
 from triton_operator.status.conditions import pressing
+from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation
 
 from .collect import Collector
 from .collect_servers import ServerCollector
 from .memory import Memory
-from .observe import Observer, answered, one_of
+from .observe import Observer, one_of
 from .write_children import Children
 from .write_status import Statuses
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
+_ANSWER = timedelta(seconds=1)
+"""How long a status waits for the answer of a server that has just started or changed its readiness."""
 _FIRST_STATUS = timedelta(seconds=3)
 """The first status tells of the pods, which the controllers make within moments: how long it waits for them."""
 
@@ -63,9 +64,8 @@ class Reconciler:
         self,
         api: KubernetesApi,
         store: Store,
-        servers: Servers,
+        prober: Prober,
         monitoring: Monitoring,
-        prometheuses: Prometheuses,
         fresh: Choices,
         served: Callable[[Kind], bool] = lambda _: True,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
@@ -75,7 +75,7 @@ class Reconciler:
     ) -> None:
         self._store, self._fresh, self._served, self._clock = store, fresh, served, clock
         self._children = Children(api, store)
-        self._observer = Observer(store, servers, monitoring, prometheuses, clock)
+        self._prober, self._observer = prober, Observer(store, prober, monitoring)
         self._collector = Collector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = ServerCollector(api, store, clock)
         self._statuses = Statuses(api, store, on_threshold, clock)
@@ -116,11 +116,12 @@ class Reconciler:
         if way.wait:
             return Outcome(after=way.wait, written=frozenset(written.states))
 
-        seen = self._observer.look(model, choices, desired, asked, written.refused, memory)
+        seen = self._observer.observe(model, choices, desired, asked, written.refused)
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, seen, endpoint(model), before, now)
-        after = look_again(model, status)
+        self._settle(key, status, seen)
+        after = None
         if status != before:
             wait = self._wait(memory, before, status, seen, clock)
             if wait > timedelta():
@@ -135,7 +136,14 @@ class Reconciler:
                         after = 0.0
         if deployment is not None:
             after = _sooner(after, self._server_collector.clear_the_way(key, deployment, memory))
-        return Outcome(bool(written.refused) or not answered(seen), after, frozenset(written.states))
+        return Outcome(bool(written.refused), after, frozenset(written.states))
+
+    def _settle(self, key: str, status: TritonModelStatus, seen: Observation) -> None:
+        """Tells the prober whether this TritonModel waits for another answer of Prometheus."""
+        live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
+        waits = live is not None and live.status != "True"
+        stale = seen.answer is not None and bool(seen.answer.at) and outdated(seen.answer, status.thresholds)
+        self._prober.prometheuses.settle(key, waits=waits, outdated=stale)
 
     def _clear_up(self, key: str) -> float | None:
         """Of a TritonModel that is gone; in how many seconds to look again, None where nothing can be left."""
@@ -159,7 +167,15 @@ class Reconciler:
     def _wait(
         self, memory: Memory, before: TritonModelStatus, status: TritonModelStatus, seen: Observation, now: datetime
     ) -> timedelta:
-        """How long a status that nobody waits for is held back, so that the next step can be told along with it."""
+        """How long a status that nobody waits for is held back, so that the next step can be told along with it; and
+        any status, for the answer of a server that is just being asked."""
+        if not seen.pending:
+            memory.pending = None
+        else:
+            memory.pending = memory.pending or now
+            wait = memory.pending + min(_ANSWER, self._progress) - now
+            if timedelta() < wait <= _ANSWER:
+                return wait
         first = not before.observed_generation
         if memory.due is None:
             memory.due = now + min(_FIRST_STATUS, self._progress) if first else now

@@ -14,9 +14,8 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.prometheus import Prometheuses
 from triton_operator.cluster.store import Store, controller, state
-from triton_operator.cluster.triton import Servers
+from triton_operator.probe import Prober
 from triton_operator.reconcile import Reconciler
 from triton_operator.render import Choices
 
@@ -31,7 +30,6 @@ from .work import Workers
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 20
 _STUCK_SECONDS = 300
-_HEAR_SECONDS = 2
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
 
@@ -52,8 +50,9 @@ class App:
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._monitoring = Monitoring(self._api, settings.prometheus_url)
-        self._prometheuses = Prometheuses(settings.namespaces)
+        self._prober = Prober(self._add_from_prober, settings.namespaces)
         self._reconciler: Reconciler | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = time.monotonic()
         self._metrics.count_models(
             lambda: self._store.each(names.KIND, facts),
@@ -67,6 +66,7 @@ class App:
 
         Everything but the watches is started before them: kopf cancels what is started in its loop afterwards.
         """
+        self._loop = asyncio.get_running_loop()
         watch.stop_on_signals(self._stop)
         server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
         try:
@@ -98,7 +98,7 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out(), self._hear())]
+            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out())]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -202,12 +202,10 @@ class App:
                 for key in known:
                     self._queue.add(key)
 
-    async def _hear(self) -> None:
-        """Thresholds on their way to Prometheus: all are asked for at once, and not by passes of each TritonModel."""
-        while True:
-            await asyncio.sleep(_HEAR_SECONDS)
-            for key in await asyncio.to_thread(self._prometheuses.news):
-                self._queue.add(key)
+    def _add_from_prober(self, key: str) -> None:
+        """The prober has news; it calls from a thread of its own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.add, key)
 
     async def _work(self) -> None:
         # What is already there is known before the first decision.
@@ -218,12 +216,12 @@ class App:
         delivery = nodes.best_delivery(self._api)
         _log.info("delivery Auto means %s on this cluster", delivery)
         fresh = Choices(self._settings.tools_image, delivery, operator_namespace=self._settings.namespace)
+        self._prober.start()
         return Reconciler(
             self._api,
             self._store,
-            Servers(),
+            self._prober,
             self._monitoring,
-            self._prometheuses,
             fresh,
             self._listing.serves,
             self._metrics.on_threshold,

@@ -102,6 +102,8 @@ def threshold_live(
         )  # fmt: skip
     if seen.answer.error:
         return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", seen.answer.error)
+    if not seen.answer.at:
+        return condition(THRESHOLD_LIVE, "Unknown", "Starting", "Prometheus hasn't been asked yet")
     if _uncounted(seen, seen.answer):
         return condition(
             THRESHOLD_LIVE, "False", "TokenCounterMissing",
@@ -111,6 +113,10 @@ def threshold_live(
     wanted = _compared(seen)
     if behind := _behind(wanted, seen.answer):
         return condition(THRESHOLD_LIVE, "False", "Propagating", _still(behind, wanted, seen.answer.values))
+    if outdated(seen.answer, states):
+        return condition(
+            THRESHOLD_LIVE, "False", "Propagating", "Prometheus hasn't been asked since a threshold changed"
+        )
     shown = ", ".join(f"{s} {text(v)}" for s, v in sorted(wanted.items()) if not math.isinf(v)) or "no ceiling"
     message = f"Prometheus compares with {shown}"
     if before is not None and before.status == "True" and before.message.partition(";")[0] == message:
@@ -118,9 +124,9 @@ def threshold_live(
     return condition(THRESHOLD_LIVE, "True", "Live", message + _measured(states, before, now))
 
 
-def in_effect(seen: Observation, answer: Answer) -> bool:
-    """Whether Prometheus, by this answer, compares with all that is set."""
-    return not (answer.error or _uncounted(seen, answer) or _behind(_compared(seen), answer))
+def outdated(answer: Answer, states: Sequence[ThresholdStatus]) -> bool:
+    """Whether a threshold changed after Prometheus was asked: what it said may be about the values of before."""
+    return answer.at < max((t.since for t in states), default="")
 
 
 def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None:

@@ -24,7 +24,8 @@ class Problem:
 @dataclass(frozen=True)
 class Observation:
     """`template`: hash of the pod template that is wanted. `indexes`: pod name → what its server answered; pods whose
-    server doesn't answer are not in it. `refused`: kind → why the API server refused to write it. `asked`: what the
+    server doesn't answer are not in it. `pending`: whether a server's first answer since it started or its readiness
+    changed is outstanding. `refused`: kind → why the API server refused to write it. `asked`: what the
     annotations say; `thresholds`: what is in force. `installed`: the cluster's monitoring, None where its CRDs are
     missing. `has_rules`: whether rules are wanted and known. `answer`: what Prometheus says, None where none could be
     asked."""
@@ -34,6 +35,7 @@ class Observation:
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
     indexes: Mapping[str, Index] = field(default_factory=dict)
+    pending: bool = False
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None
     asked: Thresholds = field(default_factory=lambda: Thresholds({}))

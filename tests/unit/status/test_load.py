@@ -17,6 +17,7 @@ from triton_operator.status.conditions import transitions
 from triton_operator.status.observation import Observation, Problem
 
 SET, NOW, LATER = "2026-01-01T00:00:00.250Z", "2026-01-01T00:00:06.750Z", "2026-01-01T09:00:00.000Z"
+ASKED = "2026-01-02T00:00:00.000Z"
 MAX_QPS, PER_REPLICA = f"{thresholds.PREFIX}max-qps", f"{thresholds.PREFIX}max-qps-per-replica"
 QPS = Slot("max-qps")
 RELEASE = {"matchLabels": {"release": "prometheus"}}
@@ -57,7 +58,7 @@ def words(status: TritonModelStatus, kind: str) -> str:
 
 def says(tokens: bool = False, **values: float) -> Answer:
     found = {Slot(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
-    return Answer({QPS: math.inf, **found}, tokens)
+    return Answer({QPS: math.inf, **found}, tokens, at=ASKED)
 
 
 # MonitoringAvailable
@@ -124,7 +125,10 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
         ({}, {"answer": None}, ("Unknown", "NoPrometheus"), "see MonitoringAvailable"),
         ({}, {"answer": Answer(error="Prometheus doesn't answer: no")}, ("Unknown", "PrometheusUnreachable"),
          "doesn't answer"),
-        ({}, {"answer": Answer()}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
+        ({}, {"answer": Answer()}, ("Unknown", "Starting"), "Prometheus hasn't been asked yet"),
+        ({}, {"answer": Answer(at=ASKED)}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
+        ({MAX_QPS: "80"}, {"answer": Answer({QPS: 80}, at=SET)}, ("False", "Propagating"),
+         "Prometheus hasn't been asked since a threshold changed"),
         ({}, {"answer": says()}, ("True", "Live"), "Prometheus compares with no ceiling"),
         ({}, {"answer": says(max_qps=60)}, ("False", "Propagating"),
          "max-qps is none; Prometheus still compares with 60"),
@@ -134,7 +138,7 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
         ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
         ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
-        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, Slot("max-qps", "2"): 9})}, ("True", "Live"),
+        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, Slot("max-qps", "2"): 9}, at=ASKED)}, ("True", "Live"),
          "Prometheus compares with max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
         ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a number"),
@@ -210,7 +214,7 @@ def test_only_what_took_its_way_is_measured() -> None:
     assert words(late, "ThresholdLive") == "Prometheus compares with max-qps 80"
     # The rules were made long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
-    behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer())
+    behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
     live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=says(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus compares with max-qps 80"
 

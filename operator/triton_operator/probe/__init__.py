@@ -1,0 +1,5 @@
+"""Asks Triton servers and Prometheus in the background; a reconcile reads the last answers and never waits for one."""
+
+from .prober import Prober
+
+__all__ = ["Prober"]

@@ -1,0 +1,55 @@
+"""HTTP requests with limits, for servers that may be slow, broken or hostile."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import aiohttp
+
+
+class FetchError(Exception):
+    """There is no usable answer; the message says why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one request. `total_seconds` covers everything from DNS to the last byte of the body, whose size
+    `body_bytes` limits."""
+
+    connect_seconds: float = 2.0
+    total_seconds: float = 4.0
+    body_bytes: int = 256 << 10
+
+
+def session() -> aiohttp.ClientSession:
+    """A session that uses no proxy, keeps no connection and no cookie, and decompresses nothing."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept-Encoding": "identity"},
+        auto_decompress=False,
+        trust_env=False,
+        read_bufsize=32 << 10,
+    )
+
+
+async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Limits) -> bytes:
+    """The body of an answer with status 200. Follows no redirect. Raises FetchError."""
+    timeout = aiohttp.ClientTimeout(total=limits.total_seconds, connect=limits.connect_seconds)
+    body = bytearray()
+    try:
+        # Not by aiohttp's timeout alone: each interim answer (100 Continue) starts that one anew.
+        async with asyncio.timeout(limits.total_seconds):
+            async with client.request(method, url, allow_redirects=False, timeout=timeout) as response:
+                if response.status != 200:
+                    raise FetchError(f"HTTP status {response.status}")
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > limits.body_bytes:
+                        raise FetchError(f"the answer is larger than {limits.body_bytes >> 10} KiB")
+    except TimeoutError:
+        raise FetchError(f"no complete answer within {limits.total_seconds:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise FetchError(str(error)[:300] or type(error).__name__) from None
+    return bytes(body)

@@ -1,0 +1,69 @@
+"""The prober: a thread with an event loop of its own, so that slow answers delay no watch and no Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+from .prometheuses import PrometheusProbes
+from .servers import ServerProbes
+
+_log = logging.getLogger(__name__)
+_RESTART_SECONDS = 1.0
+
+
+class Prober:
+    """Asks servers and Prometheuses, from `start` until the process ends or `stop` is called.
+
+    `on_change(key)` is called in the prober's thread when there is news about the TritonModel `key`. `namespaces`:
+    Prometheus is asked about these only, where there are any.
+    """
+
+    def __init__(self, on_change: Callable[[str], None], namespaces: Collection[str] = ()) -> None:
+        self.servers = ServerProbes(on_change)
+        self.prometheuses = PrometheusProbes(on_change, namespaces)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended; a query of Prometheus that has begun is not waited for."""
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._cancel)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def forget(self, key: str) -> None:
+        """Asks nothing about `key` any more."""
+        self.servers.forget(key)
+        self.prometheuses.forget(key)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(_supervised(self.servers.run), _supervised(self.prometheuses.run))
+
+    def _cancel(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+
+async def _supervised(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs it for ever: what fails is begun anew."""
+    while True:
+        try:
+            await run()
+        except Exception:
+            _log.exception("the prober failed; starting it again")
+        await asyncio.sleep(_RESTART_SECONDS)

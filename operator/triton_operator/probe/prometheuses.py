@@ -1,0 +1,232 @@
+"""Keeps what each Prometheus says about thresholds, by asking it as often as somebody waits for a change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from triton_operator.api.monitoring import Answer
+
+from .prometheus import Client, Counted, Key, QueryError, Values
+from .schedule import Schedule, jittered, wait
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_SECONDS = 1.0
+"""Between two queries, however many ask for an answer."""
+WAITED_SECONDS = 2.0
+"""The same while a TritonModel waits for its thresholds to be in effect."""
+REST_SECONDS = 60.0
+FAILED_SECONDS = 10.0
+"""Between two queries of a Prometheus that doesn't answer, while a TritonModel waits."""
+PATIENCE_SECONDS = 120.0
+"""How long a Prometheus may be silent until those are told that don't wait: as long as a restart of it takes."""
+ASK_SECONDS = 15.0
+"""For all queries of one Prometheus, as far as threads can be told: a lookup in DNS has limits of its own."""
+_THREADS, _THREADS_OF_FAILED = 3, 1
+
+
+@dataclass
+class _Reader:
+    """A TritonModel that a Prometheus is asked for. `told`: what it was told last, None where
+    the next answer is news whatever it says; `waits`: whether for a change."""
+
+    counter: str
+    told: Answer | None = None
+    waits: bool = True
+
+
+@dataclass
+class _Source:
+    """One Prometheus, and what it said last. `asked`, `failing_since`: seconds of the
+    loop's clock."""
+
+    url: str
+    client: Client
+    readers: dict[Key, _Reader] = field(default_factory=dict)
+    values: Mapping[Key, Values] = field(default_factory=dict)
+    counted: frozenset[Counted] = frozenset()
+    error: str = ""
+    at: str = ""
+    asked: float = float("-inf")
+    failing_since: float | None = None
+    asking: bool = False
+
+    def earliest(self) -> float:
+        """From when on it may be asked again."""
+        return self.asked + (FAILED_SECONDS if self.error else SHORTEST_SECONDS)
+
+
+class PrometheusProbes:
+    """The answers of all Prometheuses. `want`, `settle` and `forget` are for the reconcile's threads and never wait;
+    `run` belongs to the prober's event loop.
+
+    `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
+    `namespaces`: of these only, where there are any. `now`: the time of answers.
+    """
+
+    def __init__(
+        self,
+        on_change: Callable[[str], None],
+        namespaces: Collection[str] = (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._on_change, self._namespaces, self._now = on_change, namespaces, now
+        self._lock = threading.Lock()
+        self._sources: dict[str, _Source] = {}
+        self._source_of: dict[Key, str] = {}
+        self._due_now: deque[str] = deque()
+        self._wake: Callable[[], None] = lambda: None
+
+    def want(self, key: Key, url: str, counter: str = "") -> Answer:
+        """What the Prometheus at `url` said last about the TritonModel `key` and its `counter` of tokens. It is asked
+        from now on; any other isn't any more."""
+        with self._lock:
+            if self._source_of.get(key) != url:
+                self._forget(key)
+            self._source_of[key] = url
+            source = self._sources.get(url)
+            if source is None:
+                source = self._sources[url] = _Source(url, Client(url, self._namespaces))
+            reader = source.readers.get(key)
+            if reader is None or reader.counter != counter:
+                reader = source.readers[key] = _Reader(counter)
+                self._due_now.append(url)
+            answer = _answer(source, key, counter)
+            reader.told = answer if answer.at else None
+            wake = bool(self._due_now)
+        if wake:
+            self._wake()
+        return answer
+
+    def settle(self, key: Key, *, waits: bool, outdated: bool = False) -> None:
+        """Whether the TritonModel `key` waits for another answer than the last. `outdated`: the next one is news, even
+        if it says the same."""
+        with self._lock:
+            source = self._sources.get(self._source_of.get(key, ""))
+            reader = source.readers.get(key) if source else None
+            if source is None or reader is None:
+                return
+            begins = waits and (outdated or not reader.waits)
+            reader.waits = waits
+            if outdated:
+                reader.told = None
+            if begins:
+                self._due_now.append(source.url)
+        if begins:
+            self._wake()
+
+    def forget(self, key: Key) -> None:
+        """Asks nothing about `key` any more."""
+        with self._lock:
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        url = self._source_of.pop(key, "")
+        source = self._sources.get(url)
+        if source is not None:
+            source.readers.pop(key, None)
+            if not source.readers:
+                del self._sources[url]
+
+    async def run(self) -> None:
+        """Asks, for ever."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        self._wake = wake
+        schedule: Schedule[str] = Schedule()
+        with self._lock:
+            for source in self._sources.values():
+                source.asking = False
+                self._due_now.append(source.url)
+        good = ThreadPoolExecutor(_THREADS, thread_name_prefix="prometheus")
+        failed = ThreadPoolExecutor(_THREADS_OF_FAILED, thread_name_prefix="prometheus-failed")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    woken.clear()
+                    self._schedule_due(schedule)
+                    for source in self._begin(schedule.due(loop.time()), loop.time()):
+                        pool = failed if source.error else good
+                        tasks.create_task(self._probe(source, pool, schedule, woken))
+                    await wait(woken, schedule.next())
+        finally:
+            good.shutdown(wait=False, cancel_futures=True)
+            failed.shutdown(wait=False, cancel_futures=True)
+
+    def _schedule_due(self, schedule: Schedule[str]) -> None:
+        while self._due_now:
+            with self._lock:
+                source = self._sources.get(self._due_now.popleft())
+            if source is not None and not source.asking:
+                schedule.put(source.url, source.earliest())
+
+    def _begin(self, urls: Iterable[str], now: float) -> list[_Source]:
+        """The Prometheuses of these that are asked from `now` on."""
+        with self._lock:
+            found = [source for url in urls if (source := self._sources.get(url)) and not source.asking]
+            for source in found:
+                source.asking, source.asked = True, now
+        return found
+
+    async def _probe(
+        self, source: _Source, pool: ThreadPoolExecutor, schedule: Schedule[str], woken: asyncio.Event
+    ) -> None:
+        """Asks one Prometheus once, and schedules the next time. Never raises."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            counters = {reader.counter for reader in source.readers.values() if reader.counter}
+        began = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values, counted, error = source.values, source.counted, ""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                values, counted = await loop.run_in_executor(pool, _ask, source.client, counters)
+        except QueryError as failure:
+            error = str(failure)
+        except TimeoutError:
+            error = f"Prometheus doesn't answer at {source.url}: no answer within {ASK_SECONDS:g} s"
+        except Exception:
+            _log.exception("asking %s failed", source.url)
+            error = f"what answers at {source.url} can't be read"
+        with self._lock:
+            source.asking = False
+            source.values, source.counted, source.error, source.at = values, counted, error, began
+            if not error:
+                source.failing_since = None
+            elif source.failing_since is None:
+                source.failing_since = loop.time()
+            patient = source.failing_since is not None and loop.time() - source.failing_since < PATIENCE_SECONDS
+            news = [
+                key
+                for key, reader in source.readers.items()
+                if _answer(source, key, reader.counter) != reader.told and (reader.waits or not patient)
+            ]
+            waits = any(reader.waits for reader in source.readers.values())
+            there = self._sources.get(source.url) is source
+        if there:
+            seconds = (FAILED_SECONDS if error else WAITED_SECONDS) if waits else REST_SECONDS
+            schedule.put(source.url, loop.time() + jittered(seconds))
+            woken.set()
+        for key in news:
+            self._on_change(key)
+
+
+def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted]]:
+    return client.thresholds(), client.counters(counters)
+
+
+def _answer(source: _Source, key: Key, counter: str) -> Answer:
+    if not source.at:
+        return Answer()
+    if source.error:
+        return Answer(error=source.error, at=source.at)
+    return Answer(source.values.get(key, {}), (key, counter) in source.counted, at=source.at)

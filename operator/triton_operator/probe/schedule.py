@@ -1,0 +1,81 @@
+"""When to ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import random
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from triton_operator.api.servers import Index
+
+from .triton import all_ready
+
+K = TypeVar("K", bound=Hashable)
+_FIRST_SECONDS = 0.5
+_LOADING_SECONDS = 10.0
+_SILENT_SECONDS = 60.0
+
+
+class Schedule(Generic[K]):
+    """Keys and the time at which each is due. A key has one time. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, K]] = []
+        self._entries: dict[K, int] = {}
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, key: K, when: float) -> None:
+        """Makes `key` due at `when` (seconds of any clock), and at no other time."""
+        number = self._entries[key] = next(self._numbers)
+        heapq.heappush(self._heap, (when, number, key))
+
+    def remove(self, key: K) -> None:
+        self._entries.pop(key, None)
+
+    def due(self, now: float) -> list[K]:
+        """Takes out the keys that are due, the earliest first."""
+        found = []
+        while self._heap and (self._heap[0][0] <= now or not self._valid()):
+            _, number, key = heapq.heappop(self._heap)
+            if self._entries.get(key) == number:
+                del self._entries[key]
+                found.append(key)
+        return found
+
+    def next(self) -> float | None:
+        """When the next key is due; None where there is none."""
+        while self._heap and not self._valid():
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _valid(self) -> bool:
+        _, number, key = self._heap[0]
+        return self._entries.get(key) == number
+
+
+def server_delay(index: Index | None, repeats: int, rest_seconds: float) -> float:
+    """Seconds until a server is asked again. `index`: its last answer, None where it gave none; `repeats`: how many
+    times in a row it hadn't all its models ready. At rest that is `rest_seconds`."""
+    if index is not None and all_ready(index):
+        return jittered(rest_seconds)
+    longest = _SILENT_SECONDS if index is None else _LOADING_SECONDS
+    return jittered(min(longest, _FIRST_SECONDS * 2.0 ** min(repeats, 16)))
+
+
+def jittered(seconds: float) -> float:
+    """`seconds`, give or take a tenth, so that a thousand servers aren't asked in step."""
+    return seconds * random.uniform(0.9, 1.1)  # noqa: S311
+
+
+async def wait(woken: asyncio.Event, until: float | None) -> None:
+    """Returns when `woken` is set, or at `until` (the event loop's clock)."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(until):
+            await woken.wait()

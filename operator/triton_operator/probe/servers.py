@@ -1,0 +1,215 @@
+"""Keeps the repository index of every Triton server, by asking each one as often as needed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from triton_operator.api.servers import Index, Server
+
+from . import fetch
+from .fetch import FetchError
+from .schedule import Schedule, server_delay, wait
+from .triton import all_ready, repository_index
+
+_log = logging.getLogger(__name__)
+
+REST_SECONDS = 300.0
+EXPLICIT_REST_SECONDS = 60.0
+"""With model control `explicit` a model can be unloaded through Triton's API, and no event tells of it."""
+_FAST, _SLOW = 64, 32
+_FAST_OF_ONE = 8
+Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Index]]
+
+
+@dataclass(frozen=True)
+class ServerAnswers:
+    """The last answers of a TritonModel's servers. `indexes`: pod name → models, for the servers that answer.
+    `pending`: whether a server hasn't been asked yet since it started or its readiness changed."""
+
+    indexes: Mapping[str, Index] = field(default_factory=dict)
+    pending: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Target:
+    """One server, and what is known of it. `repeats`: how many times in a row it hadn't all its models ready."""
+
+    key: str
+    server: Server
+    rest_seconds: float
+    answer: Index | None = None
+    pending: bool = True
+    repeats: int = 0
+    asking: bool = False
+    removed: bool = False
+
+
+class ServerProbes:
+    """The repository indexes of all servers. `want` and `forget` are for the reconcile's threads and never wait;
+    `run` belongs to the prober's event loop.
+
+    `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
+    Servers of TritonModels that have a silent server are asked in a slow lane, so that they delay no others.
+    """
+
+    def __init__(self, on_change: Callable[[str], None], ask: Ask = repository_index) -> None:
+        self._on_change, self._ask = on_change, ask
+        self._lock = threading.Lock()
+        self._targets: dict[str, dict[str, _Target]] = {}
+        self._silent: dict[str, set[str]] = {}
+        self._due_now: deque[_Target] = deque()
+        self._wake: Callable[[], None] = lambda: None
+
+    def want(self, key: str, servers: Iterable[Server], *, explicit: bool = False) -> ServerAnswers:
+        """The last answers of these servers of the TritonModel `key`, which are asked from now on; all others of `key`
+        are not any more."""
+        rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
+        with self._lock:
+            known, targets = self._targets.pop(key, {}), {}
+            for server in servers:
+                target = known.pop(server.uid, None)
+                if target is None:
+                    target = _Target(key, server, rest)
+                    self._due_now.append(target)
+                elif target.server != server:
+                    if target.server.epoch[0] != server.epoch[0]:
+                        # It was restarted, so that its last answer says nothing about it.
+                        target.answer = None
+                    target.server, target.pending, target.repeats = server, True, 0
+                    self._due_now.append(target)
+                target.rest_seconds = rest
+                targets[server.uid] = target
+            for gone in known.values():
+                self._remove(gone)
+            if targets:
+                self._targets[key] = targets
+            answers = {t.server.pod: t.answer for t in targets.values() if t.answer is not None}
+            pending = any(target.pending for target in targets.values())
+            wake = bool(self._due_now)
+        if wake:
+            self._wake()
+        return ServerAnswers(answers, pending)
+
+    def forget(self, key: str) -> None:
+        """Asks the servers of `key` no more."""
+        self.want(key, ())
+
+    def _remove(self, target: _Target) -> None:
+        target.removed = True
+        silent = self._silent.get(target.key, set())
+        silent.discard(target.server.uid)
+        if not silent:
+            self._silent.pop(target.key, None)
+
+    async def run(self) -> None:
+        """Asks, for ever."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        self._wake = wake
+        schedule: Schedule[_Target] = Schedule()
+        lanes = _Lanes()
+        with self._lock:
+            for target in (target for group in self._targets.values() for target in group.values()):
+                target.asking = False
+                self._due_now.append(target)
+        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+            while True:
+                woken.clear()
+                while self._due_now:
+                    target = self._due_now.popleft()
+                    if not target.asking:
+                        schedule.put(target, loop.time())
+                for target in schedule.due(loop.time()):
+                    if not target.removed:
+                        target.asking = True
+                        tasks.create_task(self._probe(client, target, schedule, lanes, woken))
+                await wait(woken, schedule.next())
+
+    async def _probe(
+        self,
+        client: aiohttp.ClientSession,
+        target: _Target,
+        schedule: Schedule[_Target],
+        lanes: _Lanes,
+        woken: asyncio.Event,
+    ) -> None:
+        """Asks one server once, and schedules the next time. Never raises."""
+        loop = asyncio.get_running_loop()
+        async with lanes.lane(target.key, slow=target.key in self._silent):
+            server, index = target.server, None
+            if not target.removed:
+                try:
+                    index = await self._ask(client, server.address)
+                except FetchError as error:
+                    # On its way up or down; one that hangs or answers garbage shows by its missing answer.
+                    _log.debug("no repository index from %s: %s", server.pod, error)
+                except Exception:
+                    _log.exception("asking %s failed", server.pod, extra={"key": target.key})
+        news = self._take(target, server, index)
+        if target.removed:
+            return
+        current = target.server == server
+        wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
+        schedule.put(target, loop.time() + wait)
+        woken.set()
+        if news:
+            self._on_change(target.key)
+
+    def _take(self, target: _Target, server: Server, index: Index | None) -> bool:
+        """Takes an answer; whether it is news for the TritonModel."""
+        with self._lock:
+            target.asking = False
+            if target.removed or target.server != server:
+                return False
+            same, pending = target.answer == index, target.pending
+            was_ready = target.answer is not None and all_ready(target.answer)
+            target.repeats = 0 if pending or was_ready else target.repeats + 1
+            target.pending = False
+            if not same:
+                target.answer = index
+            if index is None:
+                self._silent.setdefault(target.key, set()).add(server.uid)
+            elif silent := self._silent.get(target.key):
+                silent.discard(server.uid)
+                if not silent:
+                    del self._silent[target.key]
+            return pending or not same
+
+
+class _Lanes:
+    """Limits how many servers are asked at a time."""
+
+    def __init__(self) -> None:
+        self._fast, self._slow = asyncio.Semaphore(_FAST), asyncio.Semaphore(_SLOW)
+        self._of_one: Counter[str] = Counter()
+
+    def lane(self, key: str, *, slow: bool) -> _Lane:
+        slow = slow or self._of_one[key] >= _FAST_OF_ONE
+        return _Lane(self._of_one, key, self._slow if slow else self._fast)
+
+
+class _Lane:
+    """A place in a lane, for `async with`."""
+
+    def __init__(self, counts: Counter[str], key: str, lane: asyncio.Semaphore) -> None:
+        self._counts, self._key, self._lane = counts, key, lane
+
+    async def __aenter__(self) -> None:
+        self._counts[self._key] += 1
+        await self._lane.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lane.release()
+        self._counts[self._key] -= 1
+        if not self._counts[self._key]:
+            del self._counts[self._key]

@@ -1,0 +1,187 @@
+"""When Prometheus is asked, and who hears of what it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from support.fake_prometheus import FakePrometheus
+from triton_operator.api.monitoring import Answer
+from triton_operator.api.thresholds import Slot
+from triton_operator.probe import prometheuses
+from triton_operator.probe.prometheuses import PrometheusProbes
+
+KEY, OTHER = "vision/detection", "vision/other"
+QPS = Slot("max-qps")
+
+
+class World:
+    def __init__(self, prometheus: FakePrometheus) -> None:
+        self.prometheus, self.changed = prometheus, Counter[str]()
+        self.probes = PrometheusProbes(lambda key: self.changed.update([key]))
+
+    def want(self, key: str = KEY, counter: str = "", *, waits: bool = True) -> Answer:
+        answer = self.probes.want(key, self.prometheus.url, counter)
+        self.probes.settle(key, waits=waits)
+        return answer
+
+    async def news(self, key: str = KEY) -> Answer:
+        """What it says when it says something else."""
+        before = self.changed[key]
+        await until(lambda: self.changed[key] > before)
+        return self.want(key)
+
+    @property
+    def asked(self) -> int:
+        return len(self.prometheus.queries)
+
+    def run(self, scene: Callable[[], Awaitable[None]]) -> None:
+        async def both() -> None:
+            prober = asyncio.create_task(self.probes.run())
+            try:
+                async with asyncio.timeout(60):
+                    await scene()
+                assert not prober.done()
+            finally:
+                prober.cancel()
+
+        asyncio.run(both())
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    while not holds():
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    for name in ("SHORTEST_SECONDS", "WAITED_SECONDS", "FAILED_SECONDS"):
+        monkeypatch.setattr(prometheuses, name, 0.05)
+    fake = FakePrometheus()
+    yield World(fake)
+    fake.close()
+
+
+def test_it_is_asked_once_for_all_who_wait_until_nobody_does(world: World) -> None:
+    async def scene() -> None:
+        world.prometheus.tell("vision", "detection", max_qps=80)
+        assert world.want() == Answer()
+        assert world.want().at == "", "it hasn't been asked"
+        answer = await world.news()
+        assert answer.values == {QPS: 80}
+        assert datetime.fromisoformat(answer.at).tzinfo == UTC
+        world.want(OTHER)
+        await until(lambda: world.asked > 3)
+        world.want(waits=False)
+        world.want(OTHER, waits=False)
+        await asyncio.sleep(0.1)
+        asked = world.asked
+        await asyncio.sleep(0.4)
+        assert world.asked == asked
+
+    world.run(scene)
+
+
+def test_what_changes_is_news_for_whom_it_is_about(world: World) -> None:
+    async def scene() -> None:
+        world.want()
+        world.want(OTHER)
+        await until(lambda: world.changed[KEY] and world.changed[OTHER])
+        world.want()
+        world.want(OTHER)
+        asked = world.asked
+        await until(lambda: world.asked > asked + 3)
+        assert world.changed == {KEY: 1, OTHER: 1}, "the same again is no news"
+        world.prometheus.tell("vision", "detection", max_qps=80)
+        assert (await world.news()).values == {QPS: 80}
+        assert world.changed[OTHER] == 1
+
+    world.run(scene)
+
+
+def test_an_answer_from_before_a_change_is_followed_by_another_even_if_it_is_the_same(world: World) -> None:
+    async def scene() -> None:
+        world.prometheus.tell("vision", "detection", max_qps=80)
+        world.want()
+        first = await world.news()
+        world.probes.settle(KEY, waits=True, outdated=True)
+        second = await world.news()
+        assert first == second
+        assert second.at > first.at
+
+    world.run(scene)
+
+
+def test_whether_there_are_tokens(world: World) -> None:
+    query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"tokens_total",tritonmodel!=""})'
+
+    async def scene() -> None:
+        world.want(counter="tokens_total")
+        await until(lambda: world.changed[KEY])
+        assert not world.want(counter="tokens_total").tokens
+        labels = {"__name__": "tokens_total", "namespace": "vision", "tritonmodel": "detection"}
+        world.prometheus.series[query] = [{"metric": labels, "value": [1.0, "3"]}]
+        before = world.changed[KEY]
+        await until(lambda: world.changed[KEY] > before)
+        assert world.want(counter="tokens_total").tokens
+
+    world.run(scene)
+
+
+def test_silence_is_news_for_those_who_wait_and_later_for_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        world.want()
+        world.want(OTHER)
+        await until(lambda: world.changed[KEY] and world.changed[OTHER])
+        world.want()
+        world.want(OTHER, waits=False)
+        world.prometheus.status = 500
+        assert "HTTP Status Code 500" in (await world.news()).error
+        asked = world.asked
+        await until(lambda: world.asked > asked + 3)
+        assert world.changed[OTHER] == 1
+        monkeypatch.setattr(prometheuses, "PATIENCE_SECONDS", 0.0)
+        await until(lambda: world.changed[OTHER] == 2)
+        world.prometheus.status = 200
+        assert (await world.news()).error == ""
+
+    world.run(scene)
+
+
+def test_one_that_hangs_delays_no_other(world: World) -> None:
+    hanging = FakePrometheus()
+    hanging.hang = 30
+
+    async def scene() -> None:
+        for number in range(20):
+            world.probes.want(f"ns/{number}", hanging.url)
+        await until(lambda: hanging.queries)
+        world.want()
+        await until(lambda: world.changed[KEY])
+
+    try:
+        world.run(scene)
+    finally:
+        hanging.close()
+
+
+def test_who_goes_to_another_prometheus_leaves_nothing_at_the_first(world: World) -> None:
+    async def scene() -> None:
+        world.want()
+        await until(lambda: world.changed[KEY])
+        world.probes.want(KEY, "http://127.0.0.1:9")
+        before = world.changed[KEY]
+        await until(lambda: world.changed[KEY] > before)
+        assert "refused" in world.probes.want(KEY, "http://127.0.0.1:9").error
+        assert list(world.probes._sources) == ["http://127.0.0.1:9"]
+        world.probes.forget(KEY)
+        assert not world.probes._sources
+
+    world.run(scene)

@@ -1,0 +1,36 @@
+"""When servers and Prometheuses are asked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.probe.schedule import Schedule, server_delay
+
+READY = (IndexEntry("a", "1", "READY", ""),)
+LOADING = (IndexEntry("a", "1", "LOADING", ""),)
+
+
+def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
+    schedule = Schedule[str]()
+    assert schedule.next() is None
+    for key, when in (("a", 5.0), ("b", 3.0), ("a", 1.0), ("c", 2.0), ("b", 9.0), ("d", 1.0)):
+        schedule.put(key, when)
+    schedule.remove("d")
+    assert schedule.next() == 1.0
+    assert schedule.due(2.5) == ["a", "c"]
+    assert schedule.next() == 9.0
+    assert schedule.due(8.9) == []
+    assert (schedule.due(9.0), len(schedule), schedule.next()) == (["b"], 0, None)
+
+
+@pytest.mark.parametrize(
+    ("index", "repeats", "expected"),
+    [
+        (READY, 0, 300), (READY, 50, 300),
+        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), ((), 5, 10),
+        (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
+    ],
+)  # fmt: skip
+def test_how_soon_a_server_is_asked_again(index: Index | None, repeats: int, expected: float) -> None:
+    assert server_delay(index, repeats, 300) == pytest.approx(expected, rel=0.101)

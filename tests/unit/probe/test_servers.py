@@ -1,0 +1,210 @@
+"""Which servers are asked, when, and who hears of it. The servers are played, the rest is real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from triton_operator.api.servers import Index, IndexEntry, Server
+from triton_operator.probe import schedule, servers
+from triton_operator.probe.fetch import FetchError
+from triton_operator.probe.servers import ServerAnswers, ServerProbes
+
+READY = (IndexEntry("a", "1", "READY", ""),)
+LOADING = (IndexEntry("a", "1", "LOADING", ""),)
+KEY = "ns/a"
+
+
+def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = "") -> Server:
+    return Server(uid or f"uid-{name}", name, name, epoch)
+
+
+class World:
+    """Servers by address; one without an answer is silent, and takes `hang` seconds for it."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Index] = {"pod": READY}
+        self.asked, self.changed = Counter[str](), Counter[str]()
+        self.hang, self.asking, self.most, self.wrong = 0.0, 0, 0, False
+        self.probes = ServerProbes(lambda key: self.changed.update([key]), self.ask)
+
+    async def ask(self, _: object, address: str) -> Index:
+        self.asked[address] += 1
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        try:
+            assert not self.wrong
+            if address not in self.answers:
+                await asyncio.sleep(self.hang)
+                raise FetchError("silence")
+            return self.answers[address]
+        finally:
+            self.asking -= 1
+
+    def run(self, scene: Callable[[], Awaitable[None]]) -> None:
+        async def both() -> None:
+            prober = asyncio.create_task(self.probes.run())
+            try:
+                async with asyncio.timeout(60):
+                    await scene()
+                assert not prober.done()
+            finally:
+                prober.cancel()
+
+        asyncio.run(both())
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(schedule, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(schedule, "_LOADING_SECONDS", 0.02)
+    return World()
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    while not holds():
+        await asyncio.sleep(0.005)
+
+
+def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: World) -> None:
+    async def scene() -> None:
+        assert world.probes.want(KEY, [server()]) == ServerAnswers({}, pending=True)
+        await until(lambda: world.changed[KEY])
+        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY}, pending=False)
+        await asyncio.sleep(0.2)
+        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "at rest it is left alone"
+
+    world.run(scene)
+
+
+def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
+    async def scene() -> None:
+        world.answers["pod"] = LOADING
+        world.probes.want(KEY, [server()])
+        await until(lambda: world.asked["pod"] > 5)
+        assert world.changed[KEY] == 1, "the same answer is no news"
+        world.answers["pod"] = READY
+        await until(lambda: world.changed[KEY] == 2)
+        assert world.probes.want(KEY, [server()]).indexes == {"pod": READY}
+        asked = world.asked["pod"]
+        await asyncio.sleep(0.2)
+        assert world.asked["pod"] == asked
+
+    world.run(scene)
+
+
+def test_a_server_is_asked_at_once_when_it_may_have_changed(world: World) -> None:
+    async def scene() -> None:
+        world.probes.want(KEY, [server(epoch=(0, False))])
+        await until(lambda: world.changed[KEY] == 1)
+        # Its readiness changed: the last answer stands until the next comes, which is news even if it is the same.
+        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY}, pending=True)
+        await until(lambda: world.changed[KEY] == 2)
+        # It was restarted.
+        assert world.probes.want(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
+        await until(lambda: world.changed[KEY] == 3)
+        # Another pod of that name.
+        assert world.probes.want(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
+        await until(lambda: world.changed[KEY] == 4)
+        assert world.asked["pod"] == 4
+
+    world.run(scene)
+
+
+def test_a_server_that_falls_silent_has_no_answer(world: World) -> None:
+    async def scene() -> None:
+        world.probes.want(KEY, [server(epoch=(0, False))])
+        await until(lambda: world.changed[KEY] == 1)
+        del world.answers["pod"]
+        world.probes.want(KEY, [server(epoch=(0, True))])
+        await until(lambda: world.changed[KEY] == 2)
+        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers()
+        world.answers["pod"] = READY
+        await until(lambda: world.changed[KEY] == 3)
+        assert world.probes.want(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY}
+
+    world.run(scene)
+
+
+def test_what_changes_while_a_server_is_asked_is_asked_again(world: World) -> None:
+    async def scene() -> None:
+        world.hang = 0.2
+        del world.answers["pod"]
+        world.probes.want(KEY, [server(epoch=(0, False))])
+        await until(lambda: world.asked["pod"] == 1)
+        world.answers["pod"] = READY
+        world.probes.want(KEY, [server(epoch=(0, True))])
+        await until(lambda: world.changed[KEY])
+        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY})
+        assert world.asked["pod"] == 2
+
+    world.run(scene)
+
+
+def test_what_is_forgotten_is_asked_no_more_and_nothing_of_it_is_kept(world: World) -> None:
+    async def scene() -> None:
+        del world.answers["pod"]
+        world.probes.want(KEY, [server()])
+        await until(lambda: world.asked["pod"] > 2)
+        world.probes.forget(KEY)
+        await asyncio.sleep(0.05)
+        asked = world.asked["pod"]
+        await asyncio.sleep(0.3)
+        assert world.asked["pod"] == asked
+        assert not world.probes._targets
+        assert not world.probes._silent
+
+    world.run(scene)
+
+
+def test_an_explicit_server_is_asked_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "EXPLICIT_REST_SECONDS", 0.05)
+
+    async def scene() -> None:
+        world.probes.want(KEY, [server()], explicit=True)
+        await until(lambda: world.asked["pod"] > 3)
+        assert world.changed[KEY] == 1
+
+    world.run(scene)
+
+
+def test_silent_servers_delay_no_others(world: World) -> None:
+    """Of one TritonModel and of many: they share the slow lane, once they have been silent for the first time."""
+
+    async def scene() -> None:
+        world.hang = 0.5
+        many = {f"ns/{n}": [server(f"silent-{n}")] for n in range(300)}
+        many["ns/big"] = [server(f"big-{n}") for n in range(300)]
+        for key, group in many.items():
+            world.probes.want(key, group)
+        await until(lambda: sum(world.asked.values()) >= 600 + servers._SLOW)
+        assert world.most <= servers._FAST + servers._SLOW
+        loop = asyncio.get_running_loop()
+        longest = 0.0
+        for number in range(10):
+            began, key = loop.time(), f"ns/good-{number}"
+            world.answers[key] = READY
+            world.probes.want(key, [server(key)])
+            await until(lambda key=key: world.changed[key])
+            longest = max(longest, loop.time() - began)
+        assert longest < world.hang
+
+    world.run(scene)
+
+
+def test_a_fault_of_our_own_ends_nothing(world: World) -> None:
+    async def scene() -> None:
+        world.answers["other"] = READY
+        world.answers["pod"] = READY
+        world.wrong = True
+        world.probes.want("ns/bad", [server()])
+        await until(lambda: world.asked["pod"])
+        world.wrong = False
+        world.probes.want(KEY, [server("other")])
+        await until(lambda: world.changed[KEY] and world.asked["pod"] > 1)
+
+    world.run(scene)
