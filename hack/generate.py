@@ -13,8 +13,8 @@ import world_page
 import yaml
 from dashboards import grafana, page
 
-from triton_operator.api import crd, policies, rbac
 from triton_operator.api.plain_yaml import PlainDumper
+from triton_operator.manifests import crd, policies, rbac
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARDS = Path("manifests/monitoring/dashboards")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from triton_operator.api import rbac
-from triton_operator.api.rbac import Grant
+from triton_operator.manifests import rbac
+from triton_operator.manifests.rbac import Grant
 
 _HEAD = """\
-<!-- Made by `make generate` from operator/triton_operator/api/rbac.py. -->
+<!-- Made by `make generate` from operator/triton_operator/manifests/rbac.py. -->
 # What the operator may do
 
 Each rule of `manifests/rbac/operator.yaml` with its reason. `tests/security/test_least_privilege.py` runs the operator

@@ -11,7 +11,7 @@ import yaml
 from support.api import Object
 from support.controlplane import ROOT
 from support.people import Team, dry_run, refusal, tritonmodel
-from triton_operator.api import escalation
+from triton_operator.manifests import escalation
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,9 @@ import pytest
 from support import gen
 from support.api import Object
 from support.people import Team, dry_run, refusal, tritonmodel
-from triton_operator.api import escalation, names
+from triton_operator.api import names
 from triton_operator.api.types import TritonModel
+from triton_operator.manifests import escalation
 from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration

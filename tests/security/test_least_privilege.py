@@ -12,7 +12,8 @@ from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
-from triton_operator.api import kinds, names, rbac
+from triton_operator.api import kinds, names
+from triton_operator.manifests import rbac
 
 pytestmark = pytest.mark.integration
 

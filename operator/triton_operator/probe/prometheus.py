@@ -37,7 +37,7 @@ class _LimitedSession(Session):
     """A session whose answers are limited in time and size, and that follows no redirect: requests' own timeout is
     the one between two bytes, and it would read the body of each redirect to its end."""
 
-    def get_redirect_target(self, resp: Response) -> str | None:
+    def get_redirect_target(self, resp: Response) -> str | None:  # noqa: ARG002
         return None
 
     def send(self, request: PreparedRequest, **options: Any) -> Response:

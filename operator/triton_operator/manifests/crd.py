@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import names
-from .fields import rule
+from triton_operator.api import names
+from triton_operator.api.fields import rule
+from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.types import TritonModelSpec
+
 from .schema import structural
-from .status import TritonModelStatus
-from .types import TritonModelSpec
 
 _COLUMNS = [
     (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import kinds, names, policies
+from triton_operator.api import kinds, names
+
+from . import policies
 
 Rule = dict[str, Any]
 

@@ -6,7 +6,9 @@ the spec that reaches the pod as it was written goes through it: `spec.podTempla
 
 from __future__ import annotations
 
-from . import admission, kinds, names
+from triton_operator.api import kinds, names
+
+from . import admission
 from .admission import Object, cel_list, cel_text
 
 POD_TEMPLATE = f"pod-template.{names.GROUP}"

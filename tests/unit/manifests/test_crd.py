@@ -12,8 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from support import gen
-from triton_operator.api import crd, kinds, names, rbac
+from triton_operator.api import kinds, names
 from triton_operator.api.types import RESERVED_FLAGS, TritonModel, TritonModelSpec
+from triton_operator.manifests import crd, rbac
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -6,7 +6,9 @@ The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows 
 
 from __future__ import annotations
 
-from . import escalation, kinds, names, thresholds
+from triton_operator.api import kinds, names, thresholds
+
+from . import escalation
 from .admission import Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"

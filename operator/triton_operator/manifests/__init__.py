@@ -1,0 +1,2 @@
+"""Renders what an administrator installs: the CRD, the roles and the admission policies. `make generate` writes them
+into crds/ and manifests/."""
