@@ -16,7 +16,8 @@ from support.controlplane import ROOT
 from support.operator_process import NAME
 from support.supervised import Supervised
 from support.workload import Repeated
-from triton_operator.api import kinds, names
+from triton_operator.api import names
+from triton_operator.render.children import KINDS
 
 pytestmark = pytest.mark.faults
 
@@ -112,7 +113,7 @@ class Vandal:
         self.did: dict[str, int] = {}
 
     def step(self) -> None:
-        kind = self._random.choice([k.kind for k in kinds.CHILDREN])
+        kind = self._random.choice([k.kind for k in KINDS])
         found = self._api.list(kind, names.MANAGED_SELECTOR)
         found = [o for o in found if any(r["kind"] == names.KIND for r in o["metadata"].get("ownerReferences", []))]
         if not found:

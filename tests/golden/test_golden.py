@@ -11,10 +11,10 @@ import yaml
 
 from support import controlplane
 from support.api import Api, RefusedError
-from triton_operator.api import kinds, thresholds
+from triton_operator.api import thresholds
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, render
+from triton_operator.render import Choices, children, choose, render
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = sorted(p.parent for p in Path(__file__).parent.glob("cases/*/model.yaml"))
@@ -89,7 +89,7 @@ def test_a_real_api_server_takes_the_model_and_every_object_of_it(path: Path, se
         )
     for obj in rendered(path):
         obj["metadata"]["namespace"] = "vision"
-        dry_run(server, obj, kinds.of(obj).plural, "vision")
+        dry_run(server, obj, children.of(obj).kind.plural, "vision")
 
 
 @pytest.mark.integration

@@ -8,8 +8,9 @@ import pytest
 
 from support import gen
 from support.api import Object
-from triton_operator.api import kinds, names
+from triton_operator.api import names
 from triton_operator.render import Choices, render
+from triton_operator.render.children import KINDS
 from triton_operator.render.rules.promql import quote
 
 FOREIGN, PLAIN = "payments", "plain-name"
@@ -37,7 +38,7 @@ def made(**spec: Any) -> list[Object]:
 
 def test_every_object_is_in_the_namespace_of_its_model_and_owned_by_it() -> None:
     found = made() + made(replicas=None, autoscaling={"max": 2})
-    assert {o["kind"] for o in found} == {kind.kind for kind in kinds.CHILDREN}
+    assert {o["kind"] for o in found} == {kind.kind for kind in KINDS}
     for obj in found:
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE

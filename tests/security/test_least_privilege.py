@@ -14,6 +14,7 @@ from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import kinds, names
 from triton_operator.manifests import rbac
+from triton_operator.render.children import KINDS
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +105,7 @@ def test_every_rule_is_used_and_no_request_is_refused(plane: ControlPlane, tmp_p
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "privilege"}})
     api = plane.api.within("privilege")
     refuse_status(plane, "privilege", "silenced")
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         api.create(child(kind, "taken"))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
@@ -127,7 +128,7 @@ def everything(api: Api, operator: Operator) -> None:
     make(api, "scaled", autoscaling={"max": 3}, replicas=None)
     eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
     serve(api, "detection")
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         name = "scaled" if kind == kinds.AUTOSCALER else "detection"
         eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
 
@@ -168,9 +169,9 @@ def taken(api: Api, operator: Operator) -> None:
 def strays(api: Api, operator: Operator) -> None:
     """Objects of a TritonModel that it doesn't ask for go."""
     owner = api.get("TritonModel", "detection")
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         api.create(child(kind, "stray", owner))
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         eventually(lambda k=kind.kind: api.find(k, "stray") is None, SOON, lambda: operator.log)
     # Nor does it know of the Deployment, and the ReplicaSet, that these are of.
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "detection", "uid": "gone", "controller": True}

@@ -16,6 +16,7 @@ from support.kubelet import add_pod
 from support.operator_process import NAME
 from support.people import apply_folder, make
 from triton_operator.api import kinds, names
+from triton_operator.render.children import KINDS
 
 pytestmark = pytest.mark.integration
 
@@ -59,7 +60,7 @@ def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: Cont
         eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
         report = gen.report("detection", entrypoint="detection")
         add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name="detection-1", model="detection")
-        for kind, name in itertools.product(kinds.CHILDREN, ("detection", "scaled")):
+        for kind, name in itertools.product(KINDS, ("detection", "scaled")):
             if (kind == kinds.AUTOSCALER) == (name == "scaled"):
                 eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
         from_ = api.get("NetworkPolicy", "detection")["spec"]["ingress"][-1]["from"]

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from triton_operator.api import kinds, names, quantity
+from triton_operator.api import names, quantity
 from triton_operator.api.lists import LIST_KEYS
+from triton_operator.render.children import KINDS
 
 from .api import PATIENCE, Api, Object, condition, eventually
 from .controlplane import ControlPlane
@@ -173,7 +174,7 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
     models = {m["metadata"]["name"]: m for m in work.api.list("TritonModel")}
     there = {
         (kind.kind, obj["metadata"]["name"]): {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        for kind in kinds.CHILDREN
+        for kind in KINDS
         if monitoring or not kind.optional
         for obj in work.api.list(kind.kind)
     }

@@ -22,6 +22,7 @@ from triton_operator.cluster.store import Store, state
 from triton_operator.probe.servers import ServerAnswers
 from triton_operator.reconcile import Outcome, Reconciler
 from triton_operator.render import Choices, render
+from triton_operator.render.children import CHILDREN
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 Object = dict[str, Any]
@@ -474,4 +475,4 @@ def test_what_is_wanted_is_found_when_it_is_made_again() -> None:
 
 def test_the_kinds_that_are_always_wanted() -> None:
     least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
-    assert least == {kind.kind for kind in kinds.CHILDREN} - {kind.kind for kind in kinds.SOMETIMES}
+    assert least == {child.kind.kind for child in CHILDREN if child.always}

@@ -1,4 +1,4 @@
-"""The table of kinds that the operator deals with: the watches, the resync and the RBAC are all made from it."""
+"""The Kubernetes kinds that the operator deals with, by name."""
 
 from __future__ import annotations
 
@@ -37,32 +37,7 @@ PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometh
 POD = Kind("", "v1", "Pod", "pods")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
-CHILDREN = (
-    SERVICE_ACCOUNT,
-    SERVICE,
-    NETWORK_POLICY,
-    DEPLOYMENT,
-    DISRUPTION_BUDGET,
-    POD_MONITOR,
-    PROMETHEUS_RULE,
-    AUTOSCALER,
-)
-"""What the operator makes for a TritonModel, in the order in which it is applied."""
-
-SOMETIMES = (NETWORK_POLICY, DISRUPTION_BUDGET, POD_MONITOR, PROMETHEUS_RULE, AUTOSCALER)
-"""Those that a TritonModel may not ask for, or no longer. Of the others it has all, always, under the same names."""
-
-
-def of(obj: dict[str, object]) -> Kind:
-    """The table's entry for a child object; KeyError where the operator makes no such kind."""
-    return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]
-
 
 def ending(obj: Mapping[str, Any]) -> bool:
     """Whether an object is deleted already, and there only for what it waits for."""
     return "deletionTimestamp" in obj["metadata"]
-
-
-CHILD = {k.kind: k for k in CHILDREN}
-"""By the kind's name: no two groups have the same among them."""
-_BY_KIND = {(k.api_version, k.kind): k for k in CHILDREN}

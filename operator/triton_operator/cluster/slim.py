@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.kinds import AUTOSCALER, DEPLOYMENT, POD
+from triton_operator.api.kinds import POD
+from triton_operator.render import children
 
 Object = dict[str, Any]
 
@@ -30,14 +31,8 @@ def slim(obj: Object) -> Object:
             }
         return out
     status = out.pop("status", {})
-    if kind == AUTOSCALER.kind:
-        # Its view of the metric changes every 15 s.
-        out["status"] = _pick(status, ("conditions",))
-    if kind == DEPLOYMENT.kind:
-        # Its counts change with every pod, of which the pods themselves tell.
-        failures = [c for c in status.get("conditions", []) if c["type"] == "ReplicaFailure"]
-        out["status"] = {**_pick(status, ("observedGeneration",)), "conditions": failures}
-    return out
+    child = children.BY_NAME.get(kind)
+    return {**out, "status": child.status(status)} if child and child.status else out
 
 
 def _pick(source: Object, keys: Iterable[str]) -> Object:

@@ -13,6 +13,7 @@ import orjson
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
+from triton_operator.render.children import CHILDREN
 
 from . import shallow
 from .slim import slim
@@ -26,8 +27,8 @@ _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
-_SOMETIMES = {kind.kind for kind in kinds.SOMETIMES}
-_MADE = {kind.kind for kind in kinds.CHILDREN}
+_SOMETIMES = {child.kind.kind for child in CHILDREN if not child.always}
+_MADE = {child.kind.kind for child in CHILDREN}
 """Whatever else names a TritonModel as its controller, the operator hasn't made."""
 _UNREADABLE = object()
 T = TypeVar("T")

@@ -6,7 +6,8 @@ The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows 
 
 from __future__ import annotations
 
-from triton_operator.api import kinds, names, thresholds
+from triton_operator.api import names, thresholds
+from triton_operator.render.children import KINDS
 
 from . import escalation
 from .admission import Object, bound, cel_list, cel_map, cel_text, policy, rule
@@ -247,7 +248,7 @@ def _generated() -> Object:
     """What carries the operator's label is the operator's to write, and of whom the authorizer allows
     EDIT_GENERATED. A label that comes or goes counts as well: the selector looks at the old and the new object."""
     by_group: dict[str, list[str]] = {}
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         by_group.setdefault(kind.group, []).append(kind.plural)
     obj = "(object == null ? oldObject : object)"
     owner = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_operator.api import kinds, names
+from triton_operator.render.children import KINDS
 
 from . import policies
 
@@ -35,7 +36,7 @@ class Grant:
 def grants() -> list[Grant]:
     """What is needed in the namespaces that are served, by a ClusterRole or by a Role in each of them."""
     by_group: dict[str, tuple[str, ...]] = {}
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
     models = names.PLURAL
     return [

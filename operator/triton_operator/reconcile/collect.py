@@ -13,6 +13,7 @@ from triton_operator.api.kinds import ending
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity, identity
+from triton_operator.render import children
 from triton_operator.status.observation import Problem
 
 Object = dict[str, Any]
@@ -77,7 +78,7 @@ class Collector:
         blocked: dict[Identity, Problem] = {}
         for obj in (obj for obj in left if ending(obj)):
             # No watch tells of the end of what has lost its label.
-            if self._api.uid_of(kinds.of(obj), *_place(obj)) == obj["metadata"]["uid"]:
+            if self._api.uid_of(children.of(obj).kind, *_place(obj)) == obj["metadata"]["uid"]:
                 blocked[identity(obj)] = _in_the_way(obj, _held(obj))
             else:
                 self._store.remove(obj)
@@ -85,7 +86,7 @@ class Collector:
             if number == 0 and self._api.uid_of(kinds.TRITON_MODEL, *key.split("/")) != uid:
                 # What looks like garbage may belong to a TritonModel of which no watch has told yet.
                 raise ApiError(0, "Stale", f"{key} was deleted or made anew meanwhile")
-            kind, metadata = kinds.of(obj), obj["metadata"]
+            kind, metadata = children.of(obj).kind, obj["metadata"]
             # Else what holds for a TritonModel would hold for its Deployment, and the former servers stay.
             foreground = kind == kinds.DEPLOYMENT
             name = f"{obj['kind']} {metadata['name']}"

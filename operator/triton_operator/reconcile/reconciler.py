@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from triton_operator.api import kinds, thresholds
 from triton_operator.api.kinds import Kind, ending
-from triton_operator.api.status import THRESHOLD_LIVE, TritonModelStatus
+from triton_operator.api.status import MONITORING_AVAILABLE, THRESHOLD_LIVE, TritonModelStatus
 from triton_operator.api.thresholds import Slot
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
@@ -20,7 +20,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, choose, endpoint, render
+from triton_operator.render import Choices, children, choose, endpoint, render
 from triton_operator.status.assess import all_made, assess, entry, unreadable
 from triton_operator.status.conditions import pressing
 from triton_operator.status.load import outdated
@@ -109,7 +109,7 @@ class Reconciler:
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
             # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
-            live = [obj for obj in live if obj["kind"] != kinds.PROMETHEUS_RULE.kind]
+            live = [obj for obj in live if not children.of(obj).needs_entrypoint]
         way = self._collector.clear_the_way(key, model.metadata.uid)
         steps = plan(desired, live, memory.applied, memory.alike)
         written = self._children.write(model, steps, memory.applied, way.blocked, log)
@@ -161,7 +161,7 @@ class Reconciler:
             entrypoint=entrypoint if what else "",
             ensemble=what == "Ensemble",
             thresholds=limits,
-            monitoring=self._served(kinds.PROMETHEUS_RULE) and self._served(kinds.POD_MONITOR),
+            monitoring=all(self._served(c.kind) for c in children.CHILDREN if c.condition == MONITORING_AVAILABLE),
         )
 
     def _wait(

@@ -12,17 +12,10 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller, state
 from triton_operator.plan import Applied, Apply, Delete, Identity, identity, remember
+from triton_operator.render import children
 from triton_operator.status.observation import Problem
 
 _ABOUT_CONTENT = (400, 413, 422, 500)
-_UNCHECKED = {
-    kinds.DEPLOYMENT.kind: "; spec.podTemplate, spec.server.env and spec.server.resources get there as they are",
-    kinds.AUTOSCALER.kind: "; spec.autoscaling.behavior gets there as it is",
-    kinds.POD_MONITOR.kind: "; spec.monitoring.labels get there as they are",
-    kinds.PROMETHEUS_RULE.kind: "; spec.monitoring.labels get there as they are",
-}
-"""Fields that the CRD doesn't know the inside of, by the kind that they become part of: the API server speaks of that
-kind's fields, and not always of any."""
 
 
 @dataclass
@@ -75,7 +68,7 @@ class Children:
                 # The API server's words have the values that it doesn't like, and go into logs and Events.
                 error = ApiError(refusal.code, refusal.reason, secrets.hide(refusal.message, hidden))
                 # An admission webhook that is down fails what it is for, and not what servers need.
-                if error.transient and not kinds.of(dict(obj)).optional:
+                if error.transient and not children.of(obj).kind.optional:
                     raise error from None
                 log.warning("%s: %s", name, error.message)
                 written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
@@ -89,7 +82,7 @@ class Children:
         found = False
         for kind, name in self._store.lost(model.key) - {identity(obj) for obj in desired}:
             try:
-                there = self._api.get(kinds.CHILD[kind], model.namespace, name)
+                there = self._api.get(children.BY_NAME[kind].kind, model.namespace, name)
             except ApiError as error:
                 if error.transient:
                     raise
@@ -103,7 +96,7 @@ class Children:
         return found
 
     def _apply(self, step: Apply) -> dict[str, Any]:
-        kind = kinds.of(step.desired)
+        kind = children.of(step.desired).kind
         if step.live is None:
             answer = self._api.apply_new(kind, step.desired)
         else:
@@ -118,19 +111,20 @@ class Children:
 
     def _delete(self, live: Any) -> None:
         metadata = live["metadata"]
-        if not self._api.delete(kinds.of(live), metadata["namespace"], metadata["name"], metadata["uid"]):
+        if not self._api.delete(children.of(live).kind, metadata["namespace"], metadata["name"], metadata["uid"]):
             self._store.remove(live)
 
     def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
         """What a refused write means. A name that is taken may be by an object of ours that isn't known yet, and what
         is known may be gone: no watch tells of the end of what had lost its label."""
         name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        if error.code == 404 and kinds.of(obj).optional:
+        if error.code == 404 and children.of(obj).kind.optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
         if error.code != 409 and "metadata.uid" not in error.message:
-            hint = _UNCHECKED.get(obj["kind"], "") if error.code in _ABOUT_CONTENT else ""
+            unchecked = children.of(obj).unchecked
+            hint = f"; {unchecked}" if unchecked and error.code in _ABOUT_CONTENT else ""
             return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}{hint}")
-        kind = kinds.of(obj)
+        kind = children.of(obj).kind
         try:
             there = self._api.get(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
         except ApiError as gone:

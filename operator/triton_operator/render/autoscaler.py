@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
+from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import TritonModel
 
+from .child import Child
+from .choices import Choices
 from .common import obj
 
 METRIC = "triton_autoscaler_load"
@@ -32,17 +36,17 @@ _BEHAVIOR: dict[str, Any] = {
 }
 
 
-def autoscaler(model: TritonModel) -> dict[str, Any] | None:
-    """A HorizontalPodAutoscaler, or None where nothing shall scale.
+def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
+    """A HorizontalPodAutoscaler, where something shall scale.
 
     No threshold is in it: its metric is the load divided by what one server is for, so that a new threshold is in
     effect for it as soon as for the alerts. Without the metric it leaves the number as it is.
     """
     wanted = model.scaling
     if wanted is None:
-        return None
+        return []
     target = f"{max(1, round(wanted.utilization * 1000))}m"
-    return obj(
+    scaler = obj(
         model,
         kinds.AUTOSCALER,
         spec={
@@ -70,3 +74,18 @@ def autoscaler(model: TritonModel) -> dict[str, Any] | None:
             "behavior": wanted.behavior or _BEHAVIOR,
         },
     )
+    return [scaler]
+
+
+def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Not its view of the metric, which changes every 15 s."""
+    return {k: status[k] for k in ("conditions",) if k in status}
+
+
+CHILD = Child(
+    kinds.AUTOSCALER,
+    autoscalers,
+    condition=AUTOSCALER_ACTIVE,
+    unchecked="spec.autoscaling.behavior gets there as it is",
+    status=_status,
+)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
+from .child import Child
 from .choices import Choices
 from .common import obj
 from .delivery import init_containers, volumes
@@ -92,3 +94,19 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+
+
+def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Not its counts, which change with every pod: the pods themselves tell of that."""
+    failures = [c for c in status.get("conditions", []) if c["type"] == "ReplicaFailure"]
+    observed = {k: status[k] for k in ("observedGeneration",) if k in status}
+    return {**observed, "conditions": failures}
+
+
+CHILD = Child(
+    kinds.DEPLOYMENT,
+    lambda model, choices: [deployment(model, choices)],
+    always=True,
+    unchecked="spec.podTemplate, spec.server.env and spec.server.resources get there as they are",
+    status=_status,
+)

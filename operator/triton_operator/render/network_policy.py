@@ -9,6 +9,7 @@ from triton_operator.api import kinds, names
 from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
 
+from .child import Child
 from .choices import Choices
 from .common import obj
 
@@ -16,12 +17,12 @@ _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
 
 
-def network_policy(model: TritonModel, choices: Choices) -> dict[str, Any] | None:
-    """A NetworkPolicy, or None where none is asked for. The kubelet's probes come from the node, which every network
+def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """A NetworkPolicy, where one is asked for. The kubelet's probes come from the node, which every network
     plugin lets in. A rule without peers would be one for everybody, so that it is left out."""
     wanted = model.spec.network_policy
     if wanted is None:
-        return None
+        return []
     operator = {
         "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
@@ -38,7 +39,7 @@ def network_policy(model: TritonModel, choices: Choices) -> dict[str, Any] | Non
         "ingress": [{"from": peers, "ports": _ports(ports)} for peers, ports in ingress if peers],
         "egress": [_written(rule) for rule in wanted.egress],
     }
-    return obj(model, kinds.NETWORK_POLICY, spec=spec)
+    return [obj(model, kinds.NETWORK_POLICY, spec=spec)]
 
 
 def _peers(asked: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -54,3 +55,6 @@ def _written(part: Any) -> dict[str, Any]:
     """As the user wrote it: here an empty object means everything, and a missing one nothing."""
     out: dict[str, Any] = part.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     return out
+
+
+CHILD = Child(kinds.NETWORK_POLICY, network_policies)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from triton_operator.api import kinds, names
+from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
+from .child import Child
+from .choices import Choices
 from .common import obj
 
 NOT_A_SERVERS = "triton_operator_.*|triton:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
@@ -39,6 +42,19 @@ def pod_monitor(model: TritonModel) -> dict[str, Any]:
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
+def monitored(model: TritonModel, choices: Choices) -> bool:
+    """Whether Prometheus is told about the servers."""
+    return choices.monitoring and model.spec.monitoring.enabled
+
+
 def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
     """`manifest` with the labels by which the cluster's Prometheus selects; the operator's own come first."""
     return {**manifest, "metadata": {**manifest["metadata"], "labels": model.monitoring_labels}}
+
+
+CHILD = Child(
+    kinds.POD_MONITOR,
+    lambda model, choices: [pod_monitor(model)] if monitored(model, choices) else [],
+    condition=MONITORING_AVAILABLE,
+    unchecked="spec.monitoring.labels get there as they are",
+)

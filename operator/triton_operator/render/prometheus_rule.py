@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from triton_operator.api import kinds
+from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
+from .child import Child
 from .choices import Choices
 from .common import obj
-from .pod_monitor import labelled
+from .pod_monitor import labelled, monitored
 from .rules.alerts import alerts, slo_alerts
 from .rules.promql import Rule
 from .rules.recording import recording
@@ -32,5 +34,19 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return labelled(obj(model, kinds.PROMETHEUS_RULE, spec={"groups": groups}), model)
 
 
+def prometheus_rules(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """None until the entry model is known: the rules of an ensemble are others."""
+    return [prometheus_rule(model, choices)] if monitored(model, choices) and choices.entrypoint else []
+
+
 def _group(name: str, seconds: int, rules: list[Rule]) -> dict[str, Any]:
     return {"name": name, "interval": f"{seconds}s", "rules": rules}
+
+
+CHILD = Child(
+    kinds.PROMETHEUS_RULE,
+    prometheus_rules,
+    condition=MONITORING_AVAILABLE,
+    unchecked="spec.monitoring.labels get there as they are",
+    needs_entrypoint=True,
+)

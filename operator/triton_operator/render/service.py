@@ -7,6 +7,7 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
+from .child import Child
 from .common import obj
 
 HEADLESS = "-headless"
@@ -32,3 +33,6 @@ def services(model: TritonModel) -> list[dict[str, Any]]:
 def endpoint(model: TritonModel) -> str:
     """The HTTP address inside the cluster."""
     return f"http://{model.name}.{model.namespace}.svc:{names.PORTS['http']}"
+
+
+CHILD = Child(kinds.SERVICE, lambda model, _: services(model), always=True)

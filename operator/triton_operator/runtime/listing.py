@@ -9,8 +9,10 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller
+from triton_operator.render.children import CHILDREN, KINDS
 
-_OPTIONAL = tuple(k for k in kinds.CHILDREN if k.optional)
+_OPTIONAL = tuple(child.kind for child in CHILDREN if child.kind.optional)
+_SOMETIMES = frozenset(child.kind for child in CHILDREN if not child.always)
 
 
 class Listing:
@@ -33,11 +35,11 @@ class Listing:
 
     def kinds(self) -> tuple[Kind, ...]:
         """Those to watch: of this operator, and of the others' what the cluster has."""
-        return (kinds.TRITON_MODEL, *filter(self.serves, kinds.CHILDREN), kinds.POD)
+        return (kinds.TRITON_MODEL, *filter(self.serves, KINDS), kinds.POD)
 
     def everything(self) -> None:
         for namespace in self._namespaces:
-            for kind in (*kinds.CHILDREN, kinds.POD):
+            for kind in (*KINDS, kinds.POD):
                 self._store.replace(kind.kind, self._children(kind, namespace), namespace)
         self.models()
 
@@ -51,7 +53,7 @@ class Listing:
             return
         try:
             # These first: what changes its label meanwhile is then in both, or an event tells of it.
-            if kind in kinds.SOMETIMES:
+            if kind in _SOMETIMES:
                 yield from self._unlabelled(kind, namespace)
             yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
         except ApiError as error:

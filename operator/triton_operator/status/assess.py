@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from triton_operator.api import kinds, names
+from triton_operator.api import names
 from triton_operator.api.status import (
     MODELS_LOADED,
     PROGRESSING,
@@ -18,6 +18,7 @@ from triton_operator.api.status import (
 )
 from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
+from triton_operator.render.children import CHILDREN
 from triton_operator.repository.report import Report
 
 from . import load, pods, thresholds
@@ -25,7 +26,7 @@ from .conditions import condition, settle
 from .models import bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
-_AUXILIARY = {kinds.POD_MONITOR.kind, kinds.PROMETHEUS_RULE.kind, kinds.AUTOSCALER.kind}
+_AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Kinds that serving doesn't need."""
 SPEC_INVALID = "SpecInvalid"
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from triton_operator.api import kinds
 from triton_operator.api.monitoring import Answer, Prometheus, describe
 from triton_operator.api.status import (
     AUTOSCALER_ACTIVE,
@@ -24,10 +23,11 @@ from triton_operator.api.thresholds import (
     text,
 )
 from triton_operator.api.types import TritonModel
+from triton_operator.render.children import CHILDREN
 
 from . import pods
 from .conditions import condition
-from .observation import Object, Observation
+from .observation import Object, Observation, Problem
 
 THRESHOLD_INVALID = "ThresholdInvalid"
 _MEASURED_SECONDS = 600
@@ -44,10 +44,8 @@ def monitoring_available(model: TritonModel, seen: Observation) -> Condition | N
             "the cluster has no PrometheusRule and PodMonitor: install prometheus-operator, and they are made then; "
             "serving needs neither",
         )  # fmt: skip
-    for kind in (kinds.PROMETHEUS_RULE, kinds.POD_MONITOR):
-        if kind.kind in seen.refused:
-            refusal = seen.refused[kind.kind]
-            return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
+    if refusal := _refusal(MONITORING_AVAILABLE, seen):
+        return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
     if seen.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",
@@ -133,7 +131,7 @@ def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None
     """Whether the autoscaler sees the load; None where nothing shall scale."""
     if model.scaling is None:
         return None
-    if refusal := seen.refused.get(kinds.AUTOSCALER.kind):
+    if refusal := _refusal(AUTOSCALER_ACTIVE, seen):
         return condition(AUTOSCALER_ACTIVE, "False", refusal.reason, refusal.message)
     per_server = (Slot(MAX_QPS_PER_REPLICA.name), Slot(MAX_TPS_PER_REPLICA.name))
     if all(math.isinf(seen.thresholds.get(s, math.inf)) for s in per_server):
@@ -160,6 +158,12 @@ def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None
             f"the load asks for more servers than spec.autoscaling.max ({model.scaling.max}) allows",
         )  # fmt: skip
     return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
+
+
+def _refusal(condition_type: str, seen: Observation) -> Problem | None:
+    """The first refused write of an object that this condition reports on."""
+    found = (seen.refused.get(child.kind.kind) for child in CHILDREN if child.condition == condition_type)
+    return next((refusal for refusal in found if refusal), None)
 
 
 def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:

@@ -13,7 +13,8 @@ from support import controlplane, operator_process
 from support.api import Api
 from support.controlplane import ControlPlane
 from support.fake_prometheus import FakePrometheus
-from triton_operator.api import kinds, names
+from triton_operator.api import names
+from triton_operator.render.children import KINDS
 
 _numbers = itertools.count(1)
 
@@ -35,7 +36,7 @@ def own(plane: ControlPlane) -> Iterator[Api]:
     that is left, again with each of its listings."""
     api = namespace(plane, f"test-{next(_numbers)}")
     yield api
-    for kind in (names.KIND, "Pod", *(k.kind for k in kinds.CHILDREN)):
+    for kind in (names.KIND, "Pod", *(k.kind for k in KINDS)):
         for obj in api.list(kind):
             api.delete(kind, obj["metadata"]["name"], gracePeriodSeconds=0)
 

@@ -12,9 +12,10 @@ import yaml
 from pydantic import ValidationError
 
 from support import gen
-from triton_operator.api import kinds, names
+from triton_operator.api import names
 from triton_operator.api.types import RESERVED_FLAGS, TritonModel, TritonModelSpec
 from triton_operator.manifests import crd, rbac
+from triton_operator.render.children import KINDS
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -145,7 +146,7 @@ def test_the_operator_may_do_what_it_does_and_not_more() -> None:
         assert grant.why.endswith(".")
         for resource in grant.resources:
             allowed.setdefault((grant.group, resource), set()).update(grant.verbs)
-    for kind in kinds.CHILDREN:
+    for kind in KINDS:
         assert allowed[kind.group, kind.plural] == {"get", "list", "watch", "create", "patch", "delete"}
     assert allowed["", "pods"] == {"list", "watch", "delete"}
     assert not any("*" in verbs for verbs in allowed.values())

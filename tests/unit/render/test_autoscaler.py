@@ -9,12 +9,11 @@ import pytest
 from support import gen
 from triton_operator.api.thresholds import Slot
 from triton_operator.render import Choices, render
-from triton_operator.render.autoscaler import METRIC, autoscaler
+from triton_operator.render.autoscaler import METRIC, autoscalers
 
 
 def made(**scaling: Any) -> dict[str, Any]:
-    found = autoscaler(gen.model(autoscaling={"max": 4, **scaling}))
-    assert found is not None
+    [found] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Choices("tools:1", "Copy"))
     return found
 
 
@@ -55,7 +54,7 @@ def test_up_at_once_and_down_late_and_slowly() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}, {"replicas": 3}])
 def test_where_nothing_shall_scale_there_is_none(spec: dict[str, Any]) -> None:
-    assert autoscaler(gen.model(**spec)) is None
+    assert autoscalers(gen.model(**spec), Choices("tools:1", "Copy")) == []
 
 
 def test_the_deployment_leaves_the_number_to_it() -> None:

@@ -1,0 +1,44 @@
+"""The table of child kinds. A new kind is a file in this folder with its `CHILD`, a line here, and its reason in
+manifests/rbac.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triton_operator.api.kinds import Kind
+
+from . import (
+    autoscaler,
+    deployment,
+    disruption_budget,
+    network_policy,
+    pod_monitor,
+    prometheus_rule,
+    service,
+    service_account,
+)
+from .child import Child
+
+CHILDREN: tuple[Child, ...] = (
+    service_account.CHILD,
+    service.CHILD,
+    # Before the Deployment: no server is to run without it.
+    network_policy.CHILD,
+    deployment.CHILD,
+    disruption_budget.CHILD,
+    pod_monitor.CHILD,
+    prometheus_rule.CHILD,
+    autoscaler.CHILD,
+)
+"""In the order in which they are applied."""
+
+KINDS: tuple[Kind, ...] = tuple(child.kind for child in CHILDREN)
+BY_NAME: Mapping[str, Child] = {child.kind.kind: child for child in CHILDREN}
+"""By the kind's name: no two groups have the same among them."""
+_BY_KIND = {(child.kind.api_version, child.kind.kind): child for child in CHILDREN}
+
+
+def of(obj: Mapping[str, Any]) -> Child:
+    """What is known about the kind of a child object; KeyError where the operator makes no such kind."""
+    return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]
