@@ -77,7 +77,7 @@ up() {
     docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER isn't healthy or was made otherwise: deleting it"
     quietly kind-delete kind delete cluster --name "$CLUSTER"
     say "creating the cluster $CLUSTER ($KIND_NODE_IMAGE)"
-    quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 180s
+    quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 600s
     docker exec "$node" sh -c "echo $made_with >/kind/made-with"
   fi
   trust_registry

@@ -27,6 +27,11 @@ ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 """On pods and on the Deployment: which rendering of the pod template this is."""
 ANNOTATION_TOOLS_IMAGE = f"{GROUP}/tools-image"
 ANNOTATION_DELIVERY = f"{GROUP}/delivery"
+ANNOTATION_SPEC = f"{GROUP}/spec-hash"
+ANNOTATION_POD_TEMPLATE = f"{GROUP}/pod-template"
+"""On the Deployment: what the user asks of the pods, and the template that was rendered from it (packed)."""
+ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+"""On pods, as `kubectl rollout restart` has it."""
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 

@@ -101,6 +101,9 @@ class TritonModelStatus(Base):
     """The ceiling in requests a second for the model as a whole."""
     image: ImageStatus | None = None
     """The model image that runs."""
+    newer_template: bool | None = None
+    """True where this version of the operator renders another pod template than the one that the servers were made
+    with. The next change of the spec takes it, or another value of spec.rollout.restartedAt."""
     replicas: int = 0
     """Servers that exist."""
     ready_replicas: int = 0

@@ -51,6 +51,7 @@ class Observer:
         seen = Observation(
             template=_template(desired),
             delivery=choices.delivery,
+            newer_template=choices.newer_template,
             deployment=one_of(children, kinds.DEPLOYMENT),
             pods=tuple(pods),
             indexes=servers.indexes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from triton_operator.api import names
 from triton_operator.api.thresholds import Slot
@@ -18,7 +18,8 @@ class Choices:
     `replicas`: how many servers there shall be, by the spec or by whatever else scales. `entrypoint`: the model that
     clients call, "" where it isn't known yet; `ensemble`: whether it is one. `thresholds`: what is in force, which the
     rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator.
-    `operator_namespace`: from where the operator asks the servers."""
+    `operator_namespace`: from where the operator asks the servers. `template`: the pod template to keep, None to render
+    one; `newer_template`: whether rendering would give another one."""
 
     tools_image: str
     delivery: Delivery
@@ -28,3 +29,5 @@ class Choices:
     thresholds: Mapping[Slot, float] = field(default_factory=dict)
     monitoring: bool = True
     operator_namespace: str = names.FIELD_MANAGER
+    template: dict[str, Any] | None = None
+    newer_template: bool = False

@@ -11,14 +11,15 @@ from triton_operator.api.types import TritonModel
 
 from .choices import Choices, Delivery
 from .deployment import pod_template
+from .kept_template import spec_hash, unpack
 
 
 def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -> Choices:
     """The choices for `model`: those recorded on the live Deployment, so that neither a new version of the
     operator nor a change of the nodes restarts a server; else `fresh`.
 
-    `fresh` has what this cluster offers today and what is known of this model. A new tools image is taken along
-    when the pods are replaced for another reason anyway.
+    `fresh` has what this cluster offers today and what is known of this model. The pod template that this Deployment
+    was made with is kept until the spec asks for other pods; a new tools image is taken along then.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
@@ -29,9 +30,13 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, fresh: Choices) -
     replicas = model.spec.replicas if model.spec.replicas is not None else _replicas(live)
     tools_image = recorded.get(names.ANNOTATION_TOOLS_IMAGE, fresh.tools_image)
     same = replace(fresh, tools_image=tools_image, delivery=delivery, replicas=replicas)
-    annotations = pod_template(model, same)["metadata"]["annotations"]
-    if annotations[names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
+    rendered = pod_template(model, same)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
+    if rendered == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
+    if recorded.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
+        template = unpack(recorded.get(names.ANNOTATION_POD_TEMPLATE, ""))
+        if template is not None:
+            return replace(same, template=template, newer_template=True)
     return replace(same, tools_image=fresh.tools_image)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +12,7 @@ from .child import Child
 from .choices import Choices
 from .common import obj
 from .delivery import init_containers, volumes
+from .kept_template import digest, pack, spec_hash
 from .merge import merge
 from .server import container
 from .sizes import shared_memory, surge
@@ -27,7 +26,8 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """The Deployment. `spec.replicas` is in it only where the TritonModel says a number: what isn't applied
     stays with whoever scales."""
     spec = model.spec
-    template = pod_template(model, choices)
+    template = pod_template(model, choices) if choices.template is None else choices.template
+    packed = pack(template)
     replicas = {"replicas": spec.replicas} if spec.replicas is not None else {}
     out = obj(
         model,
@@ -45,6 +45,8 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
         names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
         names.ANNOTATION_TOOLS_IMAGE: choices.tools_image,
         names.ANNOTATION_DELIVERY: choices.delivery,
+        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
+        **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
     }
     return out
 
@@ -61,13 +63,13 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
     )
     metadata = template["metadata"]
     metadata["labels"] = {**metadata["labels"], **names.labels(model.name)}
+    if model.spec.rollout.restarted_at:
+        metadata["annotations"] = {
+            **metadata["annotations"],
+            names.ANNOTATION_RESTARTED: model.spec.rollout.restarted_at,
+        }
     metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: digest(template)}
     return template
-
-
-def digest(value: Any) -> str:
-    """A short fingerprint of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:

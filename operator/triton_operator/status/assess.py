@@ -80,6 +80,7 @@ def assess(
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=seen.delivery
         ),
+        newer_template=seen.newer_template or None,
         replicas=len(living),
         ready_replicas=len(ready),
         selector=",".join(f"{k}={v}" for k, v in names.selector(model.name).items()),
@@ -148,11 +149,20 @@ def _progressing(
     if seen.deployment is None:
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if _complete(seen, seen.deployment, living, current, ready):
-        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec")
+        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(seen))
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for more servers, or for those of the previous spec to leave")
     return condition(PROGRESSING, "True", "RollingOut", waiting.message)
+
+
+def _newer(seen: Observation) -> str:
+    if not seen.newer_template:
+        return ""
+    return (
+        "; this version of the operator has a newer pod template: the next change of the spec takes it, or another "
+        "value of spec.rollout.restartedAt"
+    )
 
 
 def _complete(

@@ -23,7 +23,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Observation:
-    """`template`: hash of the pod template that is wanted. `indexes`: pod name → what its server answered; pods whose
+    """`template`: hash of the pod template that is wanted; `newer_template`: whether this version of the
+    operator would render another one. `indexes`: pod name → what its server answered; pods whose
     server doesn't answer are not in it. `pending`: whether a server's first answer since it started or its readiness
     changed is outstanding. `refused`: kind → why the API server refused to write it. `asked`: what the
     annotations say; `thresholds`: what is in force. `installed`: the cluster's monitoring, None where its CRDs are
@@ -32,6 +33,7 @@ class Observation:
 
     template: str
     delivery: str
+    newer_template: bool = False
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
     indexes: Mapping[str, Index] = field(default_factory=dict)

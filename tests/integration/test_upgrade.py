@@ -1,0 +1,77 @@
+"""Two versions of the operator, of which the second renders other pods than the first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support import operator_process
+from support.api import Api, eventually
+from support.controlplane import ControlPlane
+from support.people import tritonmodel
+
+pytestmark = pytest.mark.integration
+
+COUNT = 50
+NEWER = """
+from triton_operator.render import deployment
+
+rendered = deployment._pod_spec
+deployment._pod_spec = lambda *a: {**rendered(*a), "hostname": "newer"}
+"""
+
+
+def templates(api: Api) -> dict[str, dict[str, object]]:
+    return {d["metadata"]["name"]: d["spec"]["template"] for d in api.list("Deployment")}
+
+
+def told(api: Api) -> int:
+    """How many say that a newer pod template waits."""
+    return sum(bool(m.get("status", {}).get("newerTemplate")) for m in api.list("TritonModel"))
+
+
+def newer(api: Api, name: str) -> bool:
+    return bool(api.get("Deployment", name)["spec"]["template"]["spec"].get("hostname") == "newer")
+
+
+def test_an_upgrade_of_the_operator_restarts_no_server_that_nobody_asks_to(
+    api: Api, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    kubeconfig = operator_process.install(control_plane)
+    names = [f"model-{n}" for n in range(COUNT)]
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        for name in names:
+            api.create(tritonmodel(name))
+        eventually(lambda: len(templates(api)) == COUNT, 60)
+        eventually(lambda: all("status" in m for m in api.list("TritonModel")), 60)
+        assert operator.stop() == 0
+    before = templates(api)
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "sitecustomize.py").write_text(NEWER)
+    path = os.pathsep.join(filter(None, [str(tmp_path / "newer"), os.environ.get("PYTHONPATH")]))
+    tools = "registry.example.com/triton-operator:2"
+    with operator_process.running(kubeconfig, tmp_path, PYTHONPATH=path, TOOLS_IMAGE=tools) as operator:
+        eventually(lambda: told(api) == COUNT, 60, lambda: operator.log[-2000:])
+        assert templates(api) == before
+        # What has nothing to do with the pods changes none of them.
+        api.patch("TritonModel", names[0], {"spec": {"replicas": 3}})
+        eventually(lambda: api.get("Deployment", names[0])["spec"]["replicas"] == 3, 10)
+        assert templates(api) == before
+        # What somebody breaks is repaired, and stays as it was.
+        broken = {"spec": {"template": {"spec": {"enableServiceLinks": True}}}}
+        api.patch("Deployment", names[1], broken)
+        eventually(lambda: templates(api)[names[1]] == before[names[1]], 10)
+        # Whoever changes the pods, or asks for it, gets the newer template; nobody else does.
+        api.patch("TritonModel", names[2], {"spec": {"server": {"image": "triton:2"}}})
+        api.patch("TritonModel", names[3], {"spec": {"rollout": {"restartedAt": "2026-01-01T00:00:00Z"}}})
+        eventually(lambda: newer(api, names[2]) and newer(api, names[3]), 10)
+        eventually(lambda: told(api) == COUNT - 2, 10)
+        assert [name for name in names if newer(api, name)] == [names[2], names[3]]
+        assert tools in str(templates(api)[names[3]])
+        # A new one begins with it.
+        api.create(tritonmodel("another"))
+        eventually(lambda: api.find("Deployment", "another") and newer(api, "another"), 10)
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
