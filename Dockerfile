@@ -14,7 +14,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR
 RUN python -m venv --without-pip /opt/venv
 COPY requirements/operator.lock /tmp/
 # Unchecked: the root file system is read-only, so bytecode that a date in a layer made stale stays so for ever.
-RUN pip --python /opt/venv/bin/python install -q --no-compile --require-hashes -r /tmp/operator.lock \
+# --no-deps: the lock is all of it, without the packages that only Triton's clients need (hack/lock.py).
+RUN pip --python /opt/venv/bin/python install -q --no-compile --no-deps --require-hashes -r /tmp/operator.lock \
  && find /opt/venv -type d \( -name tests -o -name test \) -prune -exec rm -r {} + \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv
 # The project lies beside the venv, which finds it by this file.
