@@ -76,6 +76,7 @@ class Figures:
     churn_passes: float = 0
     change_s: list[float] = field(default_factory=list)
     churn_s: list[float] = field(default_factory=list)
+    unreachable_s: list[float] = field(default_factory=list)
     creation_cpu_s: float = 0
     rest_cpu: float = 0
     churn_cpu: float = 0
@@ -191,6 +192,7 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *
             say(f"{figures.size}: an operator started on it in {figures.start_s:.1f} s, {figures.start_writes} writes")
             with operator_process.running(kubeconfig, folder, lead=False, **settings) as standby:
                 _fail_over(found, operator, standby, figures, say)
+                _unreachable(found, standby, figures, plan, say)
 
 
 def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
@@ -281,6 +283,25 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
         found.api.patch(names.KIND, name, {"spec": {"rollout": {"drainSeconds": 20}}}, namespace=namespace)
     _quiet(operator)
     figures.spec = probe.requests(operator) - before
+
+
+def _unreachable(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
+    """Every second TritonModel has a server that never answers; the others are changed, as soon as the operator has
+    looked at all of them."""
+    everyone = [key(m) for m in world.models(figures.size)]
+    silent, others = set(everyone[::2]), everyone[1::2]
+    changes = Changes(found.api)
+    with world.servers(found.api, silent.__contains__):
+        eventually(lambda: _idle(operator), 120, "an idle queue", every=0.5)
+        for _ in range(plan.changes):
+            changes.change(random.choice(others))
+            changes.through()
+            time.sleep(random.uniform(0.05, 0.15))
+    figures.unreachable_s = list(changes.seconds)
+    changes.close()
+    usage = probe.usage(operator.process.pid)
+    figures.rss_mib |= {"with unreachable servers": usage.rss_mib, "peak": usage.peak_mib}
+    say(f"{figures.size}: beside {len(silent)} unreachable servers: {told(figures.unreachable_s)}, {usage}")
 
 
 def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures: Figures, say: Say) -> None:

@@ -33,6 +33,7 @@ def figures(largest: Figures) -> dict[str, Any]:
         "change_p50_s": round(median(largest.change_s), 3),
         "change_p99_s": round(percentile(largest.change_s, 0.99), 3),
         "churn_p99_s": round(percentile(largest.churn_s, 0.99), 3),
+        "unreachable_p99_s": round(percentile(largest.unreachable_s, 0.99), 3),
         "rss_mib": round(max(largest.rss_mib.values()), 1),
         "failover_s": round(largest.failover_s, 1),
         "missed": largest.missed,
@@ -63,6 +64,9 @@ def _sizes(found: Sequence[Figures]) -> str:
         ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in found]),
         (f"… under {CHURN_PER_SECOND} changes a second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
         ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in found]),
+        ("… where the servers of every second one never answer, P50",
+         [f"{1000 * median(f.unreachable_s):.0f} ms" for f in found]),
+        ("… P99", [f"{1000 * percentile(f.unreachable_s, 0.99):.0f} ms" for f in found]),
         ("… passes for a change", [_number(f.churn_passes / len(f.churn_s)) for f in found]),
         *(
             (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in found])

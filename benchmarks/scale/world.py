@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -11,7 +12,7 @@ from datetime import datetime
 
 from urllib3.exceptions import HTTPError
 
-from support import gen
+from support import bad_servers, gen
 from support.api import Api, Object, condition, eventually
 from triton_operator.api import names, thresholds
 
@@ -180,6 +181,36 @@ def play_kubelet(api: Api) -> None:
 
     with ThreadPoolExecutor(CREATORS) as pool:
         list(pool.map(tell, found))
+
+
+SILENT, HEALTHY = "127.0.0.41", "127.0.0.42"
+INDEX = b'[{"name": "%s", "version": "1", "state": "READY"}]' % ENTRY.encode()
+
+
+@contextlib.contextmanager
+def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
+    """Gives every pod a server that has started, by its pod's status: those of TritonModels that are `silent` accept
+    connections and never answer, the others have all their models."""
+    places = [
+        (p["metadata"]["namespace"], p["metadata"]["name"], p["metadata"]["labels"][names.LABEL_INSTANCE])
+        for p in pages(api, "Pod", names.MANAGED_SELECTOR)
+    ]
+
+    def start(place: tuple[str, str, str]) -> None:
+        namespace, name, model = place
+        address = SILENT if silent(f"{namespace}/{model}") else HEALTHY
+        container = {"name": names.CONTAINER_SERVER, "ready": True, "started": True, "restartCount": 0,
+                     "image": "triton", "imageID": "triton", "state": {"running": {}}}  # fmt: skip
+        status = {
+            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "containerStatuses": [container],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }  # fmt: skip
+        api.patch("Pod", name, {"status": status}, "status", namespace)
+
+    with bad_servers.server(SILENT, bad_servers.hangs), bad_servers.server(HEALTHY, bad_servers.answers(INDEX)):
+        with ThreadPoolExecutor(CREATORS) as pool:
+            list(pool.map(start, places))
+        yield
 
 
 class Changes:
