@@ -23,8 +23,8 @@ UV = "uv>=0.9,<1"
 # What tritonclient and its extras ask for and the operator never imports: it reads one generated file of tritonclient,
 # and asks servers with aiohttp. Together 130 MB of the image.
 UNUSED = (
-    "brotli", "gevent", "geventhttpclient", "greenlet", "grpcio", "ml-dtypes", "numpy", "python-rapidjson", "zope-event",
-    "zope-interface",
+    "brotli", "gevent", "geventhttpclient", "greenlet", "grpcio", "ml-dtypes", "numpy", "python-rapidjson",
+    "zope-event", "zope-interface",
 )  # fmt: skip
 SOURCES = {
     "operator.lock": ["pyproject.toml"],

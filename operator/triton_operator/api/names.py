@@ -14,6 +14,9 @@ FIELD_MANAGER = "triton-operator"
 HANDOVER_MANAGER = "triton-operator-handover"
 """Holds a field's value for the moment between the operator's letting go and its next owner's first write."""
 
+METRICS_JOB = "triton-operator-metrics"
+"""The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor has it."""
+
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 """The name of a namespace, which Kubernetes puts among its labels."""
 LABEL_NAME = "app.kubernetes.io/name"

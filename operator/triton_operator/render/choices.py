@@ -18,7 +18,8 @@ class Choices:
     `replicas`: how many servers there shall be, by the spec or by whatever else scales. `entrypoint`: the model that
     clients call, "" where it isn't known yet; `ensemble`: whether it is one. `thresholds`: what is in force, which the
     rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator.
-    `operator_namespace`: from where the operator asks the servers. `template`: the pod template to keep, None to render
+    `operator_namespace`: from where the operator asks the servers. `metrics_job`: the label `job` that the
+    operator's own metrics have in Prometheus. `template`: the pod template to keep, None to render
     one; `newer_template`: whether rendering would give another one."""
 
     tools_image: str
@@ -29,5 +30,6 @@ class Choices:
     thresholds: Mapping[Slot, float] = field(default_factory=dict)
     monitoring: bool = True
     operator_namespace: str = names.FIELD_MANAGER
+    metrics_job: str = names.METRICS_JOB
     template: dict[str, Any] | None = None
     newer_template: bool = False

@@ -215,7 +215,12 @@ class App:
     def _make_reconciler(self) -> Reconciler:
         delivery = nodes.best_delivery(self._api)
         _log.info("delivery Auto means %s on this cluster", delivery)
-        fresh = Choices(self._settings.tools_image, delivery, operator_namespace=self._settings.namespace)
+        fresh = Choices(
+            self._settings.tools_image,
+            delivery,
+            operator_namespace=self._settings.namespace,
+            metrics_job=self._settings.metrics_job,
+        )
         self._prober.start()
         return Reconciler(
             self._api,

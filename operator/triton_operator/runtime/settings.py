@@ -8,6 +8,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from triton_operator.api import names
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -15,7 +17,8 @@ class Settings:
     whether a threshold is live; empty means the Prometheus that picks up the rules. `discovery_seconds`: how often is
     looked whether the cluster has the kinds of other operators. `progress_seconds`: how often at most the steps on the
     way to Ready are written into one status; 0 for each at once. `collect_seconds`: how long Kubernetes' collector is
-    left alone with what a deleted TritonModel leaves."""
+    left alone with what a deleted TritonModel leaves. `metrics_job`: the label `job` of this operator's metrics in
+    Prometheus."""
 
     tools_image: str
     namespace: str
@@ -28,6 +31,7 @@ class Settings:
     progress_seconds: float = 5.0
     collect_seconds: float = 300.0
     prometheus_url: str = ""
+    metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
     log_level: str = "INFO"
 
@@ -49,6 +53,7 @@ class Settings:
             progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
             collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
+            metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
         )

@@ -131,7 +131,7 @@ def _metrics_absent(subject: Subject) -> Rule:
     """By the operator's word that servers are ready: without servers there are no metrics, and without an operator
     nobody knows."""
     scope = subject.scope
-    ready = scope.pick("triton_operator_replicas", equal("state", "ready"))
+    ready = subject.of_operator("triton_operator_replicas", equal("state", "ready"))
     series = scope.pick("nv_inference_request_success", *subject.entry)
     return _alert(
         "TritonModelMetricsAbsent", "warning", "5m",
@@ -148,7 +148,7 @@ def _disagreement(subject: Subject) -> Rule:
     operator's replicas are compared too: one whose watch hangs would hide behind the others."""
     scope = subject.scope
     live, literal = scope.pick("triton:threshold:live"), scope.pick("triton:threshold:literal")
-    gauge, by = scope.pick("triton_operator_threshold"), f"{PER_MODEL}, kind, version"
+    gauge, by = subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version"
     return _alert(
         "TritonModelThresholdDisagreement", "warning", "5m",
         f"({live} != on ({by}) {literal})\nor ({live} unless on ({by}) {literal})\n"

@@ -55,12 +55,12 @@ def _thresholds(subject: Subject) -> list[Rule]:
     model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
     live = scope.pick("triton:threshold:live")
     heartbeat = scope.pick("triton:threshold:live", *model_wide)
-    last, gauge = scope.pick("triton:threshold:last"), scope.pick("triton_operator_threshold")
+    last, gauge = scope.pick("triton:threshold:last"), subject.of_operator("triton_operator_threshold")
     return [
         record(
             "triton:threshold:live",
-            f"max by ({PER_MODEL}, kind, version) (\n  {gauge} and on ({PER_MODEL}, instance) ({_newest(scope)})\n"
-            f"  or {gauge} unless on ({PER_MODEL}) {scope.pick(_SEEN)}\n)",
+            f"max by ({PER_MODEL}, kind, version) (\n  {gauge} and on ({PER_MODEL}, instance) ({_newest(subject)})\n"
+            f"  or {gauge} unless on ({PER_MODEL}) {subject.of_operator(_SEEN)}\n)",
         ),
         record(
             "triton:threshold:last",
@@ -76,9 +76,9 @@ def _thresholds(subject: Subject) -> list[Rule]:
     ]
 
 
-def _newest(scope: Scope) -> str:
+def _newest(subject: Subject) -> str:
     """The replicas of the operator that have seen the newest state."""
-    seen = scope.pick(_SEEN)
+    seen = subject.of_operator(_SEEN)
     return f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
 
 

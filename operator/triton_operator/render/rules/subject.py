@@ -22,6 +22,7 @@ class Subject:
     counts. `max_replicas`: None where nothing scales."""
 
     scope: Scope
+    metrics_job: str
     entrypoint: str
     ensemble: bool
     thresholds: Mapping[Slot, float]
@@ -34,6 +35,11 @@ class Subject:
     def entry(self) -> tuple[str, ...]:
         """The matchers of the entry model's series."""
         return (equal("model", self.entrypoint),) if self.entrypoint else ()
+
+    def of_operator(self, metric: str, *matchers: str) -> str:
+        """The series of a metric that the operator has of this TritonModel. Whoever may have pods scraped could have
+        series of that name and these labels; of another job they count for nothing."""
+        return self.scope.pick(metric, equal("job", self.metrics_job), *matchers)
 
     @property
     def token_counter(self) -> str:
@@ -57,6 +63,7 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
     scaling = model.scaling
     return Subject(
         scope=Scope(model.namespace, model.name),
+        metrics_job=choices.metrics_job,
         entrypoint=choices.entrypoint,
         ensemble=choices.ensemble and bool(choices.entrypoint),
         thresholds=choices.thresholds or thresholds.effective({}, 1),
