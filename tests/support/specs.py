@@ -240,6 +240,8 @@ def lawful(spec: Json) -> Json:
     """`spec` made to fit the CRD's CEL rules, which generated values rarely do by themselves."""
     out = copy.deepcopy(spec)
     server = out.get("server", {})
+    if "loadModels" in server:
+        server["loadModels"] = [name for name in server["loadModels"] if "," not in name]
     if "loadModels" in server or "modelControl" in server:
         server["modelControl"] = "explicit" if server.get("loadModels") else "none"
     if len(server.get("loadModels", [])) > 1:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from . import names
-from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, Quantity, Untyped, config, rule
+from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, ModelToLoad, Quantity, Untyped, config, rule
 from .network import NetworkPolicy
 
 RESERVED_FLAGS = (
@@ -106,7 +106,7 @@ class Server(Base):
     """none: all models of the repository are loaded at start. explicit: those of loadModels are, and others
     can be loaded and unloaded over Triton's API."""
     load_models: Annotated[
-        list[ModelName], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
+        list[ModelToLoad], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = []
     """Models to load at start, with modelControl: explicit. What an ensemble needs is loaded with it."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0

@@ -89,7 +89,8 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
     "spec", [{"modelImage": {}}, {"replicas": -1}, {"server": {"image": ""}}, {"entrypoint": "a/b"},
              {"server": {"resources": {"limits": {"cpu": "many"}}}}, {"podTemplate": {"spec": DEEP}},
              {"autoscaling": {"max": 1, "behavior": DEEP}}, {"server": {"env": [DEEP]}},
-             {"modelImage": {"reference": "x", "delivery": "x"}}]
+             {"modelImage": {"reference": "x", "delivery": "x"}}, {"server": {"loadModels": ["a,b"]}},
+             {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}}]
 )  # fmt: skip
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
