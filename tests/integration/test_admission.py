@@ -53,6 +53,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (explicit("a", "b,"), "loadModels has one model per item"),
     (server(args=["--model-repository=/x"]), "args has a flag that the operator sets itself"),
     (server(args=["--ok", "--http-port"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-por=9000"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-por", "9000"]), "args has a flag that the operator sets itself"),
     (server(args=["--metrics-config=counter_latencies=false"]), "it freezes every counter"),
     (resources(limits={"cpu": 1}, requests={"cpu": "1500m"}), "a request is above its limit"),
     (resources(limits={"memory": "1Gi"}, requests={"memory": "1025Mi"}), "a request is above its limit"),
@@ -148,9 +150,10 @@ def test_refused(spec: dict[str, Any], words: str, api: Api) -> None:
     assert words in refusal.value.message
 
 
-@pytest.mark.parametrize("flag", RESERVED_FLAGS.split("|"))
+@pytest.mark.parametrize("flag", RESERVED_FLAGS)
 def test_every_reserved_flag_is_refused(flag: str, api: Api) -> None:
-    for form in (f"--{flag}", f"--{flag}=1"):
+    """Also what getopt_long would complete to it."""
+    for form in (f"--{flag}", f"--{flag}=1", f"--{flag[:-1]}=1", f"--{flag[:3]}"):
         with pytest.raises(RefusedError, match="args has a flag"):
             create(api, server(args=[form]))
     create(api, server(args=[f"--{flag}-of-tomorrow=1"]))
@@ -168,6 +171,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"rollout": {"maxSurge": 0}},
     {"rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": "100%"}},
+    server(args=["--log-info=false", "--metrics-interval-ms=1000", "--log-file", "/tmp/http", "-", "--http-portal"]),
     server(args=["--http-thread-count=8", "--cache-config=local,size=1"], env=[{"name": "A", "value": "1"}]),
     image(path="/", pullPolicy="Never", delivery="ImageVolume"),
     {"networkPolicy": {}},

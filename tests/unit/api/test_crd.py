@@ -90,6 +90,7 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
              {"server": {"resources": {"limits": {"cpu": "many"}}}}, {"podTemplate": {"spec": DEEP}},
              {"autoscaling": {"max": 1, "behavior": DEEP}}, {"server": {"env": [DEEP]}},
              {"modelImage": {"reference": "x", "delivery": "x"}}, {"server": {"loadModels": ["a,b"]}},
+             {"server": {"args": ["--http-por=9000"]}}, {"server": {"args": ["--load-model", "a"]}},
              {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}}]
 )  # fmt: skip
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ def test_every_flag_that_the_operator_sets_is_reserved() -> None:
     model = gen.model(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a"], "logVerbosity": 1})
     flags = {a.removeprefix("--").split("=")[0] for a in arguments(model)}
     # There theirs wins, or is added.
-    assert flags - set(RESERVED_FLAGS.split("|")) == {"grpc-max-connection-age", "metrics-config"}
+    assert flags - set(RESERVED_FLAGS) == {"grpc-max-connection-age", "metrics-config"}
 
 
 def test_the_scale_subresource_points_at_fields_that_exist() -> None:
