@@ -20,6 +20,9 @@ RESERVED_FLAGS = (
 )  # fmt: skip
 """Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`. So are their
 beginnings: tritonserver completes a flag that is cut short (getopt_long)."""
+ON_IPV6 = "--http-address=ipv6:[::]"
+"""The one value of a reserved flag that is let in: Triton listens on IPv4 or on IPv6, and by default on IPv4 (gRPC on
+both). It must listen on every address of the pod, for probes and scrapes."""
 _RESERVED = (
     "args has a flag that the operator sets itself (repository, ports, model control, readiness, exit, verbosity), "
     "whole or cut short: use the fields of spec.server, spec.modelImage and spec.rollout"
@@ -29,6 +32,8 @@ _RESERVED = (
 def is_reserved(argument: str) -> bool:
     """Whether tritonserver may take `argument` as one of RESERVED_FLAGS."""
     name = argument.split("=")[0]
+    if argument == ON_IPV6:
+        return False
     return name.startswith("--") and any(f"--{flag}".startswith(name) for flag in RESERVED_FLAGS)
 
 
@@ -96,7 +101,7 @@ class Server(Base):
             "with modelControl: none every model of the repository is loaded",
         ),
         rule(
-            "!has(self.args) || self.args.all(a, !a.startsWith('--') || "
+            f"!has(self.args) || self.args.all(a, a == '{ON_IPV6}' || !a.startsWith('--') || "
             f"!{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(a.find('^--[^=]*'))))",
             _RESERVED,
         ),
@@ -113,7 +118,8 @@ class Server(Base):
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and accelerators of each server."""
     args: Annotated[list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]], Field(max_length=64)] = []
-    """More flags for tritonserver, e.g. --cache-config=local,size=104857600."""
+    """More flags for tritonserver, e.g. --cache-config=local,size=104857600. Where pods have IPv6 addresses only:
+    --http-address=ipv6:[::]"""
     env: Annotated[list[Untyped], Field(max_length=128)] = []
     """Environment variables, as in a container (name with value or valueFrom)."""
     shared_memory: Quantity | None = None

@@ -81,6 +81,10 @@ def test_defaults_mean_the_same_to_the_api_server_and_to_the_operator() -> None:
     assert TritonModel.model_validate(complete) == TritonModel.model_validate(sparse)
 
 
+def test_servers_may_listen_on_ipv6() -> None:
+    TritonModel.model_validate(gen.raw(server={"args": ["--http-address=ipv6:[::]"]}))
+
+
 def test_unknown_fields_are_left_to_the_api_server() -> None:
     TritonModel.model_validate(gen.raw(fieldOfTomorrow=1))
 
