@@ -100,7 +100,7 @@ def identity(obj: Object) -> Identity:
 
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
     """The path of the first field on which `live` isn't as desired; "" where applying would change nothing."""
-    owned = _owned(live)
+    owned = applied_fields(live)
     paths = chain(_unlike(desired, live, ""), _lost(_content(desired), owned, ""), _surplus(owned, desired, ""))
     path = next(paths, "")
     if path and applied is not None and applied == remember(desired, live):
@@ -110,13 +110,15 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
 
 def remember(desired: Object, live: Object) -> Applied:
     """The record of an apply of `desired` that was answered with `live`."""
-    return Applied(live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), _owned(live)]))
+    return Applied(
+        live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
+    )
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
     """Keeps `spec.replicas` while an autoscaler takes over: a field whose last owner lets go falls back to its
     default, and a fleet to one replica."""
-    if "replicas" in desired.get("spec", {}) or "f:replicas" not in _owned(live).get("f:spec", {}):
+    if "replicas" in desired.get("spec", {}) or "f:replicas" not in applied_fields(live).get("f:spec", {}):
         return None
     return {
         "apiVersion": live["apiVersion"],
@@ -187,7 +189,8 @@ def _keyed(items: list[Any], field: str) -> str:
     return ""
 
 
-def _owned(live: Object) -> Mapping[str, Any]:
+def applied_fields(live: Object) -> Mapping[str, Any]:
+    """The fields that the operator has applied (managedFields), with `f:` before each name."""
     for entry in live["metadata"].get("managedFields", []):
         # Every field of an entry is optional.
         ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"

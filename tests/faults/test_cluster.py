@@ -174,28 +174,27 @@ def test_someone_hostile_edits_children_again_and_again(scene: Scene, operator: 
     print(vandal.did)
 
 
-def test_what_no_longer_belongs_to_a_model_is_left_alone_until_it_is_gone(
+def test_what_lost_its_owner_is_adopted_and_what_is_of_others_is_left_alone_until_it_is_gone(
     scene: Scene, operator: Supervised, rounds: Rounds
 ) -> None:
-    """The owner reference is taken away, or a child is deleted and something else takes its name. Whose an object is,
-    only its owner reference says: the model tells what is in the way, and goes on once it isn't any more."""
+    """The owner reference is taken away, or a child is deleted and something else takes its name: then the model tells
+    what is in the way, and goes on once it isn't any more."""
     for name in ("robbed", "replaced", "other"):
         scene.work.create(name, replicas=1)
     scene.whole(operator)
     kept = {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
     for _ in range(rounds.restarts):
-        robbed = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})
+        robbed = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})["metadata"]["uid"]
         foreign = replace(scene.api, "Service", "replaced-headless")
         with scene.work.running():
-            for name in ("robbed", "replaced"):
-                eventually(lambda n=name: "NameTaken" in told(scene.api, n), 30, lambda: operator.log[-3000:])
+            eventually(lambda: "NameTaken" in told(scene.api, "replaced"), 30, lambda: operator.log[-3000:])
             time.sleep(rounds.fault_seconds)
             scene.work.change("other")
-        for obj in (robbed, foreign):
-            found = scene.api.get("Service", obj["metadata"]["name"])
-            assert found["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]
-            scene.api.delete("Service", obj["metadata"]["name"])
+        found = scene.api.get("Service", "replaced-headless")
+        assert found["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+        scene.api.delete("Service", "replaced-headless")
         scene.whole(operator, within=90)
+        assert scene.api.get("Service", "robbed")["metadata"]["uid"] == robbed
     assert kept <= {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
 
 

@@ -19,6 +19,10 @@ def server(**fields: Any) -> dict[str, Any]:
     return {"server": fields}
 
 
+def explicit(*names: str) -> dict[str, Any]:
+    return {**server(modelControl="explicit", loadModels=list(names)), "entrypoint": "a"}
+
+
 def image(**fields: Any) -> dict[str, Any]:
     return {"modelImage": {"reference": "r:1", **fields}}
 
@@ -45,8 +49,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (server(modelControl="explicit", loadModels=[]), "loadModels goes with modelControl: explicit"),
     (server(loadModels=["a"]), "with modelControl: none every model of the repository is loaded"),
     (server(modelControl="explicit", loadModels=["a", "b"]), "entrypoint is needed where server.loadModels names"),
+    (explicit("a,b"), "loadModels has one model per item, and a name has no comma: write [a, b] instead of ['a,b']"),
+    (explicit("a", "b,"), "loadModels has one model per item"),
     (server(args=["--model-repository=/x"]), "args has a flag that the operator sets itself"),
     (server(args=["--ok", "--http-port"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-por=9000"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-por", "9000"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-address=ipv6:[::1]"]), "args has a flag that the operator sets itself"),
+    (server(args=["--http-addr=ipv6:[::]"]), "args has a flag that the operator sets itself"),
     (server(args=["--metrics-config=counter_latencies=false"]), "it freezes every counter"),
     (resources(limits={"cpu": 1}, requests={"cpu": "1500m"}), "a request is above its limit"),
     (resources(limits={"memory": "1Gi"}, requests={"memory": "1025Mi"}), "a request is above its limit"),
@@ -88,7 +98,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (server(args=["x" * 4097]), "Too long"),
     (server(env=[{"name": "A"}] * 129), "must have at most 128 items"),
     (server(env=["A=1"]), "must be of type object"),
-    (server(modelControl="explicit", loadModels=["a/b"]), "in body should match"),
+    *((explicit(name), "spec.server.loadModels[0] in body should match") for name in
+      ("a/b", "a b", "a\n", "a\x01", "a\x7f", ".", "..", ".git")),
     (server(sharedMemory="1GB"), "spec.server.sharedMemory in body should match"),
     (server(sharedMemory=-1), "greater than or equal to 0"),
     (resources(limits={"cpu": "many"}), "spec.server.resources.limits.cpu in body should match"),
@@ -141,9 +152,10 @@ def test_refused(spec: dict[str, Any], words: str, api: Api) -> None:
     assert words in refusal.value.message
 
 
-@pytest.mark.parametrize("flag", RESERVED_FLAGS.split("|"))
+@pytest.mark.parametrize("flag", RESERVED_FLAGS)
 def test_every_reserved_flag_is_refused(flag: str, api: Api) -> None:
-    for form in (f"--{flag}", f"--{flag}=1"):
+    """Also what getopt_long would complete to it."""
+    for form in (f"--{flag}", f"--{flag}=1", f"--{flag[:-1]}=1", f"--{flag[:3]}"):
         with pytest.raises(RefusedError, match="args has a flag"):
             create(api, server(args=[form]))
     create(api, server(args=[f"--{flag}-of-tomorrow=1"]))
@@ -152,7 +164,8 @@ def test_every_reserved_flag_is_refused(flag: str, api: Api) -> None:
 ACCEPTED: list[dict[str, Any]] = [
     {},
     server(modelControl="explicit", loadModels=["a"]),
-    {**server(modelControl="explicit", loadModels=["a", "b"]), "entrypoint": "a"},
+    explicit("a", "b"),
+    explicit("Détection-🚦", "a.b", "a=b", "*", "-a"),
     resources(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1000m", "memory": "1024Mi"}),
     resources(limits={"nvidia.com/gpu": 1}, requests={"nvidia.com/gpu": "1"}),
     resources(requests={"cpu": ".5", "memory": "1e9"}),
@@ -160,6 +173,8 @@ ACCEPTED: list[dict[str, Any]] = [
     {"rollout": {"maxSurge": 0}},
     {"rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": "100%"}},
+    server(args=["--log-info=false", "--metrics-interval-ms=1000", "--log-file", "/tmp/http", "-", "--http-portal"]),
+    server(args=["--http-address=ipv6:[::]"]),
     server(args=["--http-thread-count=8", "--cache-config=local,size=1"], env=[{"name": "A", "value": "1"}]),
     image(path="/", pullPolicy="Never", delivery="ImageVolume"),
     {"networkPolicy": {}},

@@ -50,9 +50,12 @@ def test_nothing_that_is_secret_gets_out(plane: ControlPlane, tmp_path: Path) ->
         api.create(tritonmodel(name, server=server))
     template = {"spec": {"containers": [{"name": "triton", "env": [{"name": "OTHER", "value": [PLANTED]}, plain]}]}}
     api.create(tritonmodel("template", podTemplate=template))
+    arguments = {"a": f"--cache-config=redis,password={PLANTED}"}
+    template = {"spec": {"containers": [{"name": "triton", "args": arguments}]}}
+    api.create(tritonmodel("arguments", podTemplate=template))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path, LOG_LEVEL="DEBUG") as operator:
-        messages = {name: refused(api, name) for name in (*wrong, "template")}
+        messages = {name: refused(api, name) for name in (*wrong, "template", "arguments")}
         eventually(lambda: condition(api.get("TritonModel", "good"), "Ready"), SOON, lambda: operator.log)
         api.patch("TritonModel", "good", {"spec": {"server": {"env": [{**plain, "value": PLANTED + "-2"}, source]}}})
         deployment = lambda: json.dumps(api.find("Deployment", "good"))  # noqa: E731

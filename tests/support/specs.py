@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from support.controlplane import ROOT
-from triton_operator.api.types import RESERVED_FLAGS
+from triton_operator.api.types import is_reserved
 
 Json = Any
 _CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
@@ -231,7 +231,6 @@ def pod_spec() -> SearchStrategy[Json]:
 
 # Whole resources
 
-_RESERVED = go(f"^--({RESERVED_FLAGS})(=|$)")
 _ALERT_LABEL = go("^[a-zA-Z_][a-zA-Z0-9_]*$")
 _OWN_LABELS = {"__name__", "alertname", "namespace", "tritonmodel", "model", "version", "severity"}
 
@@ -240,12 +239,14 @@ def lawful(spec: Json) -> Json:
     """`spec` made to fit the CRD's CEL rules, which generated values rarely do by themselves."""
     out = copy.deepcopy(spec)
     server = out.get("server", {})
+    if "loadModels" in server:
+        server["loadModels"] = [name for name in server["loadModels"] if "," not in name]
     if "loadModels" in server or "modelControl" in server:
         server["modelControl"] = "explicit" if server.get("loadModels") else "none"
     if len(server.get("loadModels", [])) > 1:
         out.setdefault("entrypoint", "detection")
     if "args" in server:
-        server["args"] = [a for a in server["args"] if not _RESERVED.search(a) and "counter_latencies" not in a]
+        server["args"] = [a for a in server["args"] if not is_reserved(a) and "counter_latencies" not in a]
     resources = server.get("resources", {})
     if "requests" in resources:
         resources["requests"] = resources.get("limits", {})

@@ -76,4 +76,24 @@ Untyped = Annotated[
     WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
 ]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^/ \t-\r]+$")]
+_ONE_MODEL = "loadModels has one model per item, and a name has no comma: write [a, b] instead of ['a,b']"
+
+
+def _one_model(name: str) -> str:
+    if "," in name:
+        raise ValueError(_ONE_MODEL)
+    return name
+
+
+ModelToLoad = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[^./\x00-\x20\x7f][^/\x00-\x20\x7f]*$",
+        json_schema_extra={"x-kubernetes-validations": [rule("!self.contains(',')", _ONE_MODEL)]},
+    ),
+    AfterValidator(_one_model),
+]
+"""A folder of the repository, or `*`. The check of the repository takes the names as one list, with commas."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from .types import TritonModel
@@ -14,8 +15,13 @@ HIDDEN = "(hidden)"
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
-    """What environment variables are set to, as it is and as Go quotes it. Longest first: one may hold another."""
-    found = {text for value in _variables(model) for text in (value, json.dumps(value, ensure_ascii=False)[1:-1])}
+    """What environment variables and the settings in arguments are set to, as it is and as Go quotes it. Longest first:
+    one may hold another."""
+    found = {
+        text
+        for value in chain(_variables(model), _settings(model))
+        for text in (value, json.dumps(value, ensure_ascii=False)[1:-1])
+    }
     return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=lambda text: (-len(text), text)))
 
 
@@ -27,13 +33,28 @@ def hide(text: str, hidden: Iterable[str]) -> str:
 
 
 def _variables(model: TritonModel) -> Iterator[str]:
-    lists: list[Any] = [model.spec.server.env]
-    for field in ("containers", "initContainers"):
-        containers = model.spec.pod_template.spec.get(field)
-        lists += [c.get("env") for c in containers if isinstance(c, dict)] if isinstance(containers, list) else []
+    lists: list[Any] = [model.spec.server.env, *(c.get("env") for c in _containers(model))]
     for found in lists:
         for variable in found if isinstance(found, list) else []:
             yield from _texts(variable.get("value") if isinstance(variable, dict) else None)
+
+
+def _settings(model: TritonModel) -> Iterator[str]:
+    """`x` of --cache-config=redis,password=x: a flag by itself has a number, a switch or a path."""
+    lists: list[Any] = [model.spec.server.args]
+    lists += [container.get(field) for container in _containers(model) for field in ("args", "command")]
+    for argument in chain.from_iterable(map(_texts, lists)):
+        settings = argument.partition("=")[2] if argument.startswith("-") else argument
+        # A value may have a comma.
+        yield settings.partition("=")[2]
+        for setting in settings.split(","):
+            yield setting.partition("=")[2]
+
+
+def _containers(model: TritonModel) -> Iterator[dict[str, Any]]:
+    for field in ("containers", "initContainers"):
+        containers = model.spec.pod_template.spec.get(field)
+        yield from (c for c in containers if isinstance(c, dict)) if isinstance(containers, list) else ()
 
 
 def _texts(value: Any) -> Iterator[str]:

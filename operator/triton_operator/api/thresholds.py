@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,6 +19,11 @@ VALUE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?$"
 """What a value looks like: a plain decimal number. No unit, no exponent, no sign. Its range is checked apart, so that a
 value that is too large is told as that."""
 VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
+MOST = 64
+"""Annotations of thresholds that one TritonModel may have. Annotations have room for 14500: the status would be larger
+than etcd takes, and Prometheus would get a series for each."""
+
+REMOVE_SOME = "remove the thresholds of versions that are no longer served"
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,9 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
     tokens can't be counted. Never raises: what can't be read is in `wrong`."""
     asked: dict[Slot, Asked] = {}
     wrong: list[Wrong] = []
-    for key, text in sorted(annotations.items()):
+    keys = sorted(filter(is_threshold, annotations), key=_rank)
+    for key in sorted(keys[:MOST]):
+        text = annotations[key]
         found = _read(key, text, token_counter)
         if isinstance(found, Wrong):
             wrong.append(found)
@@ -110,6 +117,8 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
                 del asked[slot]
                 continue
             asked.setdefault(slot, value)
+    if len(keys) > MOST:
+        wrong.append(_too_many(keys))
     return Thresholds({s: a for s, a in asked.items() if s not in {w.slot for w in wrong}}, tuple(wrong))
 
 
@@ -127,6 +136,21 @@ def effective(values: Mapping[Slot, Decimal], max_replicas: int) -> dict[Slot, f
 def is_threshold(key: str) -> bool:
     """Whether an annotation's key is one of a threshold, or means to be."""
     return _split(key) is not None
+
+
+def _rank(key: str) -> tuple[bool, int, str]:
+    """The order in which annotations count where there are too many: those of the whole model first, then the lowest
+    versions, so that a version that is added takes nothing from the others."""
+    _, version = _split(key) or (None, None)
+    return version is not None, len((version or "").removeprefix("v")), key
+
+
+def _too_many(keys: Sequence[str]) -> Wrong:
+    first, after = keys[MOST], len(keys) - MOST - 1
+    more = f" and the {after} after it are" if after else " is"
+    return Wrong(
+        first, f"{len(keys)} annotations are thresholds, and {MOST} may be: {first}{more} ignored; {REMOVE_SOME}"
+    )
 
 
 def _read(key: str, text: str, token_counter: str) -> tuple[Slot, Asked] | Wrong | None:

@@ -7,18 +7,40 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from . import names
-from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, Quantity, Untyped, config, rule
+from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, ModelToLoad, Quantity, Untyped, config, rule
 from .network import NetworkPolicy
 
 RESERVED_FLAGS = (
-    "model-repository|model-store|model-control-mode|load-model|repository-poll-secs|exit-on-error"
-    "|exit-timeout-secs|strict-readiness|http-port|grpc-port|metrics-port|allow-http|allow-grpc|allow-metrics"
-    "|http-address|grpc-address|metrics-address|log-verbose"
+    "model-repository", "model-store", "model-control-mode", "load-model", "repository-poll-secs", "exit-on-error",
+    "exit-timeout-secs", "strict-readiness", "http-port", "grpc-port", "metrics-port", "allow-http", "allow-grpc",
+    "allow-metrics", "http-address", "grpc-address", "metrics-address", "log-verbose",
+)  # fmt: skip
+"""Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`. So are their
+beginnings: tritonserver completes a flag that is cut short (getopt_long)."""
+ON_IPV6 = "--http-address=ipv6:[::]"
+"""The one value of a reserved flag that is let in: Triton listens on IPv4 or on IPv6, and by default on IPv4 (gRPC on
+both). It must listen on every address of the pod, for probes and scrapes."""
+_RESERVED = (
+    "args has a flag that the operator sets itself (repository, ports, model control, readiness, exit, verbosity), "
+    "whole or cut short: use the fields of spec.server, spec.modelImage and spec.rollout"
 )
-"""Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`."""
+
+
+def is_reserved(argument: str) -> bool:
+    """Whether tritonserver may take `argument` as one of RESERVED_FLAGS."""
+    name = argument.split("=")[0]
+    if argument == ON_IPV6:
+        return False
+    return name.startswith("--") and any(f"--{flag}".startswith(name) for flag in RESERVED_FLAGS)
+
+
+def _argument(argument: str) -> str:
+    if is_reserved(argument):
+        raise ValueError(_RESERVED)
+    return argument
 
 
 class LocalObjectReference(Base):
@@ -79,9 +101,9 @@ class Server(Base):
             "with modelControl: none every model of the repository is loaded",
         ),
         rule(
-            f"!has(self.args) || self.args.all(a, !a.matches('^--({RESERVED_FLAGS})(=|$)'))",
-            "args has a flag that the operator sets itself (repository, ports, model control, readiness, exit, "
-            "verbosity): use the fields of spec.server, spec.modelImage and spec.rollout",
+            f"!has(self.args) || self.args.all(a, a == '{ON_IPV6}' || !a.startsWith('--') || "
+            f"!{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(a.find('^--[^=]*'))))",
+            _RESERVED,
         ),
         rule(
             "!has(self.args) || self.args.all(a, !a.contains('counter_latencies=false'))",
@@ -95,8 +117,9 @@ class Server(Base):
     """Image of the Triton server, with the Python packages that your models need."""
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and accelerators of each server."""
-    args: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=64)] = []
-    """More flags for tritonserver, e.g. --cache-config=local,size=104857600."""
+    args: Annotated[list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]], Field(max_length=64)] = []
+    """More flags for tritonserver, e.g. --cache-config=local,size=104857600. Where pods have IPv6 addresses only:
+    --http-address=ipv6:[::]"""
     env: Annotated[list[Untyped], Field(max_length=128)] = []
     """Environment variables, as in a container (name with value or valueFrom)."""
     shared_memory: Quantity | None = None
@@ -106,7 +129,7 @@ class Server(Base):
     """none: all models of the repository are loaded at start. explicit: those of loadModels are, and others
     can be loaded and unloaded over Triton's API."""
     load_models: Annotated[
-        list[ModelName], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
+        list[ModelToLoad], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = []
     """Models to load at start, with modelControl: explicit. What an ensemble needs is loaded with it."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0

@@ -77,8 +77,18 @@ variables.after.filter(k,
     .map(o, o + '=' + variables.after[o]).join(' and ')
 }})""",
             "wrong": f"variables.written.map(e,\n{_fault()}\n).filter(fault, fault != '')",
+            "countBefore": f"size(variables.before.filter(k, {_is_threshold('k')}))",
+            "countAfter": f"size(variables.after.filter(k, {_is_threshold('k')}))",
         },
         validations=[
+            {
+                "expression": f"variables.countAfter <= {thresholds.MOST} || "
+                "variables.countAfter <= variables.countBefore",
+                "message": f"at most {thresholds.MOST} annotations may be thresholds",
+                "messageExpression": f"string(variables.countAfter) + ' annotations are thresholds, and "
+                f"{thresholds.MOST} may be: {thresholds.REMOVE_SOME}'",
+                "reason": "Invalid",
+            },
             {
                 "expression": "size(variables.wrong) == 0",
                 "message": "a threshold's annotation is wrong",

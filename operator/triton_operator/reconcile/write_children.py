@@ -11,7 +11,17 @@ from triton_operator.api import kinds, names, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller, state
-from triton_operator.plan import Applied, Apply, Delete, Identity, identity, remember
+from triton_operator.plan import (
+    Applied,
+    Apply,
+    Delete,
+    Identity,
+    applied_fields,
+    clearance,
+    handover,
+    identity,
+    remember,
+)
 from triton_operator.render import children
 from triton_operator.status.observation import Problem
 
@@ -60,7 +70,7 @@ class Children:
                     self._delete(step.live)
                     log.info("deleted %s: no longer wanted", name)
                 else:
-                    answer = self._apply(step)
+                    answer = self._apply_or_adopt(step, log)
                     written.states.add(state(answer))
                     applied[identity(step.desired)] = remember(step.desired, answer)
                     log.info("applied %s: %s", name, step.why)
@@ -94,6 +104,28 @@ class Children:
                 self._store.put(there)
                 found = True
         return found
+
+    def _apply_or_adopt(self, step: Apply, log: logging.LoggerAdapter[logging.Logger]) -> dict[str, Any]:
+        """Applies; where the name is taken by an object of ours that has lost its owner reference, that one is used, as
+        Kubernetes' controllers do it. The reference is in what is applied."""
+        try:
+            return self._apply(step)
+        except ApiError as error:
+            if step.live is not None or error.code != 409:
+                raise
+            desired = step.desired
+            try:
+                there = self._api.get(
+                    children.of(desired).kind, desired["metadata"]["namespace"], desired["metadata"]["name"]
+                )
+            except ApiError:
+                raise error from None
+            if not _is_orphan(there, desired):
+                raise
+        why = "its owner reference was gone"
+        answer = self._apply(Apply(desired, there, why, handover(desired, there), clearance(desired, there)))
+        log.info("adopted %s %s: %s", desired["kind"], desired["metadata"]["name"], why)
+        return answer
 
     def _apply(self, step: Apply) -> dict[str, Any]:
         kind = children.of(step.desired).kind
@@ -145,6 +177,21 @@ class Children:
             f"{name} exists and doesn't belong to this TritonModel, so it is left alone: rename the TritonModel, "
             "or delete that object",
         )
+
+
+def _is_orphan(there: Any, desired: Any) -> bool:
+    """Whether `there` is what the operator made under this name, and nobody's now: it has no controller and the labels
+    of `desired`, and the operator has applied them. Labels alone anybody may set who creates an object; who can forge
+    managedFields may write the object, and could set the owner reference as well."""
+    metadata = there["metadata"]
+    applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
+    labels = {key: desired["metadata"]["labels"][key] for key in names.labels("")}
+    return (
+        not kinds.ending(there)
+        and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
+        and all(metadata.get("labels", {}).get(key) == value for key, value in labels.items())
+        and all(f"f:{key}" in applied for key in labels)
+    )
 
 
 def _account(obj: Any) -> str:

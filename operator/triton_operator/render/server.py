@@ -16,6 +16,9 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """tritonserver with its probes, ports and volumes."""
     spec = model.spec
     resources = spec.server.resources.model_dump(exclude_none=True)
+    drain = spec.rollout.drain_seconds
+    # Kubernetes takes a sleep of 0 seconds only from 1.33 on.
+    lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": drain}}}} if drain else {}
     return {
         "name": names.CONTAINER_SERVER,
         "image": spec.server.image,
@@ -31,7 +34,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "startupProbe": _probe("/v2/health/live", period=1, failures=spec.rollout.startup_seconds),
         "livenessProbe": _probe("/v2/health/live", period=10, failures=3, timeout=5),
         "readinessProbe": _probe(readiness_path(model), period=2, failures=3, timeout=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": spec.rollout.drain_seconds}}},
+        **lifecycle,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from triton_operator.api import names
+from triton_operator.api import names, secrets
 from triton_operator.api.status import (
     MODELS_LOADED,
     PROGRESSING,
@@ -55,8 +55,8 @@ def assess(
     entrypoint, entrypoint_type = entry(model, [*living, *current], before)
     newest = {n: index for n, index in seen.indexes.items() if n in {p["metadata"]["name"] for p in current}}
     # Two images need not have the same models: while one replaces the other, the newer is what counts.
-    models = model_states(model, newest or seen.indexes, report)
-    trouble = _trouble(seen, current, models if newest else [])
+    models = _discreet(model, model_states(model, newest or seen.indexes, report))
+    trouble = _trouble(model, seen, current, models if newest else [])
     limits = thresholds.states(seen.asked, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
@@ -103,7 +103,17 @@ def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, gener
     )
 
 
-def _trouble(seen: Observation, current: Sequence[Object], models: Sequence[ModelStatus]) -> Problem | None:
+def _discreet(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
+    """`models` without values of the spec in what Triton says of them."""
+    if not any(m.reason for m in models):
+        return list(models)
+    hidden = secrets.values(model)
+    return [m.model_copy(update={"reason": secrets.hide(m.reason, hidden)}) for m in models]
+
+
+def _trouble(
+    model: TritonModel, seen: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
+) -> Problem | None:
     """What keeps the current spec from being served, the first cause first."""
     refused = next((p for kind, p in seen.refused.items() if kind not in _AUXILIARY), None)
     if refused:
@@ -117,7 +127,10 @@ def _trouble(seen: Observation, current: Sequence[Object], models: Sequence[Mode
         fallen = [p for p in seen.pods if pods.finished(p) and pods.is_current(p, seen.template)]
         found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
-        return found[0]
+        first = found[0]
+        if first.reason in pods.SERVERS_OWN_WORDS:
+            return Problem(first.reason, secrets.hide(first.message, secrets.values(model)))
+        return first
     failed_models = load_problem(models)
     if failed_models and not all(pods.is_ready(p) for p in current):
         return failed_models

@@ -28,6 +28,9 @@ _START_REASONS = {
     "PreStartHookError", "PostStartHookError", "ContainerCannotRun",
 }  # fmt: skip
 
+SERVERS_OWN_WORDS = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
+"""Problems that are told with the end of the server's log, or with the words of the runtime that started it."""
+
 
 def alive(pod: Object) -> bool:
     """Whether the pod is neither being deleted nor finished."""

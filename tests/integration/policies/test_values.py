@@ -68,6 +68,23 @@ def test_the_policy_refuses_just_the_pairs_that_differ(plane: ControlPlane) -> N
     assert [bool(same_mind(plane, pair)) for pair in PAIRS].count(True) == 7
 
 
+def test_the_policy_refuses_more_thresholds_than_the_operator_takes(plane: ControlPlane) -> None:
+    most = thresholds.MOST
+    many = {f"{MAX_QPS}.{n}": "1" for n in range(1, most)} | {"max_qps": "80"}
+    assert not same_mind(plane, {**many, "example.com/note": "x"})
+    too_many = "65 annotations are thresholds, and 64 may be: remove the thresholds of versions that are no longer"
+    assert too_many in same_mind(plane, {**many, "max_qps.64": "1"})
+    assert "14500 annotations are thresholds" in same_mind(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
+
+
+def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) -> None:
+    api, name = plane.api, "too-many-before"
+    api.patch("TritonModel", name, {"metadata": {"labels": {"a": "b"}}})
+    annotate(api, name, **{"max-qps.1": "2"})
+    assert "71 annotations are thresholds" in refusal(lambda: annotate(api, name, spike_factor="4"))
+    annotate(api, name, **{"max-qps.2": None})
+
+
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [

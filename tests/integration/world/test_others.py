@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from integration.world.steps import SOON, progressing, version
+from integration.world.steps import CHILDREN, SOON, progressing, settled, version
 from support import gen
-from support.api import Api, condition, eventually
+from support.api import Api, Object, condition, eventually
 from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import names
@@ -61,3 +61,92 @@ def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Opera
 
     eventually(own, SOON, lambda: operator.log)
     assert api.get("ServiceAccount", gen.NAME)["metadata"]["ownerReferences"]
+
+
+UNOWNED: Object = {"metadata": {"ownerReferences": None}}
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [*CHILDREN, ("PodDisruptionBudget", ""), ("NetworkPolicy", "")])
+def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, suffix: str, api: Api, operator: Operator) -> None:
+    """Its labels and its managedFields say who made it. Nobody else's controller owns it."""
+    make(api, replicas=2, networkPolicy={})
+    settled(api)
+    before = api.get(kind, gen.NAME + suffix)["metadata"]
+    api.patch(kind, gen.NAME + suffix, UNOWNED)
+
+    def adopted() -> bool:
+        return bool(api.get(kind, gen.NAME + suffix)["metadata"].get("ownerReferences"))
+
+    eventually(adopted, SOON, lambda: operator.log[-3000:])
+    after = api.get(kind, gen.NAME + suffix)["metadata"]
+    assert (after["uid"], after["ownerReferences"]) == (before["uid"], before["ownerReferences"])
+    progressing(api, "RollingOut")
+
+
+def test_a_child_that_lost_its_owner_reference_and_was_edited_is_put_back(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    ports = api.get("Service", gen.NAME)["spec"]["ports"]
+    api.patch("Service", gen.NAME, {**UNOWNED, "spec": {"ports": [ports[0] | {"port": 80}]}})
+
+    def back() -> bool:
+        service = api.get("Service", gen.NAME)
+        return bool(service["metadata"].get("ownerReferences")) and service["spec"]["ports"] == ports
+
+    eventually(back, SOON, lambda: operator.log[-3000:])
+
+
+def test_what_a_deletion_left_behind_is_adopted_by_the_next_of_that_name(api: Api, operator: Operator) -> None:
+    make(api)
+    settled(api)
+    options = {"propagationPolicy": "Orphan"}
+    finalizer: Object = {"metadata": {"finalizers": None}}
+    children = [(kind, gen.NAME + suffix) for kind, suffix in CHILDREN]
+    before = [api.get(*place)["metadata"]["uid"] for place in children]
+    api.request("DELETE", api.path("TritonModel", gen.NAME), options)
+    for place in children:  # as the garbage collector does it, which doesn't run here
+        api.patch(*place, UNOWNED)
+    api.patch("TritonModel", gen.NAME, finalizer)
+    eventually(lambda: api.find("TritonModel", gen.NAME) is None, SOON)
+    made = make(api)["metadata"]["uid"]
+
+    def owners() -> set[str]:
+        found = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in children]
+        return {references[0].get("uid", "") for references in found}
+
+    eventually(lambda: owners() == {made}, SOON, lambda: operator.log[-3000:])
+    assert [api.get(*place)["metadata"]["uid"] for place in children] == before
+
+
+OTHERS = names.labels("another")
+CONTROLLER: Object = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("manager", "metadata"),
+    [
+        ("somebody", {"labels": names.labels(gen.NAME)}),
+        (names.FIELD_MANAGER, {"labels": OTHERS}),
+        (names.FIELD_MANAGER, {"labels": {names.LABEL_MANAGED_BY: names.FIELD_MANAGER}}),
+        (names.FIELD_MANAGER, {"annotations": {"a": "b"}}),
+        (names.FIELD_MANAGER, {"labels": names.labels(gen.NAME), "ownerReferences": [CONTROLLER]}),
+    ],
+    ids=["no field of ours", "another's labels", "one label", "no label", "another's controller"],
+)  # fmt: skip
+def test_an_account_without_all_the_marks_is_not_adopted(
+    manager: str, metadata: Object, api: Api, operator: Operator
+) -> None:
+    """It would lend its rights to the servers."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": gen.NAME, **metadata}}
+    path = f"{api.path('ServiceAccount', gen.NAME)}?fieldManager={manager}&force=true"
+    foreign = api.request("PATCH", path, account, "application/apply-patch+yaml")
+    if manager != names.FIELD_MANAGER:
+        # Labels of ours with somebody else's hand, and a field of ours beside them.
+        path = f"{api.path('ServiceAccount', gen.NAME)}?fieldManager={names.FIELD_MANAGER}&force=true"
+        noted = {**account, "metadata": {"name": gen.NAME, "annotations": {"a": "b"}}}
+        foreign = api.request("PATCH", path, noted, "application/apply-patch+yaml")
+    make(api)
+    assert f"ServiceAccount {api.namespace}/detection exists" in progressing(api, "NameTaken")["message"]
+    assert api.find("Service", gen.NAME)
+    assert not api.find("Deployment", gen.NAME)
+    assert version(api.get("ServiceAccount", gen.NAME)) == version(foreign)

@@ -57,3 +57,30 @@ def test_what_is_no_secret_stays_readable(value: Any) -> None:
 @pytest.mark.parametrize("wrong", [None, "x", 1, ["x"], [None], [{"env": "x"}], [{"env": [1]}], [{"env": None}]])
 def test_a_template_of_any_form_is_looked_through(wrong: Any) -> None:
     assert secrets.values(gen.model(podTemplate={"spec": {"containers": wrong, "initContainers": wrong}})) == ()
+
+
+@pytest.mark.parametrize("place", ["server", "args", "command"])
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("--cache-config=redis,password=hunter22", "--cache-config=redis,password=(hidden)"),
+        ("redis,password=hunter22", "redis,password=(hidden)"),
+        ("--cache-config=redis,password=hunter22,user=somebody", "--cache-config=redis,password=(hidden)"),
+        ("--cache-config=redis,password=a,hunter22", "--cache-config=redis,password=(hidden)"),
+        ("--http-restricted-api=health:admin-key=hunter22", "--http-restricted-api=health:admin-key=(hidden)"),
+        # No setting, or none that is long enough to be a secret.
+        ("--log-file=/tmp/hunter22", "--log-file=/tmp/hunter22"),
+        ("--metrics-config=summary_latencies=true", "--metrics-config=summary_latencies=true"),
+        ("--backend-config=python,hunter22", "--backend-config=python,hunter22"),
+    ],
+)
+def test_settings_in_arguments_are_hidden(place: str, argument: str, shown: str) -> None:
+    spec: dict[str, Any] = {"server": {"args": [argument]}}
+    if place != "server":
+        spec = {"podTemplate": {"spec": {"containers": [{"name": "triton", place: [argument]}]}}}
+    assert secrets.hide(f"got {argument!r}", secrets.values(gen.model(**spec))) == f"got {shown!r}"
+
+
+def test_a_part_of_an_argument_is_hidden_too() -> None:
+    model = gen.model(server={"args": ["--cache-config=redis,password=hunter22,user=somebody"]})
+    assert secrets.hide("AUTH hunter22 as somebody", secrets.values(model)) == "AUTH (hidden) as (hidden)"

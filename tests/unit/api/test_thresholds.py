@@ -113,6 +113,37 @@ def test_one_that_is_wrong_does_not_keep_back_the_others() -> None:
     assert {str(w.slot) for w in found.wrong} == {"max-qps.v2", "spike-factor"}
 
 
+def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
+    """Annotations may have 256 KiB, which is 14500 thresholds: a status that is larger than etcd takes, and as many
+    series."""
+    many = {f"{P}max-qps.{n}": "1" for n in range(14_500, 0, -1)} | {"max_qps": "80", f"{P}spike-factor": "x"}
+    found = parse(many)
+    # Those of the whole model come first, and the lowest versions: a version that is added takes nothing from others.
+    assert set(found.asked) == {QPS, *(Slot("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
+    spike, more = found.wrong
+    assert spike.slot == Slot("spike-factor")
+    assert (more.source, more.slot) == (f"{P}max-qps.63", None)
+    assert more.message == (
+        "14502 annotations are thresholds, and 64 may be: tritonoperator.io/max-qps.63 and the 14437 after it are "
+        "ignored; remove the thresholds of versions that are no longer served"
+    )
+    # Neither does a status of an earlier operator keep them.
+    status = {"thresholds": [{"kind": "max-qps", "version": str(n), "value": "1"} for n in range(1, 14_501)]}
+    model = gen.raw(gen.put("metadata.annotations", many), gen.put("status", status))
+    assert len(effective_of(model)) == 62 + 6
+
+
+@pytest.mark.parametrize("key", ["max-qps.x{}", "max_qps.0{}", "spike-factor.{}"])
+def test_of_too_many_that_are_wrong_only_so_many_are_told(key: str) -> None:
+    found = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
+    assert found.asked == {}
+    assert len(found.wrong) == thresholds.MOST + 1
+
+
+def test_as_many_as_may_be_are_all_taken() -> None:
+    assert len(asked({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MOST + 1)})) == thresholds.MOST
+
+
 def test_which_keys_are_thresholds() -> None:
     assert all(map(is_threshold, (f"{P}max-qps", "max_qps", "max_qps.v1", f"{P}max-qps.nonsense", f"{P}spike-factor")))
     assert not any(map(is_threshold, ("max-qps", f"{P}max_qps", f"{P}template-hash", f"{P}max-tps-per-replica")))

@@ -83,6 +83,10 @@ def test_defaults_mean_the_same_to_the_api_server_and_to_the_operator() -> None:
     assert TritonModel.model_validate(complete) == TritonModel.model_validate(sparse)
 
 
+def test_servers_may_listen_on_ipv6() -> None:
+    TritonModel.model_validate(gen.raw(server={"args": ["--http-address=ipv6:[::]"]}))
+
+
 def test_unknown_fields_are_left_to_the_api_server() -> None:
     TritonModel.model_validate(gen.raw(fieldOfTomorrow=1))
 
@@ -91,7 +95,9 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
     "spec", [{"modelImage": {}}, {"replicas": -1}, {"server": {"image": ""}}, {"entrypoint": "a/b"},
              {"server": {"resources": {"limits": {"cpu": "many"}}}}, {"podTemplate": {"spec": DEEP}},
              {"autoscaling": {"max": 1, "behavior": DEEP}}, {"server": {"env": [DEEP]}},
-             {"modelImage": {"reference": "x", "delivery": "x"}}]
+             {"modelImage": {"reference": "x", "delivery": "x"}}, {"server": {"loadModels": ["a,b"]}},
+             {"server": {"args": ["--http-por=9000"]}}, {"server": {"args": ["--load-model", "a"]}},
+             {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}}]
 )  # fmt: skip
 def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -113,7 +119,7 @@ def test_every_flag_that_the_operator_sets_is_reserved() -> None:
     model = gen.model(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a"], "logVerbosity": 1})
     flags = {a.removeprefix("--").split("=")[0] for a in arguments(model)}
     # There theirs wins, or is added.
-    assert flags - set(RESERVED_FLAGS.split("|")) == {"grpc-max-connection-age", "metrics-config"}
+    assert flags - set(RESERVED_FLAGS) == {"grpc-max-connection-age", "metrics-config"}
 
 
 def test_the_scale_subresource_points_at_fields_that_exist() -> None:

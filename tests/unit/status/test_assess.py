@@ -162,6 +162,32 @@ def test_a_model_that_does_not_load() -> None:
     assert told(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
 
+SECRETIVE = {
+    "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
+}
+SAID = "login as hunter22 with pass22 refused"
+HIDDEN = "login as (hidden) with (hidden) refused"
+
+
+def test_the_end_of_a_servers_log_is_told_without_the_values_of_the_spec() -> None:
+    for crash in (
+        pod(not_ready, ended("triton", 1, message=SAID)),
+        pod(not_ready, waiting("triton", "RunContainerError", SAID)),
+    ):
+        status = judge(crash, spec=SECRETIVE, indexes={})
+        assert "hunter22" not in status.model_dump_json()
+        assert HIDDEN in message(status, "Ready")
+        assert HIDDEN in message(status, "Progressing")
+
+
+def test_why_a_model_does_not_load_is_told_without_the_values_of_the_spec() -> None:
+    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", SAID),)}
+    status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
+    assert "hunter22" not in status.model_dump_json()
+    assert message(status, "ModelsLoaded") == f"b: {HIDDEN}"
+    assert status.models[0].reason == HIDDEN
+
+
 def test_an_invalid_repository_says_so_in_every_condition() -> None:
     import json
 
