@@ -20,7 +20,7 @@ done
 
 say "kubectl apply -k manifests/overlays/local"
 quietly apply kubectl apply -k manifests/overlays/local
-quietly rollout kubectl -n triton-operator rollout status deployment/triton-operator --timeout=180s || {
+quietly rollout kubectl -n triton-operator rollout status deployment/triton-operator --timeout=600s || {
   kubectl -n triton-operator get pods >&2
   kubectl -n triton-operator logs deployment/triton-operator --tail=20 >&2 || true
   exit 1
