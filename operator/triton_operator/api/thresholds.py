@@ -32,8 +32,6 @@ class Kind:
     is set; infinity is no limit."""
 
     name: str
-    what: str
-    unit: str
     default: float
     least: float = 0
     most: float = 1e9
@@ -41,21 +39,18 @@ class Kind:
     alias: str = ""
 
 
-MAX_QPS = Kind(
-    "max-qps", "requests a second that the model may get, over all its versions and servers", "requests/s", math.inf,
-    versioned=True, alias="max_qps",
-)  # fmt: skip
-MAX_QPS_PER_REPLICA = Kind(
-    "max-qps-per-replica", "requests a second that one server is for: what the autoscaler aims at", "requests/s",
-    math.inf,
-)  # fmt: skip
-MAX_TPS = Kind("max-tps", "tokens a second that the model may make, over all its servers", "tokens/s", math.inf)
-ENSEMBLE_COEFFICIENT = Kind(
-    "ensemble-coefficient", "as how many requests one request counts: the depth of a pipeline", "", 1, most=1000
-)
-SPIKE_FACTOR = Kind("spike-factor", "how many times the last ten minutes' load is a spike", "", 3, least=1, most=1000)
-MAX_TPS_PER_REPLICA = Kind("max-tps-per-replica", "max-tps by the most servers there may be", "tokens/s", math.inf)
-"""Only derived; nobody sets it."""
+MAX_QPS = Kind("max-qps", math.inf, versioned=True, alias="max_qps")
+"""Requests a second that the model may get, over all its versions and servers."""
+MAX_QPS_PER_REPLICA = Kind("max-qps-per-replica", math.inf)
+"""Requests a second that one server is for: what the autoscaler aims at."""
+MAX_TPS = Kind("max-tps", math.inf)
+"""Tokens a second that the model may make, over all its servers."""
+ENSEMBLE_COEFFICIENT = Kind("ensemble-coefficient", 1, most=1000)
+"""As how many requests one request counts: the depth of a pipeline."""
+SPIKE_FACTOR = Kind("spike-factor", 3, least=1, most=1000)
+"""A load this many times that of the last ten minutes is a spike."""
+MAX_TPS_PER_REPLICA = Kind("max-tps-per-replica", math.inf)
+"""max-tps by the most servers there may be. Only derived; nobody sets it."""
 
 KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACTOR)
 """What may be set, in the order in which status tells it."""

@@ -11,9 +11,8 @@ from triton_operator.plan import Applied, Compared, Identity
 @dataclass
 class Memory:
     """`applied`, `alike`: see `plan`. `due`: from when on a status may be written that nobody waits for; None before
-    the first. `pending`: since when a server's answer has been
-    outstanding. `cleared`: the uid of the Deployment whose predecessors' servers were
-    looked for. Only one thread at a time works on a TritonModel."""
+    the first. `pending`: since when a server's answer has been outstanding. `cleared`: the uid of the Deployment whose
+    predecessors' servers were looked for. Only one thread at a time works on a TritonModel."""
 
     applied: dict[Identity, Applied] = field(default_factory=dict)
     alike: dict[Identity, Compared] = field(default_factory=dict)
