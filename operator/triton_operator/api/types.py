@@ -166,7 +166,7 @@ class Rollout(Base):
     has heard of it."""
     exit_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """How long requests that are being computed may then take to finish."""
-    restarted_at: Annotated[str, Field(max_length=64)] = ""
+    restarted_at: Annotated[str, Field(max_length=64)] | None = None
     """Another value (the time, as a rule) restarts the servers, as `kubectl rollout restart` does, and takes the pod
     template of the operator's present version."""
 
