@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from support.people import make
 
 pytestmark = pytest.mark.integration
 
-API_SERVER = "kube-apiserver"
+API_SERVER, ETCD = "kube-apiserver", "etcd"
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +194,47 @@ def test_a_follower_outlives_a_long_outage(own: ControlPlane, tmp_path: Path) ->
 def after_lease(plane: ControlPlane) -> None:
     plane.start(API_SERVER)
     plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+
+
+def test_a_follower_forgets_what_a_restore_from_a_backup_has_undone(own: ControlPlane, tmp_path: Path) -> None:
+    """Its gauges are what Prometheus compares with. Its watches would hear nothing until the versions had caught up."""
+    api, kubeconfig = world(own)
+    api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "5"}}})
+    own.api.create(held_by_another())
+    for program in (API_SERVER, ETCD):
+        own.kill(program)
+    shutil.copytree(own.folder / "etcd", own.folder / "backup")
+    own.programs[ETCD].start()
+    own.start(API_SERVER)
+    with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
+        for number in range(300):
+            api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": str(1000 + number)}}})
+        make(api, "undone")
+
+        def thresholds() -> tuple[float, float]:
+            limit = operator.counted("triton_operator_threshold", tritonmodel=gen.NAME, kind="max-qps")
+            return limit, operator.counted("triton_operator_models")
+
+        eventually(lambda: thresholds() == (1299.0, 2.0), 20, thresholds)
+        for program in (API_SERVER, ETCD):
+            own.kill(program)
+        shutil.rmtree(own.folder / "etcd")
+        shutil.move(own.folder / "backup", own.folder / "etcd")
+        own.programs[ETCD].start()
+        own.start(API_SERVER)
+        eventually(lambda: thresholds() == (5.0, 1.0), 30, lambda: f"{thresholds()}\n{operator.log[-3000:]}")
+        # The watches go on from the lower numbers.
+        time.sleep(1)
+        api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "6"}}})
+        eventually(lambda: thresholds()[0] == 6.0, 10, lambda: f"{thresholds()}\n{operator.log[-3000:]}")
+        assert operator.stop() == 0
+
+
+def held_by_another() -> Object:
+    holder = {"holderIdentity": "gone", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": holder,
+    }

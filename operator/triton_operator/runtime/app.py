@@ -45,7 +45,9 @@ class App:
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
         self._workers = Workers(settings.workers, self._queue, self._metrics)
         self._listing = Listing(self._api, self._store, settings.namespaces)
-        self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
+        self._elector = Elector(
+            self._api, settings.namespace, names.FIELD_MANAGER, settings.identity, on_gone_back=self._on_gone_back
+        )
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -123,7 +125,8 @@ class App:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
                         self._begin_work()
-                await asyncio.to_thread(self._listing.everything)
+                if await asyncio.to_thread(self._listing.everything):
+                    self._watch_anew()
             except Exception as error:
                 # Whatever it is, the watches and the workers go on.
                 failures += 1
@@ -165,6 +168,18 @@ class App:
         if not self._relisted.is_set():
             self._relisted.set()
             self._due.set()
+
+    def _on_gone_back(self) -> None:
+        """The elector calls it from a thread of its own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._watch_anew)
+
+    def _watch_anew(self) -> None:
+        """Begins the watches and the listing anew. A watch that goes on from a resourceVersion of before a restore of
+        etcd gets no event until the cluster has reached that number again, and no error."""
+        _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading everything anew")
+        self._anew.set()
+        self._relist()
 
     async def _begin(self) -> None:
         """A new leader waits for no listing."""

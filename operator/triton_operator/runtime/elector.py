@@ -30,7 +30,11 @@ T = TypeVar("T")
 
 
 class Elector:
-    """Campaigns for one Lease as `identity`. `leading` is set while it is held."""
+    """Campaigns for one Lease as `identity`. `leading` is set while it is held.
+
+    `on_gone_back` is called, in a thread, when the Lease is read in an older state than before: etcd was restored from
+    a backup.
+    """
 
     def __init__(
         self,
@@ -39,8 +43,10 @@ class Elector:
         name: str,
         identity: str,
         clock: Callable[[], float] = time.monotonic,
+        on_gone_back: Callable[[], None] = lambda: None,
     ) -> None:
         self._api, self._namespace, self._name, self._identity, self._clock = api, namespace, name, identity, clock
+        self._on_gone_back, self._version = on_gone_back, 0
         self._seen: tuple[Any, Any] = (None, None)
         self._seen_at = clock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lease")
@@ -113,6 +119,7 @@ class Elector:
         return await asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def _take(self) -> bool:
+        before = self._version
         try:
             lease = self._api.get(LEASES, self._namespace, self._name)
         except ApiError as error:
@@ -122,6 +129,9 @@ class Elector:
                 return False
             self._api.create(LEASES, self._namespace, self._new())
             return True
+        self._version = int(lease["metadata"]["resourceVersion"])
+        if self._version < before:
+            self._on_gone_back()
         spec = lease.setdefault("spec", {})
         seen = (spec.get("holderIdentity"), spec.get("renewTime"))
         if seen != self._seen:

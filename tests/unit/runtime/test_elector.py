@@ -277,3 +277,18 @@ def test_an_attempt_that_outlives_the_release_takes_nothing() -> None:
     leases.get = released_meanwhile  # type: ignore[method-assign]
     assert not attempt(first)
     assert leases.spec["holderIdentity"] == ""
+
+
+def test_a_lease_that_goes_back_in_time_is_told() -> None:
+    leases, clock, told = Leases(), Clock(), []
+    leases.version = 1000
+    one = Elector(leases, "ns", "lease", "a", clock, on_gone_back=lambda: told.append(clock.now))  # type: ignore[arg-type]
+    assert [attempt(one), attempt(one), attempt(one)] == [True, True, True]
+    assert told == []
+    backup = copy.deepcopy(leases.lease)
+    assert backup is not None
+    backup["metadata"]["resourceVersion"], leases.version, leases.lease = "50", 50, backup
+    attempt(one)
+    assert told == [clock.now]
+    attempt(one)
+    assert told == [clock.now], "once"
