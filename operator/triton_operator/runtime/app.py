@@ -95,7 +95,7 @@ class App:
             return 0
         finally:
             self._workers.close()
-            await server.cleanup()
+            server.close()
 
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
@@ -233,7 +233,8 @@ class App:
         fresh = Choices(self._settings.tools_image, delivery, operator_namespace=self._settings.namespace)
         self._prober.start()
         return Reconciler(
-            self._api,
+            # A pass outlives the Lease where a request hangs.
+            self._api.fenced(self._elector.may_write),
             self._store,
             self._prober,
             self._monitoring,

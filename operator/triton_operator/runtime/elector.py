@@ -51,6 +51,7 @@ class Elector:
         self._seen_at = clock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lease")
         self._over = False
+        self._until = float("-inf")
         self.leading = asyncio.Event()
         self.held = False
         """Whether the lease may be ours: it is, or a request for it is on its way."""
@@ -63,18 +64,25 @@ class Elector:
                 break
             await asyncio.sleep(RETRY_SECONDS)
         _log.info("leading", extra={"identity": self._identity})
+        self._until = renewed + RENEW_SECONDS
         self.leading.set()
         try:
-            while (left := renewed + RENEW_SECONDS - self._clock()) > 0:
+            while (left := self._until - self._clock()) > 0:
                 await asyncio.sleep(min(RETRY_SECONDS, left))
                 asked = self._clock()
                 # Never past the end: by then another may lead.
-                if await self._attempt(min(ATTEMPT_SECONDS, renewed + RENEW_SECONDS - asked)):
-                    renewed = asked
+                if await self._attempt(min(ATTEMPT_SECONDS, self._until - asked)):
+                    self._until = asked + RENEW_SECONDS
         finally:
+            self._until = float("-inf")
             self.leading.clear()
         self.held = False
         _log.error("the lease could not be renewed in %s s: leading no more", RENEW_SECONDS)
+
+    def may_write(self) -> bool:
+        """Whether this process leads, by the clock: a thread may ask before the event loop notices the end. Safe to
+        call from any thread."""
+        return self._clock() < self._until
 
     async def release(self) -> None:
         """Gives the lease back, so that the next holder needs not wait for it to run out. Final: it takes no other."""
@@ -125,7 +133,7 @@ class Elector:
         except ApiError as error:
             if error.code != 404:
                 raise
-            if not self._may_write():
+            if not self._may_take():
                 return False
             self._api.create(LEASES, self._namespace, self._new())
             return True
@@ -143,12 +151,12 @@ class Elector:
         if holder != self._identity:
             spec |= {"acquireTime": _now(), "leaseTransitions": spec.get("leaseTransitions", 0) + 1}
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now()}
-        if not self._may_write():
+        if not self._may_take():
             return False
         self._api.replace(LEASES, self._namespace, self._name, lease)
         return True
 
-    def _may_write(self) -> bool:
+    def _may_take(self) -> bool:
         """Asked after the lease was read: an attempt that outlives the release finds it given back, or changed."""
         if not self._over:
             self.held = True
