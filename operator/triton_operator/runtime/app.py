@@ -43,7 +43,7 @@ class App:
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
         self._store = Store()
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
-        self._workers = Workers(settings.workers, self._queue, self._metrics)
+        self._workers = Workers(settings.workers, self._queue, self._metrics, self._regained)
         self._listing = Listing(self._api, self._store, settings.namespaces)
         self._elector = Elector(
             self._api, settings.namespace, names.FIELD_MANAGER, settings.identity, on_gone_back=self._on_gone_back
@@ -100,7 +100,8 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out())]
+            beside = (self._resync(), self._begin(), self._look_out(), self._workers.retry_refused())
+            work = [group.create_task(each) for each in beside]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -118,7 +119,7 @@ class App:
         shall not be those of yesterday; when it begins to lead, work begins with what it has seen so far."""
         failures = 0
         while True:
-            leads = self._elector.leading.is_set()
+            leads, began = self._elector.leading.is_set(), time.monotonic()
             self._due.clear()
             try:
                 if leads and self._reconciler is None:
@@ -134,7 +135,7 @@ class App:
                     _log.warning("the listing failed: %s", error.message)
                 else:
                     _log.exception("the listing failed")
-                await self._pause(min(60.0, 2.0**failures))
+                await self._pause(_retry_seconds(error, failures, time.monotonic() - began))
                 continue
             failures = 0
             self._known.set()
@@ -257,6 +258,11 @@ class App:
             else:
                 return
 
+    def _regained(self) -> None:
+        """The rights are back; without them it wasn't known either which Prometheuses there are."""
+        _log.info("the API server lets the operator write again")
+        self._monitoring.forget()
+
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
             # A watch had to begin anew: what vanished meanwhile is told by no event.
@@ -282,6 +288,14 @@ class App:
 
     def _unready(self) -> str:
         return "" if self._watching.is_set() else "the watches have not started"
+
+
+def _retry_seconds(error: Exception, failures: int, took: float) -> float:
+    """Until a listing that has failed is tried again. What is forbidden may be allowed at any moment, so it is tried
+    each 2 to 5 s, or less often where much is listed before the refusal."""
+    if isinstance(error, ApiError) and error.code == 403:
+        return min(60.0, random.uniform(2.0, 5.0) + 10 * took)  # noqa: S311
+    return min(60.0, 2.0**failures)
 
 
 def _wanted(deployment: dict[str, Any]) -> tuple[str, int]:
