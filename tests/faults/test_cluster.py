@@ -95,7 +95,7 @@ def test_it_works_again_within_seconds_once_its_rights_are_back(
     took = time.monotonic() - began
     print(f"all reconciled {took:.1f} s after the rights were back; {passes:.0f} passes while they were gone")
     assert took < 8
-    assert passes < 120
+    assert passes < 400
 
 
 def reasons(api: Api) -> set[str]:
