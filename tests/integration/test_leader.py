@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from support import controlplane, gen, operator_process
+from support import controlplane, fault_proxy, gen, operator_process
 from support.api import PATIENCE, Api, Object, condition, eventually
-from support.controlplane import ControlPlane
+from support.controlplane import ROOT, ControlPlane
+from support.fault_proxy import WRITES, Fault
 from support.operator_process import NAME, NAMESPACE
 from support.people import make
 
@@ -116,6 +118,52 @@ def test_sigterm_while_it_waits_for_the_api_server(kubeconfig: Path, tmp_path: P
         assert operator.ask("/readyz") == ""
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+GRACE_SECONDS = yaml.safe_load((ROOT / "manifests" / "operator" / "deployment.yaml").read_text())["spec"]["template"][
+    "spec"
+]["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("until", [0, 13, None])
+def test_sigterm_ends_it_within_the_grace_period_whatever_hangs(
+    until: int | None, api: Api, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Writes of passes hang, and after `until` seconds every request, so that the Lease can't be given back either."""
+    with (
+        fault_proxy.between(kubeconfig) as proxy,
+        operator_process.running(proxy.kubeconfig_through(tmp_path), tmp_path) as operator,
+    ):
+        make(api)
+        eventually(lambda: served(api), 10)
+        proxy.faults = (Fault("hang", verbs=WRITES, but=("leases",)),)
+        hanging = "hang"
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+        eventually(lambda: proxy.provoked.get(hanging), 20, lambda: operator.log)
+        began = time.monotonic()
+        operator.process.send_signal(signal.SIGTERM)
+        if until is not None:
+            time.sleep(until)
+            proxy.cut_off = True
+        assert operator.process.wait(120) in (0, 1)
+        took = time.monotonic() - began
+        print(f"ended after {took:.1f} s")
+        assert took < GRACE_SECONDS - 4
+        assert ("released the lease" in operator.log) == (until is None)
+        assert "Traceback" not in operator.log
+
+
+def test_sigterm_while_the_api_server_hangs_at_the_start(kubeconfig: Path, tmp_path: Path) -> None:
+    with fault_proxy.between(kubeconfig) as proxy:
+        proxy.cut_off = True
+        through = proxy.kubeconfig_through(tmp_path)
+        with operator_process.running(through, tmp_path, wait=False) as operator:
+            eventually(lambda: operator.ask("/healthz") == "ok", 20, lambda: operator.log)
+            began = time.monotonic()
+            assert operator.stop(within=120) == 0
+            took = time.monotonic() - began
+            print(f"ended after {took:.1f} s")
+            assert took < 5
 
 
 @pytest.fixture

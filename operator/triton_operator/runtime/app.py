@@ -28,7 +28,11 @@ from .settings import Settings
 from .work import Workers
 
 _log = logging.getLogger(__name__)
-_DRAIN_SECONDS = 20
+_DRAIN_SECONDS = 15
+"""After a signal, for the passes that have begun. Together with the release of the Lease and the watches it is less than
+the pod's grace period of 30 s."""
+_WATCHES_SECONDS = 2
+"""For the watches to end, after all else."""
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
@@ -72,7 +76,12 @@ class App:
         watch.stop_on_signals(self._stop)
         server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
         try:
-            await self._until_served()
+            stop = asyncio.create_task(self._stop.wait(), name="stop")
+            served = asyncio.create_task(self._until_served(), name="served")
+            await asyncio.wait({stop, served}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                return 0  # a request that hangs isn't waited for
+            served.result()
             lead = asyncio.create_task(self._lead(), name="lead")
             lead.add_done_callback(lambda _: self._stop.set())
             await asyncio.sleep(0.1)  # until its own tasks have begun
@@ -82,16 +91,19 @@ class App:
                 ),
                 name="watch",
             )
-            await asyncio.wait({lead, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stop, lead, watching}, return_when=asyncio.FIRST_COMPLETED)
             self._queue.close()
+            if watching.done():
+                watching.result()  # a failure ends the process
+            if not lead.done():
+                await self._workers.drain(_DRAIN_SECONDS, lead.done)
             if lead.done():
                 return self._lost(lead)
-            await watching
-            await self._workers.drain(_DRAIN_SECONDS)
             lead.cancel()
             await asyncio.gather(lead, return_exceptions=True)
             if self._elector.held:
                 await self._elector.release()
+            await asyncio.wait({watching}, timeout=_WATCHES_SECONDS)
             return 0
         finally:
             self._workers.close()

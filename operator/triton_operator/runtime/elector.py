@@ -21,6 +21,7 @@ LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2.0
+RELEASE_SECONDS = 6.0
 ATTEMPT_SECONDS = 5.0
 """For one attempt, so that a request that hangs leaves time for another on a new connection."""
 _THREADS = 8
@@ -88,7 +89,7 @@ class Elector:
         """Gives the lease back, so that the next holder needs not wait for it to run out. Final: it takes no other."""
         self._over = True
         try:
-            async with asyncio.timeout(RENEW_SECONDS):
+            async with asyncio.timeout(RELEASE_SECONDS):
                 for pause in (0.1, 0.5, 2.0):
                     try:
                         return await self._in_thread(self._give_back)

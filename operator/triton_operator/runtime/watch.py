@@ -159,8 +159,12 @@ async def _guard(
     over: asyncio.Event,
 ) -> None:
     """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or when one of `ends` does."""
-    await up.wait()
-    # kopf has set handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+    while not up.is_set():
+        # kopf sets handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+        stop_on_signals(stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await up.wait()
     stop_on_signals(stop)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCOVERY_SECONDS):

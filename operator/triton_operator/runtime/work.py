@@ -60,10 +60,10 @@ class Workers:
                 self._refused[key] = self._refused.pop(key)  # the next time it is another's turn
                 self._queue.add(key)
 
-    async def drain(self, seconds: float) -> None:
-        """Lets the passes that have begun come to their end, within so many seconds."""
+    async def drain(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Lets the passes that have begun come to their end, within so many seconds, or until it is `over`."""
         deadline = time.monotonic() + seconds
-        while not self._queue.idle and time.monotonic() < deadline:
+        while not self._queue.idle and not over() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
     def close(self) -> None:
