@@ -49,6 +49,56 @@ def test_rights_are_taken_and_given_back(scene: Scene, operator: Supervised, rou
     scene.whole(operator)
 
 
+@pytest.mark.parametrize("lost", ["all", "one kind"])
+def test_it_works_again_within_seconds_once_its_rights_are_back(
+    scene: Scene, operator: Supervised, rounds: Rounds, lost: str
+) -> None:
+    """However long they were gone, and by how many TritonModels that was noticed."""
+    api = scene.plane.api
+    binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
+    role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
+    fewer = copy.deepcopy(role)
+    for rule in fewer["rules"]:
+        if "deployments" in rule["resources"]:
+            rule["verbs"] = ["get", "list", "watch"]
+    models = [f"m-{number}" for number in range(6)]
+    for name in models:
+        scene.work.create(name)
+    scene.whole(operator)
+
+    def image(name: str) -> str:
+        return str(scene.api.get("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def change(tag: str) -> None:
+        for name in models:
+            scene.api.patch("TritonModel", name, {"spec": {"server": {"image": f"example.com/triton:{tag}"}}})
+
+    try:
+        if lost == "all":
+            api.request("DELETE", f"{RBAC}/clusterrolebindings/{NAME}", {})
+        else:
+            role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", fewer) | {"rules": role["rules"]}
+        time.sleep(0.5)
+        change("without")
+        passes = operator.now.passes()
+        time.sleep(max(17.0, 2.25 * rounds.fault_seconds))
+        passes = operator.now.passes() - passes
+    finally:
+        if lost == "all":
+            del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
+            api.request("POST", f"{RBAC}/clusterrolebindings", binding)
+        else:
+            api.request("PUT", f"{RBAC}/clusterroles/{NAME}", role)
+    began = time.monotonic()
+    eventually(
+        lambda: {image(name) for name in models} == {"example.com/triton:without"}, 60, lambda: operator.log[-3000:]
+    )
+    took = time.monotonic() - began
+    print(f"all reconciled {took:.1f} s after the rights were back; {passes:.0f} passes while they were gone")
+    assert took < 8
+    assert passes < 400
+
+
 def reasons(api: Api) -> set[str]:
     """Of all conditions of all TritonModels."""
     models = api.list("TritonModel")

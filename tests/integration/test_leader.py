@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from support import controlplane, gen, operator_process
+from support import controlplane, fault_proxy, gen, operator_process
 from support.api import PATIENCE, Api, Object, condition, eventually
-from support.controlplane import ControlPlane
+from support.controlplane import ROOT, ControlPlane
+from support.fault_proxy import WRITES, Fault
 from support.operator_process import NAME, NAMESPACE
 from support.people import make
 
 pytestmark = pytest.mark.integration
 
-API_SERVER = "kube-apiserver"
+API_SERVER, ETCD = "kube-apiserver", "etcd"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,52 @@ def test_sigterm_while_it_waits_for_the_api_server(kubeconfig: Path, tmp_path: P
         assert "Traceback" not in operator.log
 
 
+GRACE_SECONDS = yaml.safe_load((ROOT / "manifests" / "operator" / "deployment.yaml").read_text())["spec"]["template"][
+    "spec"
+]["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("until", [0, 13, None])
+def test_sigterm_ends_it_within_the_grace_period_whatever_hangs(
+    until: int | None, api: Api, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Writes of passes hang, and after `until` seconds every request, so that the Lease can't be given back either."""
+    with (
+        fault_proxy.between(kubeconfig) as proxy,
+        operator_process.running(proxy.kubeconfig_through(tmp_path), tmp_path) as operator,
+    ):
+        make(api)
+        eventually(lambda: served(api), 10)
+        proxy.faults = (Fault("hang", verbs=WRITES, but=("leases",)),)
+        hanging = "hang"
+        api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
+        eventually(lambda: proxy.provoked.get(hanging), 20, lambda: operator.log)
+        began = time.monotonic()
+        operator.process.send_signal(signal.SIGTERM)
+        if until is not None:
+            time.sleep(until)
+            proxy.cut_off = True
+        assert operator.process.wait(120) in (0, 1)
+        took = time.monotonic() - began
+        print(f"ended after {took:.1f} s")
+        assert took < GRACE_SECONDS - 4
+        assert ("released the lease" in operator.log) == (until is None)
+        assert "Traceback" not in operator.log
+
+
+def test_sigterm_while_the_api_server_hangs_at_the_start(kubeconfig: Path, tmp_path: Path) -> None:
+    with fault_proxy.between(kubeconfig) as proxy:
+        proxy.cut_off = True
+        through = proxy.kubeconfig_through(tmp_path)
+        with operator_process.running(through, tmp_path, wait=False) as operator:
+            eventually(lambda: operator.ask("/healthz") == "ok", 20, lambda: operator.log)
+            began = time.monotonic()
+            assert operator.stop(within=120) == 0
+            took = time.monotonic() - began
+            print(f"ended after {took:.1f} s")
+            assert took < 5
+
+
 @pytest.fixture
 def own() -> Iterator[ControlPlane]:
     """One whose API server may be taken away."""
@@ -193,3 +242,47 @@ def test_a_follower_outlives_a_long_outage(own: ControlPlane, tmp_path: Path) ->
 def after_lease(plane: ControlPlane) -> None:
     plane.start(API_SERVER)
     plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
+
+
+def test_a_follower_forgets_what_a_restore_from_a_backup_has_undone(own: ControlPlane, tmp_path: Path) -> None:
+    """Its gauges are what Prometheus compares with. Its watches would hear nothing until the versions had caught up."""
+    api, kubeconfig = world(own)
+    api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "5"}}})
+    own.api.create(held_by_another())
+    for program in (API_SERVER, ETCD):
+        own.kill(program)
+    shutil.copytree(own.folder / "etcd", own.folder / "backup")
+    own.programs[ETCD].start()
+    own.start(API_SERVER)
+    with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
+        for number in range(300):
+            api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": str(1000 + number)}}})
+        make(api, "undone")
+
+        def thresholds() -> tuple[float, float]:
+            limit = operator.counted("triton_operator_threshold", tritonmodel=gen.NAME, kind="max-qps")
+            return limit, operator.counted("triton_operator_models")
+
+        eventually(lambda: thresholds() == (1299.0, 2.0), 20, thresholds)
+        for program in (API_SERVER, ETCD):
+            own.kill(program)
+        shutil.rmtree(own.folder / "etcd")
+        shutil.move(own.folder / "backup", own.folder / "etcd")
+        own.programs[ETCD].start()
+        own.start(API_SERVER)
+        eventually(lambda: thresholds() == (5.0, 1.0), 30, lambda: f"{thresholds()}\n{operator.log[-3000:]}")
+        # The watches go on from the lower numbers.
+        time.sleep(1)
+        api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "6"}}})
+        eventually(lambda: thresholds()[0] == 6.0, 10, lambda: f"{thresholds()}\n{operator.log[-3000:]}")
+        assert operator.stop() == 0
+
+
+def held_by_another() -> Object:
+    holder = {"holderIdentity": "gone", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": holder,
+    }

@@ -7,6 +7,7 @@ request, which costs half as much again as sending it.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -66,6 +67,7 @@ class KubernetesApi:
     ) -> None:
         self._client = client
         self._on_request = on_request
+        self._may_write: Callable[[], bool] = lambda: True
         # There is one API server: what finds the connections to a URL's host needn't be asked for each request.
         self._connections = client.rest_client.pool_manager.connection_from_url(client.configuration.host)
         self._prefix = urlsplit(client.configuration.host).path.rstrip("/")
@@ -80,6 +82,13 @@ class KubernetesApi:
             kubernetes.config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         configuration.connection_pool_maxsize = connections
         return cls(kubernetes.client.ApiClient(configuration), on_request)
+
+    def fenced(self, may_write: Callable[[], bool]) -> KubernetesApi:
+        """The same API server, by the same connections. `may_write` is asked before each write, and where it says no
+        the write isn't sent: ApiError with the reason NotLeading."""
+        fenced = copy.copy(self)
+        fenced._may_write = may_write
+        return fenced
 
     def version(self) -> Object:
         """What /version says: major, minor, gitVersion."""
@@ -191,6 +200,8 @@ class KubernetesApi:
         verb: str = "",
         accept: str = _JSON,
     ) -> Object:
+        if method != "GET" and not self._may_write():
+            raise ApiError(0, "NotLeading", "the Lease is not held any more: nothing is written")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
         # Reading the settings is what renews a token.
         headers |= {str(s["key"]): str(s["value"]) for s in self._client.configuration.auth_settings().values()}

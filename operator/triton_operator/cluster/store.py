@@ -67,16 +67,18 @@ class _Kept:
 
 @dataclass(eq=False)
 class _Meanwhile:
-    """uids of what was put and removed while a listing was read, of which the listing can't know."""
+    """What was put and removed while a listing was read, of which the listing can't know. `put`: the newest state of
+    each, also where the store knew a newer one. `removed`: uids."""
 
-    put: set[str] = field(default_factory=set)
+    put: dict[tuple[Key, Place], _Kept] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
 
 
 class Store:
     """Objects by the TritonModel that they belong to. Safe to use from several threads.
 
-    An event that is older than what is known (the answer to an own write, say) changes nothing.
+    An event that is older than what is known (the answer to an own write, say) changes nothing. A listing replaces what
+    is known, whichever is older: after a restore of etcd from a backup the versions begin again at lower numbers.
     """
 
     def __init__(self) -> None:
@@ -95,7 +97,8 @@ class Store:
         place, metadata = _place(obj), obj["metadata"]
         with self._lock:
             # Half of all events tell of own writes, whose answers are known: not worth taking apart.
-            if _is_old(self._objects.get(key, {}).get(place), metadata["uid"], int(metadata["resourceVersion"])):
+            known, version = self._objects.get(key, {}).get(place), int(metadata["resourceVersion"])
+            if _is_old(known, metadata["uid"], version) and not (self._listings and known and known.version > version):
                 return None
         return key if self._take(key, place, _Kept.of(obj)) else None
 
@@ -104,14 +107,15 @@ class Store:
         with self._lock:
             group = self._objects.setdefault(key, {})
             known = group.get(place)
+            if not self._is_gone(kept):
+                for listing in self._listings:
+                    listing.put[key, place] = _newest(kept, listing.put.get((key, place)))
             if _is_old(known, kept.uid, kept.version) or self._is_gone(kept):
                 if not group:
                     del self._objects[key]
                 return False
             group[place] = kept
             self._lost.get(key, {}).pop(place, None)
-            for listing in self._listings:
-                listing.put.add(kept.uid)
         return known is None or known.body != kept.body
 
     def remove(self, obj: Object) -> Key | None:
@@ -167,8 +171,9 @@ class Store:
         One that only lost its label, and so its watch, is there in this state or a newer one."""
         return kept.version < self._gone.get(kept.uid, 0)
 
-    def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> None:
-        """Takes a complete list of one kind: what is known and not in it is forgotten.
+    def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> bool:
+        """Takes a complete list of one kind: what is known and not in it is forgotten. Returns whether the cluster has
+        gone back in time: whether an object is listed in an older state than was known before.
 
         `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
         """
@@ -193,17 +198,39 @@ class Store:
                         continue
                     missing = [p for p in group if p[0] == kind and (key, p) not in listed]
                     for place in missing:
-                        if group[place].uid not in meanwhile.put | unreadable:
+                        kept = group[place]
+                        if meanwhile.put.get((key, place)) is not kept and kept.uid not in unreadable:
                             del group[place]
                     if not group:
                         del self._objects[key]
-                for (key, place), kept in listed.items():
-                    if kept.uid not in meanwhile.removed:
-                        self._take(key, place, kept)
+                gone_back = [
+                    self._set(key, place, kept, meanwhile)
+                    for (key, place), kept in listed.items()
+                    if kept.uid not in meanwhile.removed
+                ]
                 self._forget_lost(kind, namespace, meanwhile)
+                return any(gone_back)
         finally:
             with self._lock:
                 self._listings.remove(meanwhile)
+
+    def _set(self, key: Key, place: Place, listed: _Kept, meanwhile: _Meanwhile) -> bool:
+        """Takes the state that a listing shows, or the one that was put meanwhile; whether a newer state than that
+        of the listing was known before it."""
+        put = meanwhile.put.get((key, place))
+        kept = _newest(listed, put)
+        group = self._objects.setdefault(key, {})
+        known = group.get(place)
+        gone_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
+        self._gone.pop(listed.uid, None)
+        if known is not None and (known.uid, known.version) == (kept.uid, kept.version):
+            return gone_back  # what was made of it is kept with it
+        group[place] = kept
+        self._lost.get(key, {}).pop(place, None)
+        for listing in self._listings:
+            if listing is not meanwhile:
+                listing.put[key, place] = _newest(kept, listing.put.get((key, place)))
+        return gone_back
 
     def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _Meanwhile) -> None:
         """A listing shows what is still there, with its label or without."""
@@ -284,6 +311,10 @@ def _is_old(known: _Kept | None, uid: str, version: int) -> bool:
     """Whether as much is known. Versions are comparable as numbers since Kubernetes 1.35 by contract, and before that
     in fact."""
     return known is not None and known.uid == uid and known.version >= version
+
+
+def _newest(one: _Kept, other: _Kept | None) -> _Kept:
+    return one if other is None or one.version >= other.version else other
 
 
 def state(obj: Object) -> str:

@@ -44,11 +44,13 @@ _FIRST_STATUS = timedelta(seconds=3)
 @dataclass(frozen=True)
 class Outcome:
     """`again`: whether something is on its way that no event will tell of. `after`: look again after so many
-    seconds even so; None where events tell all. `written`: states of objects that the pass itself brought about."""
+    seconds even so; None where events tell all. `written`: states of objects that the pass itself brought about.
+    `forbidden`: whether the operator lacked the right to write something."""
 
     again: bool = False
     after: float | None = None
     written: frozenset[str] = frozenset()
+    forbidden: bool = False
 
 
 class Reconciler:
@@ -136,7 +138,7 @@ class Reconciler:
                         after = 0.0
         if deployment is not None:
             after = _sooner(after, self._server_collector.clear_the_way(key, deployment, memory))
-        return Outcome(bool(written.refused), after, frozenset(written.states))
+        return Outcome(bool(written.refused), after, frozenset(written.states), written.forbidden)
 
     def _settle(self, key: str, status: TritonModelStatus, seen: Observation) -> None:
         """Tells the prober whether this TritonModel waits for another answer of Prometheus."""

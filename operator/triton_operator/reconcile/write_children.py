@@ -30,10 +30,12 @@ _ABOUT_CONTENT = (400, 413, 422, 500)
 
 @dataclass
 class Written:
-    """What has become of the writes. `refused`: why, by kind. `states`: those of the objects that were applied."""
+    """What has become of the writes. `refused`: why, by kind. `states`: those of the objects that were applied.
+    `forbidden`: whether one was refused with 403, by a lack of rights or by a quota."""
 
     refused: dict[str, Problem] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
+    forbidden: bool = False
 
 
 class Children:
@@ -81,6 +83,7 @@ class Children:
                 if error.transient and not children.of(obj).kind.optional:
                     raise error from None
                 log.warning("%s: %s", name, error.message)
+                written.forbidden = written.forbidden or error.code == 403
                 written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
                 if isinstance(step, Apply) and step.live is None:
                     foreign = foreign or _own_account(obj)

@@ -28,7 +28,11 @@ from .settings import Settings
 from .work import Workers
 
 _log = logging.getLogger(__name__)
-_DRAIN_SECONDS = 20
+_DRAIN_SECONDS = 15
+"""After a signal, for the passes that have begun. With the release of the Lease and the watches it is less than the
+pod's grace period of 30 s."""
+_WATCHES_SECONDS = 2
+"""For the watches to end, after all else."""
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
 """From the first watch that begins anew to a resync: the others mostly follow."""
@@ -43,9 +47,11 @@ class App:
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
         self._store = Store()
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
-        self._workers = Workers(settings.workers, self._queue, self._metrics)
+        self._workers = Workers(settings.workers, self._queue, self._metrics, self._regained)
         self._listing = Listing(self._api, self._store, settings.namespaces)
-        self._elector = Elector(self._api, settings.namespace, names.FIELD_MANAGER, settings.identity)
+        self._elector = Elector(
+            self._api, settings.namespace, names.FIELD_MANAGER, settings.identity, on_gone_back=self._on_gone_back
+        )
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -70,7 +76,12 @@ class App:
         watch.stop_on_signals(self._stop)
         server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
         try:
-            await self._until_served()
+            stop = asyncio.create_task(self._stop.wait(), name="stop")
+            served = asyncio.create_task(self._until_served(), name="served")
+            await asyncio.wait({stop, served}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                return 0  # a request that hangs isn't waited for
+            served.result()
             lead = asyncio.create_task(self._lead(), name="lead")
             lead.add_done_callback(lambda _: self._stop.set())
             await asyncio.sleep(0.1)  # until its own tasks have begun
@@ -80,25 +91,29 @@ class App:
                 ),
                 name="watch",
             )
-            await asyncio.wait({lead, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stop, lead, watching}, return_when=asyncio.FIRST_COMPLETED)
             self._queue.close()
+            if watching.done():
+                watching.result()  # a failure ends the process
+            if not lead.done():
+                await self._workers.drain(_DRAIN_SECONDS, lead.done)
             if lead.done():
                 return self._lost(lead)
-            await watching
-            await self._workers.drain(_DRAIN_SECONDS)
             lead.cancel()
             await asyncio.gather(lead, return_exceptions=True)
             if self._elector.held:
                 await self._elector.release()
+            await asyncio.wait({watching}, timeout=_WATCHES_SECONDS)
             return 0
         finally:
             self._workers.close()
-            await server.cleanup()
+            server.close()
 
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            work = [group.create_task(each) for each in (self._resync(), self._begin(), self._look_out())]
+            beside = (self._resync(), self._begin(), self._look_out(), self._workers.retry_refused())
+            work = [group.create_task(each) for each in beside]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -116,14 +131,15 @@ class App:
         shall not be those of yesterday; when it begins to lead, work begins with what it has seen so far."""
         failures = 0
         while True:
-            leads = self._elector.leading.is_set()
+            leads, began = self._elector.leading.is_set(), time.monotonic()
             self._due.clear()
             try:
                 if leads and self._reconciler is None:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
                         self._begin_work()
-                await asyncio.to_thread(self._listing.everything)
+                if await asyncio.to_thread(self._listing.everything):
+                    self._watch_anew()
             except Exception as error:
                 # Whatever it is, the watches and the workers go on.
                 failures += 1
@@ -131,7 +147,7 @@ class App:
                     _log.warning("the listing failed: %s", error.message)
                 else:
                     _log.exception("the listing failed")
-                await self._pause(min(60.0, 2.0**failures))
+                await self._pause(_retry_seconds(error, failures, time.monotonic() - began))
                 continue
             failures = 0
             self._known.set()
@@ -165,6 +181,18 @@ class App:
         if not self._relisted.is_set():
             self._relisted.set()
             self._due.set()
+
+    def _on_gone_back(self) -> None:
+        """The elector calls it from a thread of its own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._watch_anew)
+
+    def _watch_anew(self) -> None:
+        """Begins the watches and the listing anew. A watch that goes on from a resourceVersion of before a restore of
+        etcd gets no event until the cluster has reached that number again, and no error."""
+        _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading everything anew")
+        self._anew.set()
+        self._relist()
 
     async def _begin(self) -> None:
         """A new leader waits for no listing."""
@@ -223,7 +251,8 @@ class App:
         )
         self._prober.start()
         return Reconciler(
-            self._api,
+            # A pass outlives the Lease where a request hangs.
+            self._api.fenced(self._elector.may_write),
             self._store,
             self._prober,
             self._monitoring,
@@ -245,6 +274,11 @@ class App:
                 await asyncio.sleep(2)
             else:
                 return
+
+    def _regained(self) -> None:
+        """The rights are back; without them it wasn't known either which Prometheuses there are."""
+        _log.info("the API server lets the operator write again")
+        self._monitoring.forget()
 
     def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
@@ -271,6 +305,14 @@ class App:
 
     def _unready(self) -> str:
         return "" if self._watching.is_set() else "the watches have not started"
+
+
+def _retry_seconds(error: Exception, failures: int, took: float) -> float:
+    """Until a listing that has failed is tried again. What is forbidden may be allowed at any moment, so it is tried
+    each 2 to 5 s, or less often where much is listed before the refusal."""
+    if isinstance(error, ApiError) and error.code == 403:
+        return min(60.0, random.uniform(2.0, 5.0) + 10 * took)  # noqa: S311
+    return min(60.0, 2.0**failures)
 
 
 def _wanted(deployment: dict[str, Any]) -> tuple[str, int]:

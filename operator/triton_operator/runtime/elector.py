@@ -21,6 +21,7 @@ LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2.0
+RELEASE_SECONDS = 6.0
 ATTEMPT_SECONDS = 5.0
 """For one attempt, so that a request that hangs leaves time for another on a new connection."""
 _THREADS = 8
@@ -30,7 +31,11 @@ T = TypeVar("T")
 
 
 class Elector:
-    """Campaigns for one Lease as `identity`. `leading` is set while it is held."""
+    """Campaigns for one Lease as `identity`. `leading` is set while it is held.
+
+    `on_gone_back` is called, in a thread, when the Lease is read in an older state than before: etcd was restored from
+    a backup.
+    """
 
     def __init__(
         self,
@@ -39,12 +44,15 @@ class Elector:
         name: str,
         identity: str,
         clock: Callable[[], float] = time.monotonic,
+        on_gone_back: Callable[[], None] = lambda: None,
     ) -> None:
         self._api, self._namespace, self._name, self._identity, self._clock = api, namespace, name, identity, clock
+        self._on_gone_back, self._version = on_gone_back, 0
         self._seen: tuple[Any, Any] = (None, None)
         self._seen_at = clock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lease")
         self._over = False
+        self._until = float("-inf")
         self.leading = asyncio.Event()
         self.held = False
         """Whether the lease may be ours: it is, or a request for it is on its way."""
@@ -57,24 +65,31 @@ class Elector:
                 break
             await asyncio.sleep(RETRY_SECONDS)
         _log.info("leading", extra={"identity": self._identity})
+        self._until = renewed + RENEW_SECONDS
         self.leading.set()
         try:
-            while (left := renewed + RENEW_SECONDS - self._clock()) > 0:
+            while (left := self._until - self._clock()) > 0:
                 await asyncio.sleep(min(RETRY_SECONDS, left))
                 asked = self._clock()
                 # Never past the end: by then another may lead.
-                if await self._attempt(min(ATTEMPT_SECONDS, renewed + RENEW_SECONDS - asked)):
-                    renewed = asked
+                if await self._attempt(min(ATTEMPT_SECONDS, self._until - asked)):
+                    self._until = asked + RENEW_SECONDS
         finally:
+            self._until = float("-inf")
             self.leading.clear()
         self.held = False
         _log.error("the lease could not be renewed in %s s: leading no more", RENEW_SECONDS)
+
+    def may_write(self) -> bool:
+        """Whether this process leads, by the clock: a thread may ask before the event loop notices the end. Safe to
+        call from any thread."""
+        return self._clock() < self._until
 
     async def release(self) -> None:
         """Gives the lease back, so that the next holder needs not wait for it to run out. Final: it takes no other."""
         self._over = True
         try:
-            async with asyncio.timeout(RENEW_SECONDS):
+            async with asyncio.timeout(RELEASE_SECONDS):
                 for pause in (0.1, 0.5, 2.0):
                     try:
                         return await self._in_thread(self._give_back)
@@ -113,15 +128,19 @@ class Elector:
         return await asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def _take(self) -> bool:
+        before = self._version
         try:
             lease = self._api.get(LEASES, self._namespace, self._name)
         except ApiError as error:
             if error.code != 404:
                 raise
-            if not self._may_write():
+            if not self._may_take():
                 return False
             self._api.create(LEASES, self._namespace, self._new())
             return True
+        self._version = int(lease["metadata"]["resourceVersion"])
+        if self._version < before:
+            self._on_gone_back()
         spec = lease.setdefault("spec", {})
         seen = (spec.get("holderIdentity"), spec.get("renewTime"))
         if seen != self._seen:
@@ -133,12 +152,12 @@ class Elector:
         if holder != self._identity:
             spec |= {"acquireTime": _now(), "leaseTransitions": spec.get("leaseTransitions", 0) + 1}
         spec |= {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now()}
-        if not self._may_write():
+        if not self._may_take():
             return False
         self._api.replace(LEASES, self._namespace, self._name, lease)
         return True
 
-    def _may_write(self) -> bool:
+    def _may_take(self) -> bool:
         """Asked after the lease was read: an attempt that outlives the release finds it given back, or changed."""
         if not self._over:
             self.held = True

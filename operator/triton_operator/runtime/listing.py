@@ -37,16 +37,20 @@ class Listing:
         """Those to watch: of this operator, and of the others' what the cluster has."""
         return (kinds.TRITON_MODEL, *filter(self.serves, KINDS), kinds.POD)
 
-    def everything(self) -> None:
+    def everything(self) -> bool:
+        """Returns whether the cluster has gone back in time, as after a restore of etcd from a backup."""
+        gone_back = False
         for namespace in self._namespaces:
             for kind in (*KINDS, kinds.POD):
-                self._store.replace(kind.kind, self._children(kind, namespace), namespace)
-        self.models()
+                gone_back |= self._store.replace(kind.kind, self._children(kind, namespace), namespace)
+        return self.models() or gone_back
 
-    def models(self) -> None:
+    def models(self) -> bool:
+        gone_back = False
         for namespace in self._namespaces:
             found = self._api.list(kinds.TRITON_MODEL, namespace)
-            self._store.replace(kinds.TRITON_MODEL.kind, found, namespace)
+            gone_back |= self._store.replace(kinds.TRITON_MODEL.kind, found, namespace)
+        return gone_back
 
     def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
         if not self.serves(kind):

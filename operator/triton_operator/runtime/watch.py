@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, cast
@@ -40,12 +41,13 @@ _DISCOVERY_SECONDS = 30
 
 
 class _Endless:
-    """Pauses between retries that never run out: an API server that is away for an hour is waited for."""
+    """Pauses between retries that never run out: an API server that is away for an hour, or rights that are, are
+    waited for. A dozen watches don't hammer it, so they are short."""
 
     def __iter__(self) -> Iterator[float]:
-        yield from (0.5, 1, 2, 5)
+        yield from (0.5, 1)
         while True:
-            yield 10
+            yield random.uniform(2, 5)  # noqa: S311
 
 
 async def watch(
@@ -157,8 +159,12 @@ async def _guard(
     over: asyncio.Event,
 ) -> None:
     """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or when one of `ends` does."""
-    await up.wait()
-    # kopf has set handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+    while not up.is_set():
+        # kopf sets handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+        stop_on_signals(stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await up.wait()
     stop_on_signals(stop)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCOVERY_SECONDS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,21 @@ from .metrics import Metrics
 from .queue import WorkQueue
 
 _log = logging.getLogger(__name__)
+_REFUSED_SECONDS = (2.0, 5.0)
+"""Between two tries for want of rights: at least, and at most."""
 
 
 class Workers:
-    """So many passes at a time, each in a thread. For one event loop, like the queue."""
+    """So many passes at a time, each in a thread. For one event loop, like the queue.
 
-    def __init__(self, count: int, queue: WorkQueue, metrics: Metrics) -> None:
-        self._queue, self._metrics = queue, metrics
+    `regained` is called when a pass gets through that was refused before: the operator's rights are back.
+    """
+
+    def __init__(
+        self, count: int, queue: WorkQueue, metrics: Metrics, regained: Callable[[], None] = lambda: None
+    ) -> None:
+        self._queue, self._metrics, self._regained = queue, metrics, regained
+        self._refused: dict[str, None] = {}
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="reconcile")
         self._busy_since: dict[str, float] = {}
 
@@ -40,10 +49,21 @@ class Workers:
                 self._busy_since.pop(key, None)
                 self._queue.done(key, outcome.written if outcome else ())
 
-    async def drain(self, seconds: float) -> None:
-        """Lets the passes that have begun come to their end, within so many seconds."""
+    async def retry_refused(self) -> None:
+        """Tries one key that was refused for want of rights every few seconds, for ever. The backoff of each key grows
+        to a minute; when the first gets through, all others follow. So thousands don't ask the API server all the time,
+        and none waits for long once the rights are back."""
+        while True:
+            await asyncio.sleep(random.uniform(*_REFUSED_SECONDS))  # noqa: S311
+            if self._refused:
+                key = next(iter(self._refused))
+                self._refused[key] = self._refused.pop(key)  # the next time it is another's turn
+                self._queue.add(key)
+
+    async def drain(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Lets the passes that have begun come to their end, within so many seconds, or until it is `over`."""
         deadline = time.monotonic() + seconds
-        while not self._queue.idle and time.monotonic() < deadline:
+        while not self._queue.idle and not over() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
     def close(self) -> None:
@@ -63,6 +83,8 @@ class Workers:
         except ApiError as error:
             self._metrics.reconciles.labels("retry").inc()
             _log.warning("%s; trying again", error.message, extra={"key": key})
+            if error.code == 403:
+                return Outcome(again=True, forbidden=True)
         except Exception:
             self._metrics.reconciles.labels("error").inc()
             _log.exception("the pass failed; trying again", extra={"key": key})
@@ -72,9 +94,22 @@ class Workers:
         return None
 
     def _after(self, key: str, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self._note_refusal(key, forbidden=outcome.forbidden)
         if outcome is None or outcome.again:
             self._queue.add_backoff(key)
         else:
             self._queue.forget(key)
         if outcome is not None and outcome.after is not None:
             self._queue.add_after(key, outcome.after)
+
+    def _note_refusal(self, key: str, *, forbidden: bool) -> None:
+        if forbidden:
+            self._refused.setdefault(key)
+        elif key in self._refused:
+            refused, self._refused = self._refused, {}
+            for other in refused:
+                self._queue.forget(other)
+                if other != key:
+                    self._queue.add(other)
+            self._regained()

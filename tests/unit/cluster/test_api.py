@@ -6,12 +6,14 @@ import http.server
 import json
 import threading
 import types
+from collections.abc import Callable
 
 import kubernetes
 import pytest
 import yaml
 from urllib3 import HTTPConnectionPool
 
+from triton_operator.api.kinds import POD
 from triton_operator.cluster.api import ApiError, KubernetesApi, _yaml
 
 MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
@@ -98,3 +100,39 @@ def test_a_connection_that_is_refused_is_tried_once() -> None:
     with pytest.raises(ApiError, match="no answer"):
         api.version()
     assert requests == [0]
+
+
+def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> types.SimpleNamespace:
+        sent.append(method)
+        return types.SimpleNamespace(status=200, data=b"{}")
+
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
+    may = [True]
+    api = KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com")))
+    fenced = api.fenced(lambda: may[0])
+    body = {"metadata": {"name": "a", "namespace": "b"}}
+
+    writes: list[Callable[[], object]] = [
+        lambda: fenced.create(POD, "b", body),
+        lambda: fenced.replace(POD, "b", "a", body),
+        lambda: fenced.apply(POD, body, "1"),
+        lambda: fenced.apply_new(POD, body),
+        lambda: fenced.merge(POD, body, "1"),
+        lambda: fenced.delete(POD, "b", "a", "1"),
+    ]
+    for write in writes:
+        write()
+    assert sent == ["POST", "PUT", "PATCH", "PATCH", "PATCH", "DELETE"]
+    sent.clear()
+    may[0] = False
+    for write in writes:
+        with pytest.raises(ApiError) as found:
+            write()
+        assert (found.value.reason, found.value.transient) == ("NotLeading", True)
+    fenced.get(POD, "b", "a")
+    assert sent == ["GET"]
+    api.create(POD, "b", body)
+    assert sent == ["GET", "POST"], "what isn't fenced, the Lease, is written all the same"

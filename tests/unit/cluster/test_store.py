@@ -107,6 +107,81 @@ def test_a_listing_does_not_forget_what_was_made_while_it_was_read() -> None:
     assert names_of(store) == set()
 
 
+def version_of(store: Store) -> list[str]:
+    return [o["metadata"]["resourceVersion"] for o in store.children(KEY, gen.UID)]
+
+
+def test_a_listing_replaces_what_is_newer_as_after_a_restore_from_a_backup() -> None:
+    """The versions of a restored etcd are lower than those before."""
+    store = Store()
+    store.put(gen.raw(gen.put("metadata.resourceVersion", "1000"), gen.put("metadata.annotations", {"max_qps": "8"})))
+    store.put(child(version=1001))
+    old = gen.raw(gen.put("metadata.resourceVersion", "50"), gen.put("metadata.annotations", {"max_qps": "5"}))
+    assert store.put(old) is None
+    assert store.replace("TritonModel", [old])
+    assert store.model(KEY) == old
+    assert store.each("TritonModel", lambda o: o["metadata"]["annotations"]) == [(KEY, {"max_qps": "5"})]
+    assert store.replace("Deployment", [child(version=51)])
+    assert version_of(store) == ["51"]
+    assert not store.replace("Deployment", [child(version=51)])
+    assert store.put(child(version=52)) is None, "nothing but its version is news"
+    assert version_of(store) == ["52"]
+
+
+def test_a_listing_brings_back_what_a_restore_from_a_backup_has_brought_back() -> None:
+    store = Store()
+    store.put(child(version=1000))
+    store.remove(child(version=1001))
+    assert store.replace("Deployment", [child(version=50)])
+    assert version_of(store) == ["50"]
+    assert store.put(gen.modified(child(version=51), gen.put("spec.replicas", 5))) == KEY
+
+
+def test_a_write_while_a_listing_of_a_restored_cluster_is_read_is_newer_than_the_listing() -> None:
+    store = Store()
+    store.put(child(version=1000))
+
+    def listing() -> Iterator[dict[str, Any]]:
+        yield child(version=50)
+        assert store.put(child(version=51)) is None
+        assert store.put(child(version=49)) is None
+
+    assert store.replace("Deployment", listing())
+    assert version_of(store) == ["51"]
+
+
+def test_a_listing_does_not_replace_what_was_put_while_it_was_read() -> None:
+    """Neither a newer state of the same object nor its successor."""
+    store = Store()
+    store.put(child(version=10))
+
+    def listing() -> Iterator[dict[str, Any]]:
+        yield child(version=10)
+        store.put(child(version=11))
+
+    assert not store.replace("Deployment", listing())
+    assert version_of(store) == ["11"]
+
+    def overtaken() -> Iterator[dict[str, Any]]:
+        yield child(version=11)
+        store.put(child(version=13, uid="successor"))
+
+    assert not store.replace("Deployment", overtaken())
+    assert [o["metadata"]["uid"] for o in store.children(KEY, gen.UID)] == ["successor"]
+
+
+def test_an_old_event_does_not_bring_back_what_a_listing_lacks() -> None:
+    store = Store()
+    store.put(child(version=10))
+
+    def listing() -> Iterator[dict[str, Any]]:
+        assert store.put(child(version=9)) is None
+        yield from ()
+
+    store.replace("Deployment", listing())
+    assert names_of(store) == set()
+
+
 def test_a_listing_that_fails_changes_nothing() -> None:
     store = Store()
     store.put(child())

@@ -277,3 +277,59 @@ def test_an_attempt_that_outlives_the_release_takes_nothing() -> None:
     leases.get = released_meanwhile  # type: ignore[method-assign]
     assert not attempt(first)
     assert leases.spec["holderIdentity"] == ""
+
+
+def test_a_lease_that_goes_back_in_time_is_told() -> None:
+    leases, clock, told = Leases(), Clock(), []
+    leases.version = 1000
+    one = Elector(leases, "ns", "lease", "a", clock, on_gone_back=lambda: told.append(clock.now))  # type: ignore[arg-type]
+    assert [attempt(one), attempt(one), attempt(one)] == [True, True, True]
+    assert told == []
+    backup = copy.deepcopy(leases.lease)
+    assert backup is not None
+    backup["metadata"]["resourceVersion"], leases.version, leases.lease = "50", 50, backup
+    attempt(one)
+    assert told == [clock.now]
+    attempt(one)
+    assert told == [clock.now], "once"
+
+
+def test_nothing_may_be_written_after_the_end_of_the_lead_also_where_the_loop_has_not_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the process was stopped for a while: its threads go on before its event loop does."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+    leases, clock = Leases(), Clock()
+    one = candidate(leases, "a", clock)
+
+    async def run() -> None:
+        assert not one.may_write()
+        lead = asyncio.create_task(one.run())
+        await one.leading.wait()
+        assert one.may_write()
+        clock.now += module.RENEW_SECONDS - 1
+        assert one.may_write()
+        await asyncio.sleep(0.5)  # renewed
+        clock.now += module.RENEW_SECONDS - 1
+        assert one.may_write()
+        clock.now += 1.1
+        assert not one.may_write(), "no task has run meanwhile"
+        await asyncio.wait_for(lead, 5)
+        assert not one.may_write()
+
+    asyncio.run(run())
+
+
+def test_nothing_may_be_written_after_a_release() -> None:
+    leases, clock = Leases(), Clock()
+    one = candidate(leases, "a", clock)
+
+    async def run() -> None:
+        lead = asyncio.create_task(one.run())
+        await one.leading.wait()
+        lead.cancel()
+        await asyncio.gather(lead, return_exceptions=True)
+        await one.release()
+        assert not one.may_write()
+
+    asyncio.run(run())

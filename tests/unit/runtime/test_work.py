@@ -7,10 +7,12 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from triton_operator.cluster.api import ApiError
 from triton_operator.reconcile import Outcome
+from triton_operator.runtime import work
 from triton_operator.runtime.metrics import Metrics
 from triton_operator.runtime.queue import WorkQueue
 from triton_operator.runtime.work import Workers
@@ -59,6 +61,48 @@ def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
     results = ("ok", "retry", "error")
     name = "triton_operator_reconciles_total"
     assert [registry.get_sample_value(name, {"result": r}) for r in results] == [7, 1, 1]
+
+
+@pytest.mark.parametrize("told", ["by an error", "in the outcome"])
+def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_return(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one key at a time, so that thousands don't ask all the time; the others follow once one gets through."""
+    monkeypatch.setattr(work, "_REFUSED_SECONDS", (0.02, 0.05))
+    allowed, tried, done = threading.Event(), list[str](), list[str]()
+    regained = list[float]()
+
+    def reconcile(key: str) -> Outcome:
+        tried.append(key)
+        if not allowed.is_set():
+            if told == "by an error":
+                raise ApiError(403, "Forbidden", "may not")
+            return Outcome(again=True, forbidden=True)
+        done.append(key)
+        return Outcome()
+
+    async def main() -> None:
+        queue = WorkQueue(base=300, cap=300)
+        keys = [f"ns/{number}" for number in range(50)]
+        for key in keys:
+            queue.add(key)
+        workers = Workers(2, queue, Metrics(CollectorRegistry()), regained=lambda: regained.append(1))
+        retries = asyncio.create_task(workers.retry_refused())
+        async with working(workers, 2, reconcile):
+            await until(lambda: len(tried) >= 50)
+            await asyncio.sleep(0.5)
+            assert 50 + 5 < len(tried) < 50 + 30
+            assert len(set(tried[50:])) == len(tried[50:]), "one after the other"
+            allowed.set()
+            await until(lambda: set(done) == set(keys))
+            assert len(done) == 50
+            settled = len(tried)
+            await asyncio.sleep(0.3)
+            assert len(tried) == settled, "nothing is refused any more"
+        retries.cancel()
+
+    asyncio.run(main())
+    assert regained == [1]
 
 
 def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
