@@ -20,12 +20,20 @@ class Prober:
     """Asks servers and Prometheuses, from `start` until the process ends or `stop` is called.
 
     `on_change(key)` is called in the prober's thread when there is news about the TritonModel `key`. `namespaces`:
-    Prometheus is asked about these only, where there are any.
+    Prometheus is asked about these only, where there are any. `on_answer(target, answered)`: after each attempt to
+    ask a `server` or a `prometheus`.
     """
 
-    def __init__(self, on_change: Callable[[str], None], namespaces: Collection[str] = ()) -> None:
-        self.servers = ServerProbes(on_change)
-        self.prometheuses = PrometheusProbes(on_change, namespaces)
+    def __init__(
+        self,
+        on_change: Callable[[str], None],
+        namespaces: Collection[str] = (),
+        on_answer: Callable[[str, bool], None] = lambda *_: None,
+    ) -> None:
+        self.servers = ServerProbes(on_change, on_answer=lambda answered: on_answer("server", answered))
+        self.prometheuses = PrometheusProbes(
+            on_change, namespaces, on_answer=lambda answered: on_answer("prometheus", answered)
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
 

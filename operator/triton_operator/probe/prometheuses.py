@@ -68,16 +68,18 @@ class PrometheusProbes:
     `run` belongs to the prober's event loop.
 
     `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
-    `namespaces`: of these only, where there are any. `now`: the time of answers.
+    `namespaces`: of these only, where there are any. `on_answer` is told of each attempt whether there was an answer.
+    `now`: the time of answers.
     """
 
     def __init__(
         self,
         on_change: Callable[[str], None],
         namespaces: Collection[str] = (),
+        on_answer: Callable[[bool], None] = lambda _: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._on_change, self._namespaces, self._now = on_change, namespaces, now
+        self._on_change, self._namespaces, self._on_answer, self._now = on_change, namespaces, on_answer, now
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
         self._source_of: dict[Key, str] = {}
@@ -197,6 +199,7 @@ class PrometheusProbes:
         except Exception:
             _log.exception("asking %s failed", source.url)
             error = f"what answers at {source.url} can't be read"
+        self._on_answer(not error)
         with self._lock:
             source.asking = False
             source.values, source.counted, source.error, source.at = values, counted, error, began

@@ -56,11 +56,18 @@ class ServerProbes:
     `run` belongs to the prober's event loop.
 
     `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
+    `on_answer` is told of each attempt whether there was an answer.
+
     Servers of TritonModels that have a silent server are asked in a slow lane, so that they delay no others.
     """
 
-    def __init__(self, on_change: Callable[[str], None], ask: Ask = repository_index) -> None:
-        self._on_change, self._ask = on_change, ask
+    def __init__(
+        self,
+        on_change: Callable[[str], None],
+        ask: Ask = repository_index,
+        on_answer: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._on_change, self._ask, self._on_answer = on_change, ask, on_answer
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
         self._silent: dict[str, set[str]] = {}
@@ -158,6 +165,7 @@ class ServerProbes:
         news = self._take(target, server, index)
         if target.removed:
             return
+        self._on_answer(index is not None)
         current = target.server == server
         wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
         schedule.put(target, loop.time() + wait)

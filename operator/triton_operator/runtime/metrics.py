@@ -70,10 +70,17 @@ class Metrics:
             ["kind", "result"],
             registry=registry,
         )
+        self.probes = PromCounter(
+            "triton_operator_probes", "Attempts to ask a Triton server or a Prometheus: answered, or failed.",
+            ["target", "result"], registry=registry,
+        )  # fmt: skip
         self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
 
     def on_request(self, verb: str, resource: str, code: int) -> None:
         self.requests.labels(verb, resource, str(code)).inc()
+
+    def on_probe(self, target: str, answered: bool) -> None:
+        self.probes.labels(target, "answered" if answered else "failed").inc()
 
     def on_threshold(self, kind: str, result: str) -> None:
         self.threshold_changes.labels(kind, result).inc()
