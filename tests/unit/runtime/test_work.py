@@ -87,9 +87,9 @@ def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_ret
         for key in keys:
             queue.add(key)
         workers = Workers(2, queue, Metrics(CollectorRegistry()), regained=lambda: regained.append(1))
-        retries = asyncio.create_task(workers.retry_refused())
         async with working(workers, 2, reconcile):
-            await until(lambda: len(tried) >= 50)
+            await until(lambda: len(tried) == 50 and queue.idle)
+            retries = asyncio.create_task(workers.retry_refused())
             await asyncio.sleep(0.5)
             assert 50 + 5 < len(tried) < 50 + 30
             assert len(set(tried[50:])) == len(tried[50:]), "one after the other"
