@@ -29,8 +29,8 @@ from .work import Workers
 
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 15
-"""After a signal, for the passes that have begun. Together with the release of the Lease and the watches it is less than
-the pod's grace period of 30 s."""
+"""After a signal, for the passes that have begun. With the release of the Lease and the watches it is less than the
+pod's grace period of 30 s."""
 _WATCHES_SECONDS = 2
 """For the watches to end, after all else."""
 _STUCK_SECONDS = 300
