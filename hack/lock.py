@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "requirements"
 BUILD = LOCKS / "build.in"
 SUPPLY = LOCKS / "supply.in"
+CLIENT = LOCKS / "client.in"
 UV = "uv>=0.9,<1"
 # What tritonclient and its extras ask for and the operator never imports: it reads one generated file of tritonclient,
 # and asks servers with aiohttp. Together 130 MB of the image.
@@ -31,6 +32,7 @@ SOURCES = {
     "build.lock": [str(BUILD.relative_to(ROOT))],
     "dev.lock": ["pyproject.toml", "--extra=dev", str(BUILD.relative_to(ROOT))],
     "supply.lock": [str(SUPPLY.relative_to(ROOT))],
+    "client.lock": [str(CLIENT.relative_to(ROOT)), "-c", "requirements/dev.lock"],
 }
 
 
@@ -44,6 +46,7 @@ def asked() -> str:
         sorted(project["build-system"]["requires"]),
         BUILD.read_text(),
         SUPPLY.read_text(),
+        CLIENT.read_text(),
     ]
     return "# Made by `make lock` for " + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

@@ -58,7 +58,7 @@ class Cluster:
     """A cluster whose admin we are."""
 
     kubeconfig: Path
-    _images: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    _images: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def api(self) -> Api:
@@ -83,17 +83,23 @@ class Cluster:
 
     def image(self, name: str = "echo", change: str = "v1", base: str = "scratch") -> str:
         """A fixture image in the registry, as a reference by digest."""
-        key = (name, change, base)
-        if key not in self._images:
-            tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
-            options = [f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}"]
+        tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
+        return self._built(name, IMAGES / name, tag, f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}")
+
+    @property
+    def client_image(self) -> str:
+        """Python with Triton's client, for pods that send requests."""
+        return self._built("client", ROOT / "requirements", "dev", f"--file={ROOT / 'tests/e2e/client/Dockerfile'}")
+
+    def _built(self, name: str, context: Path, tag: str, *options: str) -> str:
+        if (name, tag) not in self._images:
             with _alone():
                 done = subprocess.run(
-                    [ROOT / "hack" / "image.sh", name, IMAGES / name, *options],
+                    [ROOT / "hack" / "image.sh", name, context, *options],
                     stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TAG": tag},
                 )  # fmt: skip
-            self._images[key] = done.stdout.strip()
-        return self._images[key]
+            self._images[name, tag] = done.stdout.strip()
+        return self._images[name, tag]
 
     @property
     def server_image(self) -> str:

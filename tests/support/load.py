@@ -29,13 +29,13 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
     pod, api = f"{name}-{service}", namespace.api
     script = {"load.py": _SCRIPT.read_text()}
     api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
-    api.apply(_pod(pod, namespace.cluster.operator_image, service, rate))
+    api.apply(_pod(pod, namespace.cluster.client_image, service, rate))
     try:
         out = eventually(lambda: _begun(namespace, pod), 60, "the load to start", every=0.3)
         assert "started" in out, out
         load = Load({})
         yield load
-        namespace.kubectl("exec", pod, "--", "busybox", "touch", "/tmp/stop")
+        namespace.kubectl("exec", pod, "--", "touch", "/tmp/stop")
         phase = eventually(lambda: _ended(namespace, pod), 60, "the load to end")
         out = namespace.kubectl("logs", pod)
         assert phase == "Succeeded", out
@@ -57,7 +57,6 @@ def _ended(namespace: Namespace, pod: str) -> str:
 
 
 def _pod(name: str, image: str, service: str, rate: float) -> Object:
-    """The operator's image has Python and tritonclient; there is no need of another one."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
-LOCKED_INSTALLS = {"Dockerfile": 3, "hack/venv.sh": 1, "hack/supply.sh": 1}
+LOCKED_INSTALLS = {"Dockerfile": 3, "tests/e2e/client/Dockerfile": 1, "hack/venv.sh": 1, "hack/supply.sh": 1}
 """How often each installs from a lock."""
-PROJECT_INSTALLS = {"Dockerfile": 1, "hack/venv.sh": 1, "hack/supply.sh": 0}
+PROJECT_INSTALLS = {"Dockerfile": 1, "tests/e2e/client/Dockerfile": 0, "hack/venv.sh": 1, "hack/supply.sh": 0}
 """How often each installs the project itself: from its own source, without anything else."""
 # Those of hack/world make stand-ins for public images, which run as those do.
 ELSEWHERE = {".venv", ".cache", "world"}
@@ -49,7 +49,7 @@ def test_the_operators_image_takes_what_the_lock_says() -> None:
 def test_every_lock_is_audited() -> None:
     text = (ROOT / "hack" / "supply.sh").read_text()
     assert "for lock in requirements/*.lock" in text
-    assert {lock.name for lock in LOCKS} == {"build.lock", "dev.lock", "operator.lock", "supply.lock"}
+    assert {lock.name for lock in LOCKS} == {"build.lock", "client.lock", "dev.lock", "operator.lock", "supply.lock"}
     (command,) = re.findall(r"bin/pip-audit\" (.*) 2>&1", text)
     assert {"--strict", "--require-hashes", "--disable-pip"} <= set(command.split())
 
