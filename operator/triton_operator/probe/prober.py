@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine
@@ -17,7 +16,7 @@ _RESTART_SECONDS = 1.0
 
 
 class Prober:
-    """Asks servers and Prometheuses, from `start` until the process ends or `stop` is called.
+    """Asks servers and Prometheuses, from `start` until the process ends.
 
     `on_change(key)` is called in the prober's thread when there is news about the TritonModel `key`. `namespaces`:
     Prometheus is asked about these only, where there are any. `on_answer(target, answered)`: after each attempt to
@@ -34,37 +33,18 @@ class Prober:
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, on_answer=lambda answered: on_answer("prometheus", answered)
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when the thread has ended; a query of Prometheus that has begun is not waited for."""
-        with contextlib.suppress(RuntimeError):  # it has ended already
-            self._loop.call_soon_threadsafe(self._cancel)
-        if self._thread.is_alive():
-            self._thread.join()
+        """Begins in a thread that ends with the process."""
+        threading.Thread(target=lambda: asyncio.run(self._main()), name="prober", daemon=True).start()
 
     def forget(self, key: str) -> None:
         """Asks nothing about `key` any more."""
         self.servers.forget(key)
         self.prometheuses.forget(key)
 
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._main())
-        finally:
-            self._loop.close()
-
     async def _main(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(_supervised(self.servers.run), _supervised(self.prometheuses.run))
-
-    def _cancel(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
+        await asyncio.gather(_supervised(self.servers.run), _supervised(self.prometheuses.run))
 
 
 async def _supervised(run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -81,9 +81,6 @@ class Client:
             found |= self._ask(query, _counted)
         return frozenset(found)
 
-    def close(self) -> None:
-        self._client._session.close()
-
     def _ask(self, query: str, read: Callable[[list[Any]], T]) -> T:
         try:
             return read(self._client.custom_query(query))

@@ -28,16 +28,10 @@ class Schedule(Generic[K]):
         self._entries: dict[K, int] = {}
         self._numbers = itertools.count()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def put(self, key: K, when: float) -> None:
         """Makes `key` due at `when` (seconds of any clock), and at no other time."""
         number = self._entries[key] = next(self._numbers)
         heapq.heappush(self._heap, (when, number, key))
-
-    def remove(self, key: K) -> None:
-        self._entries.pop(key, None)
 
     def due(self, now: float) -> list[K]:
         """Takes out the keys that are due, the earliest first."""

@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from support.fake_prometheus import FakePrometheus
+from support.probing import run_beside, until
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import Slot
 from triton_operator.probe import prometheuses
@@ -41,21 +41,7 @@ class World:
         return len(self.prometheus.queries)
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        async def both() -> None:
-            prober = asyncio.create_task(self.probes.run())
-            try:
-                async with asyncio.timeout(60):
-                    await scene()
-                assert not prober.done()
-            finally:
-                prober.cancel()
-
-        asyncio.run(both())
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    while not holds():
-        await asyncio.sleep(0.005)
+        run_beside(self.probes.run, scene)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
+from support.probing import run_beside, until
 from triton_operator.api.servers import Index, IndexEntry, Server
 from triton_operator.probe import schedule, servers
 from triton_operator.probe.fetch import FetchError
@@ -46,16 +46,7 @@ class World:
             self.asking -= 1
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        async def both() -> None:
-            prober = asyncio.create_task(self.probes.run())
-            try:
-                async with asyncio.timeout(60):
-                    await scene()
-                assert not prober.done()
-            finally:
-                prober.cancel()
-
-        asyncio.run(both())
+        run_beside(self.probes.run, scene)
 
 
 @pytest.fixture
@@ -63,11 +54,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(schedule, "_FIRST_SECONDS", 0.01)
     monkeypatch.setattr(schedule, "_LOADING_SECONDS", 0.02)
     return World()
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    while not holds():
-        await asyncio.sleep(0.005)
 
 
 def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: World) -> None:

@@ -1,0 +1,27 @@
+"""Scenes beside a part of the prober, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+
+def run_beside(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
+    """Runs `scene` while `prober` runs, a minute at most; fails where the prober ends."""
+
+    async def both() -> None:
+        probing = asyncio.create_task(prober())
+        try:
+            async with asyncio.timeout(60):
+                await scene()
+            assert not probing.done()
+        finally:
+            probing.cancel()
+
+    asyncio.run(both())
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    while not holds():
+        await asyncio.sleep(0.005)
