@@ -24,15 +24,21 @@ pytestmark = pytest.mark.faults
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
+def without_writing_deployments(role: Object) -> Object:
+    """A copy of the operator's ClusterRole that may only read Deployments."""
+    fewer = copy.deepcopy(role)
+    for rule in fewer["rules"]:
+        if "deployments" in rule["resources"]:
+            rule["verbs"] = ["get", "list", "watch"]
+    return fewer
+
+
 def test_rights_are_taken_and_given_back(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
     """All of them at once, and then the right to write one kind."""
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
-    fewer = copy.deepcopy(role)
-    for rule in fewer["rules"]:
-        if "deployments" in rule["resources"]:
-            rule["verbs"] = ["get", "list", "watch"]
+    fewer = without_writing_deployments(role)
     try:
         with scene.work.running():
             time.sleep(1)
@@ -57,10 +63,7 @@ def test_it_works_again_within_seconds_once_its_rights_are_back(
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
-    fewer = copy.deepcopy(role)
-    for rule in fewer["rules"]:
-        if "deployments" in rule["resources"]:
-            rule["verbs"] = ["get", "list", "watch"]
+    fewer = without_writing_deployments(role)
     models = [f"m-{number}" for number in range(6)]
     for name in models:
         scene.work.create(name)

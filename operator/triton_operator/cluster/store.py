@@ -13,7 +13,7 @@ import orjson
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.render.children import CHILDREN
+from triton_operator.render.children import CONDITIONAL, KINDS
 
 from . import shallow
 from .slim import slim
@@ -27,8 +27,8 @@ _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
-_SOMETIMES = {child.kind.kind for child in CHILDREN if not child.always}
-_MADE = {child.kind.kind for child in CHILDREN}
+_CONDITIONAL = {kind.kind for kind in CONDITIONAL}
+_MADE = {kind.kind for kind in KINDS}
 """Whatever else names a TritonModel as its controller, the operator hasn't made."""
 _UNREADABLE = object()
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class Store:
         with self._lock:
             key = self.remove(obj)
             # The children of one that is gone are Kubernetes' collector's.
-            if key is not None and obj["kind"] in _SOMETIMES and (group := self._objects.get(key)):
+            if key is not None and obj["kind"] in _CONDITIONAL and (group := self._objects.get(key)):
                 place = _place(obj)
                 if place not in group and any(kind == names.KIND for kind, _ in group):
                     self._lost.setdefault(key, {})[place] = obj["metadata"]["uid"]

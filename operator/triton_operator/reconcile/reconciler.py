@@ -127,7 +127,7 @@ class Reconciler:
         if status != before:
             wait = self._wait(memory, before, status, seen, clock)
             if wait > timedelta():
-                after = _sooner(after, wait.total_seconds())
+                after = wait.total_seconds()
             else:
                 answer = self._statuses.write(raw, before, status, log)
                 memory.due = clock + self._progress

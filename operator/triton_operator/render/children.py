@@ -34,6 +34,8 @@ CHILDREN: tuple[Child, ...] = (
 """In the order in which they are applied."""
 
 KINDS: tuple[Kind, ...] = tuple(child.kind for child in CHILDREN)
+CONDITIONAL: frozenset[Kind] = frozenset(child.kind for child in CHILDREN if not child.always)
+"""Those that a TritonModel may not ask for, or no longer."""
 BY_NAME: Mapping[str, Child] = {child.kind.kind: child for child in CHILDREN}
 """By the kind's name: no two groups have the same among them."""
 _BY_KIND = {(child.kind.api_version, child.kind.kind): child for child in CHILDREN}

@@ -9,10 +9,9 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller
-from triton_operator.render.children import CHILDREN, KINDS
+from triton_operator.render.children import CONDITIONAL, KINDS
 
-_OPTIONAL = tuple(child.kind for child in CHILDREN if child.kind.optional)
-_SOMETIMES = frozenset(child.kind for child in CHILDREN if not child.always)
+_OPTIONAL = tuple(kind for kind in KINDS if kind.optional)
 
 
 class Listing:
@@ -57,7 +56,7 @@ class Listing:
             return
         try:
             # These first: what changes its label meanwhile is then in both, or an event tells of it.
-            if kind in _SOMETIMES:
+            if kind in CONDITIONAL:
                 yield from self._unlabelled(kind, namespace)
             yield from self._api.list(kind, namespace, names.MANAGED_SELECTOR)
         except ApiError as error:
