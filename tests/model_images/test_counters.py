@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import urllib.request
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from model_images.support import Server
+from triton_operator.api.servers import Counters
+from triton_operator.probe import fetch
+from triton_operator.probe.counters import counters
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
 
 pytestmark = pytest.mark.server
@@ -52,6 +57,22 @@ def test_the_series_that_the_rules_use_are_there_for_every_model_and_reason(serv
             assert (f"nv_inference_{name}", model, "") in found
         reasons = {r for name, m, r in found if (name, m) == ("nv_inference_request_failure", model)}
         assert reasons == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
+
+
+def test_the_prober_reads_the_counters_that_the_server_shows(server: Server) -> None:
+    async def read() -> Mapping[str, Counters]:
+        async with fetch.session() as client:
+            return await counters(client, server.metrics, ["detection", "preprocess"])
+
+    grown = growth(server, b"no image", 3)
+    assert grown
+    before = scrape(server)
+    found = asyncio.run(read())
+    for model in ("detection", "preprocess"):
+        failures = sum(v for (n, m, _), v in before.items() if (n, m) == ("nv_inference_request_failure", model))
+        assert found[model].success == before["nv_inference_request_success", model, ""]
+        assert found[model].failure == failures
+    assert found["detection"].failure > 0
 
 
 def test_an_ensemble_counts_a_failure_twice_and_its_step_counts_a_success(server: Server) -> None:

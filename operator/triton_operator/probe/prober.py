@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from .loads import LoadProbes
 from .prometheuses import PrometheusProbes
 from .servers import ServerProbes
 
@@ -29,6 +30,7 @@ class Prober:
         namespaces: Collection[str] = (),
         on_answer: Callable[[str, bool], None] = lambda *_: None,
     ) -> None:
+        self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(on_change, on_answer=lambda answered: on_answer("server", answered))
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, on_answer=lambda answered: on_answer("prometheus", answered)
@@ -41,10 +43,12 @@ class Prober:
     def forget(self, key: str) -> None:
         """Asks nothing about `key` any more."""
         self.servers.forget(key)
+        self.loads.forget(key)
         self.prometheuses.forget(key)
 
     async def _main(self) -> None:
-        await asyncio.gather(_supervised(self.servers.run), _supervised(self.prometheuses.run))
+        parts = (self.servers.run, self.loads.run, self.prometheuses.run)
+        await asyncio.gather(*map(_supervised, parts))
 
 
 async def _supervised(run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -65,7 +65,7 @@ def server(pod: Object) -> Server | None:
     host = f"[{address}]" if ":" in address else address
     metadata = pod["metadata"]
     epoch = (restarts(pod), is_ready(pod))
-    return Server(metadata["uid"], metadata["name"], f"{host}:{names.PORTS['http']}", epoch)
+    return Server(metadata["uid"], metadata["name"], host, epoch)
 
 
 def restarts(pod: Object) -> int:

@@ -33,6 +33,7 @@ class World:
         self.probes = ServerProbes(lambda key: self.changed.update([key]), self.ask)
 
     async def ask(self, _: object, address: str) -> Index:
+        address = address.removesuffix(":8000")
         self.asked[address] += 1
         self.asking += 1
         self.most = max(self.most, self.asking)

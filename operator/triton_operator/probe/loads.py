@@ -1,0 +1,167 @@
+"""Polls the request counters of servers every two seconds, for TritonModels that ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from triton_operator.api.servers import Counters, Server
+
+from . import fetch
+from .counters import counters
+from .fetch import FetchError
+from .schedule import jittered
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+HISTORY_SECONDS = 60.0
+_MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
+_CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
+_CONCURRENT_SERVERS = 16
+"""Servers of one TritonModel that are asked at the same time."""
+Ask = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The counters of one server, by model. `at`: seconds of the event loop's clock (monotonic)."""
+
+    at: float
+    counters: Mapping[str, Counters]
+
+
+History = tuple[Sample, ...]
+"""The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""
+
+
+@dataclass(eq=False)
+class _Target:
+    server: Server
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
+
+
+@dataclass(eq=False)
+class _Group:
+    """The servers of one TritonModel. `slow`: whether a server didn't answer in the last poll."""
+
+    key: str
+    models: frozenset[str] = frozenset()
+    targets: dict[str, _Target] = field(default_factory=dict)
+    slow: bool = False
+    removed: bool = False
+    polled: bool = False
+
+
+class LoadProbes:
+    """The request counters of the servers of tracked TritonModels. `track` and `forget` are for the reconcile's threads
+    and never wait; `run` belongs to the prober's event loop.
+
+    `on_poll(key)` is called in that loop after each poll of the servers of `key`.
+
+    A poll lasts at most POLL_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels with such a
+    server are polled in a slow lane, so that they don't delay others.
+    """
+
+    def __init__(self, on_poll: Callable[[str], None], ask: Ask = counters) -> None:
+        self._on_poll, self._ask = on_poll, ask
+        self._lock = threading.Lock()
+        self._groups: dict[str, _Group] = {}
+        self._wake: Callable[[], None] = lambda: None
+
+    def track(self, key: str, servers: Iterable[Server], models: Collection[str]) -> Mapping[str, History]:
+        """Returns the samples of these servers of the TritonModel `key`, by pod name, and polls the counters of `models`
+        on these servers, and no others, from now on."""
+        with self._lock:
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = _Group(key)
+            known, targets = group.targets, {}
+            for server in servers:
+                target = known.get(server.uid)
+                if target is None or target.server.epoch[0] != server.epoch[0]:
+                    # The counters of a restarted server begin at zero.
+                    target = _Target(server)
+                target.server = server
+                targets[server.uid] = target
+            group.targets, group.models = targets, frozenset(models)
+            histories = {t.server.pod: tuple(t.samples) for t in targets.values()}
+            polled = group.polled
+        if not polled:
+            self._wake()
+        return histories
+
+    def forget(self, key: str) -> None:
+        """Stops polling the servers of `key`."""
+        with self._lock:
+            group = self._groups.pop(key, None)
+            if group is not None:
+                group.removed = True
+
+    async def run(self) -> None:
+        """Polls until it is cancelled."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        fast, slow = asyncio.Semaphore(_CONCURRENT_POLLS), asyncio.Semaphore(_CONCURRENT_SLOW_POLLS)
+        with self._lock:
+            for group in self._groups.values():
+                group.polled = False
+        self._wake = wake
+        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+            while True:
+                woken.clear()
+                with self._lock:
+                    new = [group for group in self._groups.values() if not group.polled]
+                    for group in new:
+                        group.polled = True
+                for group in new:
+                    tasks.create_task(self._poll(client, group, fast, slow))
+                await woken.wait()
+
+    async def _poll(
+        self, client: aiohttp.ClientSession, group: _Group, fast: asyncio.Semaphore, slow: asyncio.Semaphore
+    ) -> None:
+        """Polls the servers of one TritonModel until it is forgotten."""
+        loop = asyncio.get_running_loop()
+        while not group.removed:
+            began = loop.time()
+            async with slow if group.slow else fast:
+                answered = await self._poll_once(client, group)
+            group.slow = not answered
+            if not group.removed:
+                self._on_poll(group.key)
+            await asyncio.sleep(max(0.0, began + jittered(POLL_SECONDS) - loop.time()))
+
+    async def _poll_once(self, client: aiohttp.ClientSession, group: _Group) -> bool:
+        """Asks each server once; returns whether all answered."""
+        loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_CONCURRENT_SERVERS)
+        with self._lock:
+            targets, models = list(group.targets.values()), group.models
+        end = loop.time() + POLL_SECONDS
+
+        async def ask(target: _Target) -> bool:
+            try:
+                async with asyncio.timeout_at(end), places:
+                    sample = Sample(loop.time(), await self._ask(client, target.server.metrics, models))
+            except (FetchError, TimeoutError) as error:
+                _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
+                return False
+            except Exception:
+                _log.exception("polling %s failed", target.server.pod, extra={"key": group.key})
+                return False
+            with self._lock:
+                target.samples.append(sample)
+                while target.samples[0].at < sample.at - HISTORY_SECONDS:
+                    target.samples.popleft()
+            return True
+
+        return all(await asyncio.gather(*map(ask, targets)))
