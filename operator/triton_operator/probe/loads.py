@@ -65,8 +65,8 @@ class LoadProbes:
 
     `on_poll(key)` is called in that loop after each poll of the servers of `key`.
 
-    A poll lasts at most POLL_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels with such a
-    server are polled in a slow lane, so that they don't delay others.
+    A poll lasts at most POLL_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels with such
+    a server are polled in a slow lane, so that they don't delay others.
     """
 
     def __init__(self, on_poll: Callable[[str], None], ask: Ask = counters) -> None:
@@ -76,8 +76,8 @@ class LoadProbes:
         self._wake: Callable[[], None] = lambda: None
 
     def track(self, key: str, servers: Iterable[Server], models: Collection[str]) -> Mapping[str, History]:
-        """Returns the samples of these servers of the TritonModel `key`, by pod name, and polls the counters of `models`
-        on these servers, and no others, from now on."""
+        """Returns the samples of these servers of the TritonModel `key`, by pod name. From now on polls the counters
+        of `models` on these servers, and on no others of `key`."""
         with self._lock:
             group = self._groups.get(key)
             if group is None:
