@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 
 from .api import names, quantity
-from .api.kinds import SERVICE, ending
+from .api.kinds import SERVICE, is_deleting
 from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
@@ -36,7 +36,7 @@ class Apply:
     why: str
     handover: dict[str, Any] | None = None
     """To be applied first, by another manager, where a field's value shall outlive our letting go of it."""
-    clearance: dict[str, Any] | None = None
+    port_cleanup: dict[str, Any] | None = None
     """To be merged first, where something of others stands in the way of ours."""
 
 
@@ -65,31 +65,31 @@ def plan(
     desired: Iterable[dict[str, Any]],
     live: Iterable[Object],
     applied: Mapping[Identity, Applied],
-    alike: MutableMapping[Identity, Compared] | None = None,
+    unchanged: MutableMapping[Identity, Compared] | None = None,
 ) -> list[Apply | Delete]:
     """The writes that make `live` (all objects that the TritonModel owns) what is desired, in order.
 
-    An object that is being deleted is left alone until it is gone. `alike` is what was compared before and found to be
-    as desired: it is kept here, and only saves the comparison.
+    An object that is being deleted is left alone until it is gone. `unchanged` caches the objects that were found to be
+    as desired, to save the comparison.
     """
-    alike = {} if alike is None else alike
+    unchanged = {} if unchanged is None else unchanged
     present = {identity(obj): obj for obj in live}
     steps: list[Apply | Delete] = []
     for want in desired:
         have = present.pop(identity(want), None)
         if have is None:
             steps.append(Apply(want, None, "missing"))
-        elif not ending(have):
+        elif not is_deleting(have):
             metadata = have["metadata"]
             compared = (metadata.get("uid", ""), metadata.get("resourceVersion", ""), _fingerprint(want))
-            if alike.get(identity(want)) == compared:
+            if unchanged.get(identity(want)) == compared:
                 continue
             why = difference(want, have, applied.get(identity(want)))
             if why:
-                steps.append(Apply(want, have, why, handover(want, have), clearance(want, have)))
+                steps.append(Apply(want, have, why, handover(want, have), port_cleanup(want, have)))
             else:
-                alike[identity(want)] = compared
-    steps += [Delete(obj) for obj in present.values() if not ending(obj)]
+                unchanged[identity(want)] = compared
+    steps += [Delete(obj) for obj in present.values() if not is_deleting(obj)]
     return steps
 
 
@@ -101,14 +101,16 @@ def identity(obj: Object) -> Identity:
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
     """The path of the first field on which `live` isn't as desired; "" where applying would change nothing."""
     owned = applied_fields(live)
-    paths = chain(_unlike(desired, live, ""), _lost(_content(desired), owned, ""), _surplus(owned, desired, ""))
+    paths = chain(
+        _different(desired, live, ""), _not_owned(_content(desired), owned, ""), _no_longer_desired(owned, desired, "")
+    )
     path = next(paths, "")
-    if path and applied is not None and applied == remember(desired, live):
+    if path and applied is not None and applied == applied_record(desired, live):
         return ""  # only written differently by the API server, as it was when it answered our apply
     return path
 
 
-def remember(desired: Object, live: Object) -> Applied:
+def applied_record(desired: Object, live: Object) -> Applied:
     """The record of an apply of `desired` that was answered with `live`."""
     return Applied(
         live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
@@ -128,7 +130,7 @@ def handover(desired: Object, live: Object) -> dict[str, Any] | None:
     }
 
 
-def clearance(desired: Object, live: Object) -> dict[str, Any] | None:
+def port_cleanup(desired: Object, live: Object) -> dict[str, Any] | None:
     """Takes ports away that have the name of one of ours, and are another: someone edited its number, which is what a
     port is known by. Both together would be refused."""
     if desired["kind"] != SERVICE.kind:
@@ -157,16 +159,16 @@ def project(shape: Any, value: Any, field: str = "") -> Any:
     return value
 
 
-def _unlike(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
+def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
     """Paths at which `have` lacks something of `want`."""
     if isinstance(want, Mapping) and isinstance(have, Mapping):
         for key, value in want.items():
-            yield from _unlike(value, have.get(key), f"{path}.{key}", key)
+            yield from _different(value, have.get(key), f"{path}.{key}", key)
     elif isinstance(want, list) and isinstance(have, list):
         if not _keyed(want, field) and len(want) != len(have):
             yield path
         for index, (item, other) in enumerate(_pairs(want, have, field)):
-            yield from _unlike(item, other, f"{path}[{index}]")
+            yield from _different(item, other, f"{path}[{index}]")
     elif want != have and not (want in ({}, []) and have is None) and not quantity.same(want, have):
         yield path
 
@@ -206,7 +208,7 @@ def _content(desired: Object) -> Object:
     return {**{k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "metadata": metadata}
 
 
-def _lost(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
+def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
     """Paths of desired fields that are no longer ours: another has changed them. It shows where no value tells:
     what is added to a map or list that is owned as a whole changes our field."""
     if isinstance(want, Mapping):
@@ -215,14 +217,14 @@ def _lost(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
             if below is None:
                 yield f"{path}.{key}"
             elif below:
-                yield from _lost(value, below, f"{path}.{key}")
+                yield from _not_owned(value, below, f"{path}.{key}")
     elif isinstance(want, list):
         for index, item in enumerate(want):
             below = _owned_item(item, owned)
             if below is None:
                 yield f"{path}[{index}]"
             elif below:
-                yield from _lost(item, below, f"{path}[{index}]")
+                yield from _not_owned(item, below, f"{path}[{index}]")
 
 
 def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -234,7 +236,7 @@ def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None
     return None
 
 
-def _surplus(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
+def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
     """Paths of fields that are ours in the live object and that are no longer wanted."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
@@ -252,7 +254,7 @@ def _surplus(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
         if not found:
             yield here
         elif below:
-            yield from _surplus(below, value, here)
+            yield from _no_longer_desired(below, value, here)
 
 
 def _item(keys: Mapping[str, Any], want: Any) -> Any:

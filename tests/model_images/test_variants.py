@@ -41,7 +41,7 @@ def variants(models: Path) -> Iterator[Server]:
         yield running
 
 
-def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def unchanged(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """The same box of the same class, by a score that differs in the third digit at most."""
     if one["class_id"] != other["class_id"] or one["label"] != other["label"]:
         return False
@@ -56,7 +56,7 @@ def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) ->
     assert found["image"] == expected["image"]
     left, strays = list(expected["detections"]), []
     for box in found["detections"]:
-        match = next((k for k, other in enumerate(left) if alike(box, other)), None)
+        match = next((k for k, other in enumerate(left) if unchanged(box, other)), None)
         if match is None:
             strays.append(box)
         else:

@@ -18,7 +18,7 @@ from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render import endpoint
 from triton_operator.repository import report
 from triton_operator.status.assess import assess, entry
@@ -102,7 +102,7 @@ AUTOSCALER = {
 ENTRIES = st.builds(
     IndexEntry, specs.TEXT, st.sampled_from(["", "1", "2"]), st.sampled_from(["READY", "", "UNAVAILABLE", "?"]), WORDS
 )
-SLOTS = st.builds(Slot, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"]))
+SLOTS = st.builds(ThresholdKey, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"]))
 ANSWERS = st.builds(
     Answer,
     st.dictionaries(SLOTS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
@@ -133,11 +133,12 @@ def test_there_is_a_status(
         raw = gen.raw(gen.put("metadata.annotations", written), **spec)
         raw["status"] = json.loads(status.model_dump_json(by_alias=True))
         model = gen.TritonModel.model_validate(raw)
-        asked = thresholds.of(raw)
+        requested = thresholds.of(raw)
         seen = Observation(
             template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(pods),
             indexes={p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)},
-            refused=refused, autoscaler=autoscaler, asked=asked, thresholds=thresholds.effective_of(raw, asked),
+            refused=refused, autoscaler=autoscaler, requested=requested,
+            thresholds=thresholds.effective_of(raw, requested),
             installed=installed, has_rules=has_rules, answer=answer,
         )  # fmt: skip
         for pod in pods:
@@ -168,18 +169,18 @@ def takes(status: TritonModelStatus) -> None:
 @given(specs.ANNOTATIONS, specs.ANNOTATIONS, st.sampled_from(["", "tokens_total"]), st.integers(0, 2**63))
 def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str, replicas: int) -> None:
     found = thresholds.parse(written, counter)
-    for slot, asked in found.asked.items():
-        assert slot not in {w.slot for w in found.wrong}
+    for slot, requested in found.requested.items():
+        assert slot not in {w.slot for w in found.invalid}
         kind = next(k for k in thresholds.KINDS if k.name == slot.kind)
-        assert kind.least < asked.value <= kind.most
-        assert Decimal(thresholds.text(asked.value)) == asked.value  # what is shown is what was asked for
-    told = {w.source for w in found.wrong} | {a.source for a in found.asked.values()}
+        assert kind.least < requested.value <= kind.most
+        assert Decimal(thresholds.text(requested.value)) == requested.value  # what is shown is what was asked for
+    told = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
     assert told <= written.keys()
-    for wrong in found.wrong:
-        assert wrong.source in wrong.message
-        assert len(wrong.message) < 600
-    before = {slot: asked.value for slot, asked in thresholds.parse(older, counter).asked.items()}
-    force = thresholds.effective(thresholds.in_force(found, before), replicas)
+    for invalid in found.invalid:
+        assert invalid.source in invalid.message
+        assert len(invalid.message) < 600
+    before = {slot: requested.value for slot, requested in thresholds.parse(older, counter).requested.items()}
+    force = thresholds.effective(thresholds.accepted(found, before), replicas)
     assert all(value > 0 for value in force.values())
     assert {s.kind for s in force} >= {k.name for k in thresholds.KINDS}
 

@@ -310,7 +310,7 @@ def test_the_policy_and_the_operator_agree(policed: Api, annotations: dict[str, 
     if refusal and "threshold-values" not in refusal:
         assert "metadata.annotations" in refusal  # a key that Kubernetes doesn't take
         return
-    wrong = thresholds.parse(annotations, counter).wrong
+    invalid = thresholds.parse(annotations, counter).invalid
     kinds = {kind.name for kind in thresholds.KINDS}
     nearly = [
         key
@@ -318,4 +318,4 @@ def test_the_policy_and_the_operator_agree(policed: Api, annotations: dict[str, 
         if not thresholds.is_threshold(key)
         and (key.startswith(thresholds.PREFIX) or key.split(".")[0].replace("_", "-") in kinds)
     ]
-    assert bool(refusal) == bool(wrong or nearly), (annotations, counter, refusal, wrong)
+    assert bool(refusal) == bool(invalid or nearly), (annotations, counter, refusal, invalid)

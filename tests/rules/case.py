@@ -24,7 +24,7 @@ import yaml
 
 from support import gen
 from triton_operator.api import thresholds
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render.choices import Choices
 
 Object = dict[str, Any]
@@ -57,9 +57,9 @@ def load(path: Path) -> Case:
     return Case(spec, choices, content.get("every", "10s"), content["tests"])
 
 
-def slot(text: str) -> Slot:
+def slot(text: str) -> ThresholdKey:
     kind, _, version = text.partition(".v")
-    return Slot(kind, version)
+    return ThresholdKey(kind, version)
 
 
 def document(case: Case, rules: str) -> Object:

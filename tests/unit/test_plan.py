@@ -9,7 +9,7 @@ import pytest
 from support import gen
 from triton_operator import plan as planning
 from triton_operator.api import names
-from triton_operator.plan import Apply, Delete, clearance, difference, handover, plan, remember
+from triton_operator.plan import Apply, Delete, applied_record, difference, handover, plan, port_cleanup
 from triton_operator.render import Choices, render
 
 CHOICES = Choices("operator:1", "Copy")
@@ -167,7 +167,7 @@ def test_what_only_the_api_server_writes_differently_is_applied_once() -> None:
     wanted = deployment(server={"env": [{"name": "A", "value": ""}]})
     answer = gen.live(wanted, lambda o: o["spec"]["template"]["spec"]["containers"][0]["env"][1].pop("value"))
     assert difference(wanted, answer) != ""
-    applied = remember(wanted, answer)
+    applied = applied_record(wanted, answer)
     assert difference(wanted, answer, applied) == ""
     key = planning.identity(wanted)
     assert plan([wanted], [answer], {key: applied}) == []
@@ -217,28 +217,28 @@ def test_keys_that_are_no_names_are_compared_by_place() -> None:
 
 
 def test_what_was_compared_before_is_not_compared_again_until_one_of_them_is_another() -> None:
-    wanted, alike = deployment(), {}
+    wanted, unchanged = deployment(), {}
     there = gen.live(wanted)
-    assert plan([wanted], [there], {}, alike) == []
+    assert plan([wanted], [there], {}, unchanged) == []
     # Nothing but the version tells that somebody else has written: without it there is nothing to compare.
     tampered = gen.modified(there, gen.put("spec.template.spec.terminationGracePeriodSeconds", 1))
-    assert plan([wanted], [tampered], {}, alike) == []
+    assert plan([wanted], [tampered], {}, unchanged) == []
     noticed = gen.modified(tampered, gen.put("metadata.resourceVersion", "11"))
-    assert [s.why for s in plan([wanted], [noticed], {}, alike)] == [
+    assert [s.why for s in plan([wanted], [noticed], {}, unchanged)] == [
         ".spec.template.spec.terminationGracePeriodSeconds"
     ]
     successor = gen.modified(tampered, gen.put("metadata.uid", "another"))
-    assert len(plan([wanted], [successor], {}, alike)) == 1
+    assert len(plan([wanted], [successor], {}, unchanged)) == 1
     other = gen.modified(wanted, gen.put("spec.revisionHistoryLimit", 7))
-    assert len(plan([other], [there], {}, alike)) == 1
+    assert len(plan([other], [there], {}, unchanged)) == 1
 
 
 def test_ports_of_others_are_in_the_way_only_where_they_have_the_name_of_ours() -> None:
     want = next(o for o in render(gen.model(), Choices("t", "Copy")) if o["kind"] == "Service")
     foreign = {"name": "debug", "port": 9000}
-    assert clearance(want, gen.live(want)) is None
-    assert clearance(want, gen.live(want, lambda o: o["spec"]["ports"].append(foreign))) is None
+    assert port_cleanup(want, gen.live(want)) is None
+    assert port_cleanup(want, gen.live(want, lambda o: o["spec"]["ports"].append(foreign))) is None
     edited = gen.live(want, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
-    found = clearance(want, edited)
+    found = port_cleanup(want, edited)
     assert found is not None
     assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *want["spec"]["ports"]]}

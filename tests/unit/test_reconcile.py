@@ -15,12 +15,12 @@ from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.servers import IndexEntry, Server
-from triton_operator.api.thresholds import PREFIX, Slot
+from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.probe.servers import ServerAnswers
-from triton_operator.reconcile import Outcome, Reconciler
+from triton_operator.reconcile import Reconciler, Result
 from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
 
@@ -76,20 +76,20 @@ class Answers:
 def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
     store = store or Store()
     store.put(gen.raw())
-    fresh = Choices("tools:1", "Copy")
+    defaults = Choices("tools:1", "Copy")
     watched: Any = api
     more = {"progress_seconds": 0.0, "served": lambda _: False, **more}
     answers: Any = more.pop("answers", Answers())
     monitoring = more.pop("monitoring", Monitoring(watched))
-    return Reconciler(watched, store, answers, monitoring, fresh, **more)
+    return Reconciler(watched, store, answers, monitoring, defaults, **more)
 
 
 def test_a_pass_knows_what_it_wrote_itself() -> None:
     api = Accepting()
-    outcome = reconciler(api).reconcile(KEY)
+    result = reconciler(api).reconcile(KEY)
     assert len(api.answers) > 4
-    assert outcome.written == {state(answer) for answer in api.answers}
-    assert outcome.after is None
+    assert result.written == {state(answer) for answer in api.answers}
+    assert result.requeue_after is None
 
 
 @pytest.mark.parametrize(
@@ -97,26 +97,26 @@ def test_a_pass_knows_what_it_wrote_itself() -> None:
 )
 def test_a_change_that_comes_just_before_the_status_is_written_is_not_lost(meanwhile: gen.Modifier) -> None:
     """The answer has it, so that its event is no news any more."""
-    assert reconciler(Accepting(meanwhile)).reconcile(KEY).after == 0
+    assert reconciler(Accepting(meanwhile)).reconcile(KEY).requeue_after == 0
 
 
 def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     api = Accepting()
     passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
-    assert passes.reconcile(KEY).after == 3
+    assert passes.reconcile(KEY).requeue_after == 3
     now -= timedelta(days=365)
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).requeue_after is None
     assert "observedGeneration" in api.answers[-1]["status"]
 
 
 def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
     api, store = Accepting(), Store()
     passes = reconciler(api, store, progress_seconds=5.0)
-    assert passes.reconcile(KEY).after == pytest.approx(3, abs=0.1)
+    assert passes.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     store.put(gen.pod(gen.put("status", {"phase": "Pending"})))
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["kind"] == "TritonModel"
     assert api.answers[-1]["status"]["replicas"] == 1
 
@@ -126,18 +126,18 @@ def test_a_status_waits_for_the_answer_of_a_server_that_is_being_asked_but_not_f
     passes = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
     store.put(gen.pod())
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).after == 1
+    assert passes.reconcile(KEY).requeue_after == 1
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     now += timedelta(seconds=0.4)
-    assert passes.reconcile(KEY).after == pytest.approx(0.6)
+    assert passes.reconcile(KEY).requeue_after == pytest.approx(0.6)
     answers.of_servers = ServerAnswers({gen.NAME: (IndexEntry("detection", "1", "READY", ""),)})
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["status"]["loaded"] == "1/1"
     # One that stays silent.
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).after == 1
+    assert passes.reconcile(KEY).requeue_after == 1
     now += timedelta(seconds=1)
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).requeue_after is None
     assert condition(api.answers[-1], "ModelsLoaded")["reason"] == "NoServerAnswers"
 
 
@@ -176,7 +176,9 @@ class Scene:
         self._now += timedelta(seconds=1)
         at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         thresholds = {"max_qps": float("inf"), **values}
-        self.answers.of_prometheus = Answer({Slot(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at)
+        self.answers.of_prometheus = Answer(
+            {ThresholdKey(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at
+        )
 
     def told(self) -> tuple[str, bool]:
         """What a pass a second later says of the thresholds, and whether it waits for another answer."""
@@ -226,7 +228,7 @@ def test_an_answer_from_before_a_change_says_nothing_about_it() -> None:
     assert not scene.answers.outdated
 
 
-# What former TritonModels of a name have left
+# Leftovers of deleted TritonModels of the same name
 
 
 class Collecting(Accepting):
@@ -235,10 +237,10 @@ class Collecting(Accepting):
     def __init__(self, model: Object | None, refusal: ApiError | None = None) -> None:
         super().__init__()
         self.model, self.refusal, self.deleted = model, refusal, list[str]()
-        self.ending: Object | None = None
+        self.is_deleting: Object | None = None
 
     def uid_of(self, kind: Kind, *_: object) -> str:
-        found = self.model if kind == kinds.TRITON_MODEL else self.ending
+        found = self.model if kind == kinds.TRITON_MODEL else self.is_deleting
         return str(found["metadata"]["uid"]) if found else ""
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
@@ -274,14 +276,14 @@ class Successor:
     def __init__(self, left: Object, refusal: ApiError | None = None) -> None:
         self.api, self.store, self._now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
         self.store.put(left)
-        self.api.ending = left
+        self.api.is_deleting = left
         self._passes = reconciler(self.api, self.store, clock=lambda: self._now)
-        self.first = self.again(0)
+        self.first = self.requeue(0)
         assert self.api.deleted == []
         assert "TritonModel" not in self.api.made
-        self.second = self.again(10)
+        self.second = self.requeue(10)
 
-    def again(self, seconds: float = 1) -> Outcome:
+    def requeue(self, seconds: float = 1) -> Result:
         """The next pass, so many seconds later."""
         self._now += timedelta(seconds=seconds)
         return self._passes.reconcile(KEY)
@@ -289,7 +291,7 @@ class Successor:
 
 def test_what_a_former_life_has_left_is_at_first_for_kubernetes_to_collect() -> None:
     found = Successor(leftover())
-    assert found.first == Outcome(after=10, written=found.first.written)
+    assert found.first == Result(requeue_after=10, written=found.first.written)
     assert found.api.made > {"ServiceAccount", "Service"}
 
 
@@ -297,24 +299,24 @@ def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
     found = Successor(leftover())
     assert found.api.deleted == [LEFT]
     assert "Deployment" not in found.api.made
-    assert found.second.again
-    assert (found.api.progress["status"], found.api.progress["reason"]) == ("False", "FormerNotGone")
+    assert found.second.requeue
+    assert (found.api.progress["status"], found.api.progress["reason"]) == ("False", "LeftoverNotDeleted")
     assert found.api.progress["message"] == (
-        f"Deployment {gen.NAMESPACE}/{gen.NAME} of a former TritonModel of this name is still there: "
-        "it is being deleted, and waits until its pods have ended"
+        f"Deployment {gen.NAMESPACE}/{gen.NAME} of a deleted TritonModel with this name still exists: "
+        "it is being deleted, and its pods have not ended yet"
     )
     found.store.remove(leftover("former", kinds.DEPLOYMENT, gen.put("metadata.resourceVersion", "9999")))
-    found.again()
+    found.requeue()
     assert "Deployment" in found.api.made
     assert found.api.deleted == [LEFT]
-    assert found.api.progress["reason"] != "FormerNotGone"
+    assert found.api.progress["reason"] != "LeftoverNotDeleted"
 
 
 def test_what_nothing_holds_is_made_anew_in_the_same_pass() -> None:
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
     assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/{gen.NAME} left-uid"]
     assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
-    assert not found.second.again
+    assert not found.second.requeue
 
 
 def test_who_holds_what_a_former_life_has_left_is_told() -> None:
@@ -322,15 +324,15 @@ def test_who_holds_what_a_former_life_has_left_is_told() -> None:
     held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
     assert found.api.deleted == []
-    assert "held by the finalizers of others: example.com/a, example.com/b" in found.api.progress["message"]
+    assert "other controllers' finalizers hold it: example.com/a, example.com/b" in found.api.progress["message"]
     assert "Deployment" not in found.api.made
 
 
 def test_what_is_gone_without_a_word_is_in_nobody_s_way() -> None:
     """No watch tells of the end of what has lost its label."""
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
-    found.api.ending = None
-    assert not found.again().again
+    found.api.is_deleting = None
+    assert not found.requeue().requeue
     assert found.api.made > {"ServiceAccount", "Deployment"}
 
 
@@ -345,13 +347,13 @@ def test_a_refusal_that_may_pass_is_no_news() -> None:
         Successor(leftover(), ApiError(429, "TooManyRequests", "too busy"))
 
 
-def test_what_a_life_has_made_that_no_watch_has_told_of_stays() -> None:
+def test_keeps_children_of_a_new_model_that_no_watch_has_reported() -> None:
     api, store, now = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     store.put(leftover("new"))
     passes = reconciler(api, store, clock=lambda: now)
     passes.reconcile(KEY)
     now += timedelta(seconds=10)
-    with pytest.raises(ApiError, match="made anew"):
+    with pytest.raises(ApiError, match="created again"):
         passes.reconcile(KEY)
     assert api.deleted == []
 
@@ -363,14 +365,14 @@ def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_long
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     passes = reconciler(api, store, clock=lambda: now, **more)
     store.remove(gen.raw())
-    assert passes.reconcile(KEY).after == seconds
+    assert passes.reconcile(KEY).requeue_after == seconds
     store.put(leftover())
-    assert passes.reconcile(KEY).after == seconds
+    assert passes.reconcile(KEY).requeue_after == seconds
     now += timedelta(seconds=seconds - 10)
-    assert passes.reconcile(KEY).after == 10
+    assert passes.reconcile(KEY).requeue_after == 10
     assert api.deleted == []
     now += timedelta(seconds=10)
-    assert passes.reconcile(KEY).after is None
+    assert passes.reconcile(KEY).requeue_after is None
     assert api.deleted == [LEFT]
 
 
@@ -395,7 +397,7 @@ def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
     store.remove(gen.raw())
     now += timedelta(hours=1)
     store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
-    assert passes.reconcile(KEY).after == 300
+    assert passes.reconcile(KEY).requeue_after == 300
 
 
 # What has lost the label by which it is watched
@@ -406,11 +408,11 @@ class Finding(Accepting):
 
     def __init__(self, there: Object | ApiError) -> None:
         super().__init__()
-        self.there, self.asked, self.deleted = there, 0, list[str]()
+        self.there, self.requested, self.deleted = there, 0, list[str]()
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
         assert (kind, namespace, name) == (kinds.DISRUPTION_BUDGET, gen.NAMESPACE, gen.NAME)
-        self.asked += 1
+        self.requested += 1
         if isinstance(self.there, ApiError):
             raise self.there
         return self.there
@@ -432,7 +434,7 @@ def losing(api: Finding, **spec: Any) -> Reconciler:
     passes = reconciler(api, store)
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2"), **spec))
     store.put(budget())
-    store.lose(budget())
+    store.mark_lost(budget())
     return passes
 
 
@@ -443,19 +445,19 @@ def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"),
+    ("there", "requested"),
     [
         (ApiError(404, "NotFound", "gone"), 1),
         (budget(gen.put("metadata.ownerReferences", [])), 1),
         (ApiError(403, "Forbidden", "no"), 2),
     ],
 )
-def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError, asked: int) -> None:
+def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError, requested: int) -> None:
     api = Finding(there)
     passes = losing(api)
     for _ in range(2):
         passes.reconcile(KEY)
-    assert (api.asked, api.deleted) == (asked, [])
+    assert (api.requested, api.deleted) == (requested, [])
 
 
 def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
@@ -469,7 +471,7 @@ def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
 def test_what_is_wanted_is_found_when_it_is_made_again() -> None:
     api = Finding(ApiError(404, "NotFound", "gone"))
     losing(api, replicas=2).reconcile(KEY)
-    assert api.asked == 0
+    assert api.requested == 0
     assert "PodDisruptionBudget" in {answer["kind"] for answer in api.answers}
 
 

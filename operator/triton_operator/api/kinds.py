@@ -38,6 +38,6 @@ POD = Kind("", "v1", "Pod", "pods")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
 
-def ending(obj: Mapping[str, Any]) -> bool:
+def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Whether an object is deleted already, and there only for what it waits for."""
     return "deletionTimestamp" in obj["metadata"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .thresholds import Slot
+from .thresholds import ThresholdKey
 
 Labels = Mapping[str, str]
 LabelSelector = Mapping[str, Any]
@@ -62,7 +62,7 @@ class Answer:
     whether it has the counter of tokens. `error`: why it doesn't say, and then the rest is empty. `at`: when it was
     asked (RFC 3339, milliseconds); "" where it hasn't been asked yet. Answers that differ only in this are equal."""
 
-    values: Mapping[Slot, float] = field(default_factory=dict)
+    values: Mapping[ThresholdKey, float] = field(default_factory=dict)
     tokens: bool = False
     error: str = ""
     at: str = field(default="", compare=False)

@@ -9,9 +9,9 @@ from typing import Any
 
 from .types import TritonModel
 
-SHORTEST = 6
+MIN_LENGTH = 6
 """Characters. What is shorter is a number or a switch, and would blot out half of a message."""
-HIDDEN = "(hidden)"
+REDACTED = "(hidden)"
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
@@ -22,13 +22,13 @@ def values(model: TritonModel) -> tuple[str, ...]:
         for value in chain(_variables(model), _settings(model))
         for text in (value, json.dumps(value, ensure_ascii=False)[1:-1])
     }
-    return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=lambda text: (-len(text), text)))
+    return tuple(sorted((text for text in found if len(text) >= MIN_LENGTH), key=lambda text: (-len(text), text)))
 
 
-def hide(text: str, hidden: Iterable[str]) -> str:
+def redact(text: str, hidden: Iterable[str]) -> str:
     """`text` without these values."""
     for value in hidden:
-        text = text.replace(value, HIDDEN)
+        text = text.replace(value, REDACTED)
     return text
 
 

@@ -27,7 +27,7 @@ REMOVE_SOME = "remove the thresholds of versions that are no longer served"
 
 
 @dataclass(frozen=True)
-class Kind:
+class ThresholdKind:
     """One kind of threshold. Values must be above `least` and at most `most`. `default` is in force where nothing
     is set; infinity is no limit."""
 
@@ -39,17 +39,17 @@ class Kind:
     alias: str = ""
 
 
-MAX_QPS = Kind("max-qps", math.inf, versioned=True, alias="max_qps")
+MAX_QPS = ThresholdKind("max-qps", math.inf, versioned=True, alias="max_qps")
 """Requests a second that the model may get, over all its versions and servers."""
-MAX_QPS_PER_REPLICA = Kind("max-qps-per-replica", math.inf)
+MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
 """Requests a second that one server is for: what the autoscaler aims at."""
-MAX_TPS = Kind("max-tps", math.inf)
+MAX_TPS = ThresholdKind("max-tps", math.inf)
 """Tokens a second that the model may make, over all its servers."""
-ENSEMBLE_COEFFICIENT = Kind("ensemble-coefficient", 1, most=1000)
+ENSEMBLE_COEFFICIENT = ThresholdKind("ensemble-coefficient", 1, most=1000)
 """As how many requests one request counts: the depth of a pipeline."""
-SPIKE_FACTOR = Kind("spike-factor", 3, least=1, most=1000)
+SPIKE_FACTOR = ThresholdKind("spike-factor", 3, least=1, most=1000)
 """A load this many times that of the last ten minutes is a spike."""
-MAX_TPS_PER_REPLICA = Kind("max-tps-per-replica", math.inf)
+MAX_TPS_PER_REPLICA = ThresholdKind("max-tps-per-replica", math.inf)
 """max-tps by the most servers there may be. Only derived; nobody sets it."""
 
 KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACTOR)
@@ -57,7 +57,7 @@ KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACT
 
 
 @dataclass(frozen=True, order=True)
-class Slot:
+class ThresholdKey:
     """What one value is for. `version` is Triton's, as a number without `v`; "" is the model as a whole."""
 
     kind: str
@@ -68,7 +68,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedThreshold:
     """A value as it was written. `source` is the annotation's key."""
 
     value: Decimal
@@ -76,55 +76,57 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class InvalidThreshold:
     """An annotation that can't be read: which, why, and what to do."""
 
     source: str
     message: str
-    slot: Slot | None = None
+    slot: ThresholdKey | None = None
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """What the annotations of one TritonModel say."""
 
-    asked: Mapping[Slot, Asked]
-    wrong: tuple[Wrong, ...] = ()
+    requested: Mapping[ThresholdKey, RequestedThreshold]
+    invalid: tuple[InvalidThreshold, ...] = ()
 
 
 def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds:
     """Reads every threshold of `annotations`. `token_counter`: spec.monitoring.tokenCounter, without which
-    tokens can't be counted. Never raises: what can't be read is in `wrong`."""
-    asked: dict[Slot, Asked] = {}
-    wrong: list[Wrong] = []
+    tokens can't be counted. Never raises: what can't be read is in `invalid`."""
+    requested: dict[ThresholdKey, RequestedThreshold] = {}
+    invalid: list[InvalidThreshold] = []
     keys = sorted(filter(is_threshold, annotations), key=_rank)
     for key in sorted(keys[:MOST]):
         text = annotations[key]
         found = _read(key, text, token_counter)
-        if isinstance(found, Wrong):
-            wrong.append(found)
+        if isinstance(found, InvalidThreshold):
+            invalid.append(found)
         elif found is not None:
             slot, value = found
-            other = asked.get(slot)
+            other = requested.get(slot)
             if other is not None and other.value != value.value:
                 # Which of them is meant nobody can tell: neither is taken.
-                wrong.append(Wrong(key, f"{key}={text} and {other.source}={other.value} differ: remove one", slot))
-                del asked[slot]
+                invalid.append(
+                    InvalidThreshold(key, f"{key}={text} and {other.source}={other.value} differ: remove one", slot)
+                )
+                del requested[slot]
                 continue
-            asked.setdefault(slot, value)
+            requested.setdefault(slot, value)
     if len(keys) > MOST:
-        wrong.append(_too_many(keys))
-    return Thresholds({s: a for s, a in asked.items() if s not in {w.slot for w in wrong}}, tuple(wrong))
+        invalid.append(_too_many(keys))
+    return Thresholds({s: a for s, a in requested.items() if s not in {w.slot for w in invalid}}, tuple(invalid))
 
 
-def effective(values: Mapping[Slot, Decimal], max_replicas: int) -> dict[Slot, float]:
+def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict[ThresholdKey, float]:
     """What is in force: `values` and, for every kind that has none, its default. What a server is for follows from
     the model's ceiling where it isn't set: divided by `max_replicas`, the most servers that there may be."""
-    out = {Slot(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
+    out = {ThresholdKey(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
     share = max(max_replicas, 1)
-    if math.isinf(out[Slot(MAX_QPS_PER_REPLICA.name)]):
-        out[Slot(MAX_QPS_PER_REPLICA.name)] = out[Slot(MAX_QPS.name)] / share
-    out[Slot(MAX_TPS_PER_REPLICA.name)] = out[Slot(MAX_TPS.name)] / share
+    if math.isinf(out[ThresholdKey(MAX_QPS_PER_REPLICA.name)]):
+        out[ThresholdKey(MAX_QPS_PER_REPLICA.name)] = out[ThresholdKey(MAX_QPS.name)] / share
+    out[ThresholdKey(MAX_TPS_PER_REPLICA.name)] = out[ThresholdKey(MAX_TPS.name)] / share
     return out
 
 
@@ -140,41 +142,45 @@ def _rank(key: str) -> tuple[bool, int, str]:
     return version is not None, len((version or "").removeprefix("v")), key
 
 
-def _too_many(keys: Sequence[str]) -> Wrong:
+def _too_many(keys: Sequence[str]) -> InvalidThreshold:
     first, after = keys[MOST], len(keys) - MOST - 1
     more = f" and the {after} after it are" if after else " is"
-    return Wrong(
+    return InvalidThreshold(
         first, f"{len(keys)} annotations are thresholds, and {MOST} may be: {first}{more} ignored; {REMOVE_SOME}"
     )
 
 
-def _read(key: str, text: str, token_counter: str) -> tuple[Slot, Asked] | Wrong | None:
+def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, RequestedThreshold] | InvalidThreshold | None:
     found = _split(key)
     if found is None:
         return None
     kind, version = found
     if version is not None and not kind.versioned:
-        return Wrong(key, f"{key}: {kind.name} is for the whole model and takes no version; remove the .{version}")
+        return InvalidThreshold(
+            key, f"{key}: {kind.name} is for the whole model and takes no version; remove the .{version}"
+        )
     if version is not None and not re.fullmatch(VERSION_PATTERN, version):
-        return Wrong(key, f"{key}: {version!r} is not a model version such as 2 or v2")
-    slot = Slot(kind.name, (version or "").removeprefix("v"))
+        return InvalidThreshold(key, f"{key}: {version!r} is not a model version such as 2 or v2")
+    slot = ThresholdKey(kind.name, (version or "").removeprefix("v"))
     if not re.fullmatch(VALUE_PATTERN, text):
-        return Wrong(key, f"{key}={text[:32]!r} is not a number such as 80 or 12.5, without a unit", slot)
+        return InvalidThreshold(key, f"{key}={text[:32]!r} is not a number such as 80 or 12.5, without a unit", slot)
     value = Decimal(text)
     if not kind.least < value <= kind.most:
         hint = "; to have none, remove the annotation" if value == 0 else ""
-        return Wrong(key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", slot)
+        return InvalidThreshold(
+            key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", slot
+        )
     if kind is MAX_TPS and not token_counter:
-        return Wrong(
+        return InvalidThreshold(
             key,
             f"{key}: no model of this repository is known to count tokens; name the counter that Triton exposes in "
             "spec.monitoring.tokenCounter, or use max-qps",
             slot,
         )
-    return slot, Asked(value, key)
+    return slot, RequestedThreshold(value, key)
 
 
-def _split(key: str) -> tuple[Kind, str | None] | None:
+def _split(key: str) -> tuple[ThresholdKind, str | None] | None:
     """The kind and, where there is one, the version that an annotation's key names."""
     for kind in KINDS:
         for base in (PREFIX + kind.name, *([kind.alias] if kind.alias else [])):
@@ -191,17 +197,17 @@ def text(value: float | Decimal) -> str:
     return "none" if math.isinf(number) else f"{number:.6f}".rstrip("0").rstrip(".")
 
 
-def last_good(status: Mapping[str, Any]) -> dict[Slot, Decimal]:
+def last_accepted(status: Mapping[str, Any]) -> dict[ThresholdKey, Decimal]:
     """The values that a status holds: in force until better ones come. What isn't a value is passed over, because
     others may write a status too."""
     kept = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
-    return {Slot(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
+    return {ThresholdKey(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
 
 
-def in_force(found: Thresholds, before: Mapping[Slot, Decimal]) -> dict[Slot, Decimal]:
+def accepted(found: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[ThresholdKey, Decimal]:
     """The values to compare with: what the annotations say, and the last good value where they say nonsense."""
-    kept = {w.slot: before[w.slot] for w in found.wrong if w.slot is not None and w.slot in before}
-    return {**kept, **{s: a.value for s, a in found.asked.items()}}
+    kept = {w.slot: before[w.slot] for w in found.invalid if w.slot is not None and w.slot in before}
+    return {**kept, **{s: a.value for s, a in found.requested.items()}}
 
 
 def of(model: Mapping[str, Any]) -> Thresholds:
@@ -210,10 +216,10 @@ def of(model: Mapping[str, Any]) -> Thresholds:
     return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
 
 
-def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[Slot, float]:
+def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[ThresholdKey, float]:
     """What is in force for a TritonModel, as the API server has it. `found`: `of(model)`, where that is known."""
     spec = model["spec"]
     scaling = spec.get("autoscaling", {})
     scales = scaling and scaling.get("engine", "HPA") != "None"
     most = scaling["max"] if scales else spec.get("replicas", 1)
-    return effective(in_force(found or of(model), last_good(model.get("status", {}))), most)
+    return effective(accepted(found or of(model), last_accepted(model.get("status", {}))), most)

@@ -104,7 +104,7 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
 
 def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:
     """What a reader of the objects would miss."""
-    notes = [wrong.message for wrong in thresholds.of(document).wrong]
+    notes = [wrong.message for wrong in thresholds.of(document).invalid]
     if model.spec.monitoring.enabled and not has_rules:
         notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
     return notes

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.status import PROGRESSING, READY, Condition, ThresholdStatus, TritonModelStatus
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status import pods as judge
 
 Object = dict[str, Any]
@@ -59,7 +59,7 @@ def _row(model: Any) -> list[str]:
 
 
 def _threshold(state: ThresholdStatus) -> list[str]:
-    return [str(Slot(state.kind, state.version)), state.value, f"{state.since[:19]}Z", state.source]
+    return [str(ThresholdKey(state.kind, state.version)), state.value, f"{state.since[:19]}Z", state.source]
 
 
 def _pod(pod: Object) -> list[str]:

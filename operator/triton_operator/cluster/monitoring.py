@@ -31,7 +31,7 @@ class Monitoring:
         self._api, self._clock = api, clock
         self._looking = threading.Lock()
         self._installed, self._at = Installed(), float("-inf")
-        self._told: tuple[Any, Any] | None = None
+        self._last_read: tuple[Any, Any] | None = None
 
     def installed(self) -> Installed:
         """The cluster's Prometheuses, a minute old at most; older, or none, where the API server doesn't tell.
@@ -44,8 +44,11 @@ class Monitoring:
     def changed(self, namespaces: set[str]) -> bool:
         """Whether it matters to objects in these namespaces what has changed since this was asked before."""
         found = self.installed()
-        before, self._told = self._told, (found.prometheuses, {n: found.namespaces.get(n) for n in namespaces})
-        return self._told != before
+        before, self._last_read = (
+            self._last_read,
+            (found.prometheuses, {n: found.namespaces.get(n) for n in namespaces}),
+        )
+        return self._last_read != before
 
     def forget(self) -> None:
         """Looks anew when asked next."""

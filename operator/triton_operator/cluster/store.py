@@ -21,7 +21,7 @@ from .slim import slim
 Object = dict[str, Any]
 Key = str
 """namespace/name of a TritonModel."""
-Place = tuple[str, str]
+ObjectId = tuple[str, str]
 """Kind and name."""
 _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class _Kept:
+class _Entry:
     """One state of an object. Its `body` is JSON, packed where it is long: as the objects that it stands for it would
     take some ten times as much memory, and of most nothing is read for hours. `controller` is its controller's uid.
     `seen`: what `Store.each` made of it."""
@@ -48,7 +48,7 @@ class _Kept:
     seen: Any = None
 
     @classmethod
-    def of(cls, obj: Object) -> _Kept:
+    def of(cls, obj: Object) -> _Entry:
         slender = slim(obj)
         metadata = slender["metadata"]
         version = int(metadata.pop("resourceVersion"))
@@ -66,11 +66,11 @@ class _Kept:
 
 
 @dataclass(eq=False)
-class _Meanwhile:
+class _ConcurrentChanges:
     """What was put and removed while a listing was read, of which the listing can't know. `put`: the newest state of
     each, also where the store knew a newer one. `removed`: uids."""
 
-    put: dict[tuple[Key, Place], _Kept] = field(default_factory=dict)
+    put: dict[tuple[Key, ObjectId], _Entry] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
 
 
@@ -83,10 +83,10 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._objects: dict[Key, dict[Place, _Kept]] = {}
-        self._listings: list[_Meanwhile] = []
+        self._objects: dict[Key, dict[ObjectId, _Entry]] = {}
+        self._listings: list[_ConcurrentChanges] = []
         self._gone: dict[str, int] = {}
-        self._lost: dict[Key, dict[Place, str]] = {}
+        self._lost: dict[Key, dict[ObjectId, str]] = {}
 
     def put(self, obj: Object) -> Key | None:
         """Takes the state of an object; the key of its TritonModel where that is news, else None. What changed
@@ -94,28 +94,28 @@ class Store:
         key = owner(obj)
         if key is None:
             return None
-        place, metadata = _place(obj), obj["metadata"]
+        object_id, metadata = _object_id(obj), obj["metadata"]
         with self._lock:
             # Half of all events tell of own writes, whose answers are known: not worth taking apart.
-            known, version = self._objects.get(key, {}).get(place), int(metadata["resourceVersion"])
+            known, version = self._objects.get(key, {}).get(object_id), int(metadata["resourceVersion"])
             if _is_old(known, metadata["uid"], version) and not (self._listings and known and known.version > version):
                 return None
-        return key if self._take(key, place, _Kept.of(obj)) else None
+        return key if self._take(key, object_id, _Entry.of(obj)) else None
 
-    def _take(self, key: Key, place: Place, kept: _Kept) -> bool:
+    def _take(self, key: Key, object_id: ObjectId, kept: _Entry) -> bool:
         """Whether it is news."""
         with self._lock:
             group = self._objects.setdefault(key, {})
-            known = group.get(place)
+            known = group.get(object_id)
             if not self._is_gone(kept):
                 for listing in self._listings:
-                    listing.put[key, place] = _newest(kept, listing.put.get((key, place)))
+                    listing.put[key, object_id] = _newest(kept, listing.put.get((key, object_id)))
             if _is_old(known, kept.uid, kept.version) or self._is_gone(kept):
                 if not group:
                     del self._objects[key]
                 return False
-            group[place] = kept
-            self._lost.get(key, {}).pop(place, None)
+            group[object_id] = kept
+            self._lost.get(key, {}).pop(object_id, None)
         return known is None or known.body != kept.body
 
     def remove(self, obj: Object) -> Key | None:
@@ -128,17 +128,17 @@ class Store:
                 listing.removed.add(obj["metadata"]["uid"])
             self._note_gone(obj)
             group = self._objects.get(key, {})
-            known = group.get(_place(obj))
+            known = group.get(_object_id(obj))
             # A successor of the same name may be known already.
             if known is not None and known.uid == obj["metadata"]["uid"]:
-                del group[_place(obj)]
+                del group[_object_id(obj)]
             if not group:
                 self._objects.pop(key, None)
             if obj["kind"] == names.KIND:
                 self._lost.pop(key, None)
         return key
 
-    def lose(self, obj: Object) -> Key | None:
+    def mark_lost(self, obj: Object) -> Key | None:
         """As `remove`, where it is a watch that tells of the end: an object that has only lost the label by which the
         watch selects looks the same. What its TritonModel may not want is remembered as lost until it is `found`: of
         all else it is learned when it is made again."""
@@ -146,27 +146,27 @@ class Store:
             key = self.remove(obj)
             # The children of one that is gone are Kubernetes' collector's.
             if key is not None and obj["kind"] in _CONDITIONAL and (group := self._objects.get(key)):
-                place = _place(obj)
-                if place not in group and any(kind == names.KIND for kind, _ in group):
-                    self._lost.setdefault(key, {})[place] = obj["metadata"]["uid"]
+                object_id = _object_id(obj)
+                if object_id not in group and any(kind == names.KIND for kind, _ in group):
+                    self._lost.setdefault(key, {})[object_id] = obj["metadata"]["uid"]
         return key
 
-    def lost(self, key: Key) -> set[Place]:
+    def lost(self, key: Key) -> set[ObjectId]:
         """Objects of which it isn't known whether they are gone."""
         with self._lock:
             return set(self._lost.get(key, ()))
 
-    def found(self, key: Key, place: Place) -> None:
+    def found(self, key: Key, object_id: ObjectId) -> None:
         """What had become of something lost is known."""
         with self._lock:
-            self._lost.get(key, {}).pop(place, None)
+            self._lost.get(key, {}).pop(object_id, None)
 
     def _note_gone(self, obj: Object) -> None:
         self._gone[obj["metadata"]["uid"]] = int(obj["metadata"]["resourceVersion"])
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
 
-    def _is_gone(self, kept: _Kept) -> bool:
+    def _is_gone(self, kept: _Entry) -> bool:
         """Whether it was removed since: the answer to a write can come after the event that tells of its end.
         One that only lost its label, and so its watch, is there in this state or a newer one."""
         return kept.version < self._gone.get(kept.uid, 0)
@@ -177,9 +177,9 @@ class Store:
 
         `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
         """
-        listed: dict[tuple[Key, Place], _Kept] = {}
+        listed: dict[tuple[Key, ObjectId], _Entry] = {}
         unreadable: set[str] = set()
-        meanwhile = _Meanwhile()
+        meanwhile = _ConcurrentChanges()
         with self._lock:
             self._listings.append(meanwhile)
         try:
@@ -187,7 +187,7 @@ class Store:
                 try:
                     key = owner(obj)
                     if key is not None:
-                        listed[key, _place(obj)] = _Kept.of(obj)
+                        listed[key, _object_id(obj)] = _Entry.of(obj)
                 except Exception:
                     # One object that can't be read must not stop the listing: its last state stays.
                     _log.exception("failed to read %s %s", kind, _described(obj))
@@ -197,52 +197,52 @@ class Store:
                     if namespace is not None and key.split("/")[0] != namespace:
                         continue
                     missing = [p for p in group if p[0] == kind and (key, p) not in listed]
-                    for place in missing:
-                        kept = group[place]
-                        if meanwhile.put.get((key, place)) is not kept and kept.uid not in unreadable:
-                            del group[place]
+                    for object_id in missing:
+                        kept = group[object_id]
+                        if meanwhile.put.get((key, object_id)) is not kept and kept.uid not in unreadable:
+                            del group[object_id]
                     if not group:
                         del self._objects[key]
-                gone_back = [
-                    self._set(key, place, kept, meanwhile)
-                    for (key, place), kept in listed.items()
+                rolled_back = [
+                    self._set(key, object_id, kept, meanwhile)
+                    for (key, object_id), kept in listed.items()
                     if kept.uid not in meanwhile.removed
                 ]
                 self._forget_lost(kind, namespace, meanwhile)
-                return any(gone_back)
+                return any(rolled_back)
         finally:
             with self._lock:
                 self._listings.remove(meanwhile)
 
-    def _set(self, key: Key, place: Place, listed: _Kept, meanwhile: _Meanwhile) -> bool:
+    def _set(self, key: Key, object_id: ObjectId, listed: _Entry, meanwhile: _ConcurrentChanges) -> bool:
         """Takes the state that a listing shows, or the one that was put meanwhile; whether a newer state than that
         of the listing was known before it."""
-        put = meanwhile.put.get((key, place))
+        put = meanwhile.put.get((key, object_id))
         kept = _newest(listed, put)
         group = self._objects.setdefault(key, {})
-        known = group.get(place)
-        gone_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
+        known = group.get(object_id)
+        rolled_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
         self._gone.pop(listed.uid, None)
         if known is not None and (known.uid, known.version) == (kept.uid, kept.version):
-            return gone_back  # what was made of it is kept with it
-        group[place] = kept
-        self._lost.get(key, {}).pop(place, None)
+            return rolled_back  # what was made of it is kept with it
+        group[object_id] = kept
+        self._lost.get(key, {}).pop(object_id, None)
         for listing in self._listings:
             if listing is not meanwhile:
-                listing.put[key, place] = _newest(kept, listing.put.get((key, place)))
-        return gone_back
+                listing.put[key, object_id] = _newest(kept, listing.put.get((key, object_id)))
+        return rolled_back
 
-    def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _Meanwhile) -> None:
+    def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _ConcurrentChanges) -> None:
         """A listing shows what is still there, with its label or without."""
         for key, places in list(self._lost.items()):
             if namespace is not None and key.split("/")[0] != namespace:
                 continue
             if kind == names.KIND and self.model(key) is None:
                 del self._lost[key]
-            for place in [p for p, uid in places.items() if p[0] == kind and uid not in meanwhile.removed]:
-                del places[place]
+            for object_id in [p for p, uid in places.items() if p[0] == kind and uid not in meanwhile.removed]:
+                del places[object_id]
 
-    def known(self) -> list[Key]:
+    def all_keys(self) -> list[Key]:
         """Every TritonModel of which anything is known, those first of which there was news last."""
         with self._lock:
             newest = {key: max(o.version for o in group.values()) for key, group in self._objects.items()}
@@ -251,7 +251,7 @@ class Store:
     def model(self, key: Key) -> Object | None:
         return next(iter(self.of_kind(key, names.KIND)), None)
 
-    def each(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
+    def map_kind(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
         """What `look` makes of every object of this kind. It is asked once for each of their states, and must always
         be the same for a kind. An object that it fails on is left out."""
         with self._lock:
@@ -276,7 +276,7 @@ class Store:
             found = [o for (k, _), o in self._objects.get(key, {}).items() if k in _MADE and o.controller == uid]
         return [kept.object for kept in found]
 
-    def left(self, key: Key, uid: str = "") -> list[Object]:
+    def leftovers(self, key: Key, uid: str = "") -> list[Object]:
         """Objects whose controller was a TritonModel of this name with another uid."""
         with self._lock:
             group = self._objects.get(key, {}).items()
@@ -307,13 +307,13 @@ def owner(obj: Object) -> Key | None:
     return f"{metadata['namespace']}/{name}" if name else None
 
 
-def _is_old(known: _Kept | None, uid: str, version: int) -> bool:
+def _is_old(known: _Entry | None, uid: str, version: int) -> bool:
     """Whether as much is known. Versions are comparable as numbers since Kubernetes 1.35 by contract, and before that
     in fact."""
     return known is not None and known.uid == uid and known.version >= version
 
 
-def _newest(one: _Kept, other: _Kept | None) -> _Kept:
+def _newest(one: _Entry, other: _Entry | None) -> _Entry:
     return one if other is None or one.version >= other.version else other
 
 
@@ -336,5 +336,5 @@ def _described(obj: Any) -> str:
     return f"{found.get('namespace', '')}/{found.get('name', '')}"
 
 
-def _place(obj: Object) -> Place:
+def _object_id(obj: Object) -> ObjectId:
     return obj["kind"], obj["metadata"]["name"]

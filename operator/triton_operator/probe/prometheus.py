@@ -14,7 +14,7 @@ from requests.exceptions import ConnectionError, JSONDecodeError, ReadTimeout, R
 from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 
 TIMEOUT_SECONDS = 3.0
 MAX_BYTES = 4 << 20
@@ -23,7 +23,7 @@ _COUNTERS = 50
 """Names of counters in one query."""
 Key = str
 """namespace/name of a TritonModel."""
-Values = Mapping[Slot, float]
+Values = Mapping[ThresholdKey, float]
 Counted = tuple[Key, str]
 """A TritonModel, and the name of a counter that it has."""
 T = TypeVar("T")
@@ -91,13 +91,13 @@ class Client:
 
 
 def _values(series: list[Any]) -> Mapping[Key, Values]:
-    found: dict[Key, dict[Slot, float]] = {}
+    found: dict[Key, dict[ThresholdKey, float]] = {}
     for one in series:
         labels, value = one["metric"], float(one["value"][1])
         # Others may have series of that name too.
         if {"namespace", "tritonmodel", "kind"} <= labels.keys():
             slots = found.setdefault(_key(labels), {})
-            slots[Slot(labels["kind"], labels.get("version", ""))] = value
+            slots[ThresholdKey(labels["kind"], labels.get("version", ""))] = value
     return found
 
 

@@ -1,7 +1,7 @@
-"""The one place where decisions and I/O meet: makes true what one TritonModel says."""
+"""Reconciles TritonModels: the only package that combines the pure decisions with I/O."""
 
 from __future__ import annotations
 
-from .reconciler import Outcome, Reconciler
+from .reconciler import Reconciler, Result
 
-__all__ = ["Outcome", "Reconciler"]
+__all__ = ["Reconciler", "Result"]

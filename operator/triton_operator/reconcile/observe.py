@@ -1,4 +1,4 @@
-"""Gathers what is known about one TritonModel: its objects, its pods, and the last answers of its servers and of
+"""Collects the input of the status: the objects and pods of a TritonModel, and the last answers of its servers and of
 Prometheus."""
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Object = dict[str, Any]
 
 
 class Observer:
-    """Observes TritonModels. Safe to use from several threads, one a TritonModel; waits for nothing but the API server.
-    What it observes is probed from then on."""
+    """Observes TritonModels, and has the prober poll what it observes. Waits only for the API server. Safe to use from
+    several threads, with one thread at a time for each key."""
 
     def __init__(self, store: Store, prober: Prober, monitoring: Monitoring) -> None:
         self._store, self._prober, self._monitoring = store, prober, monitoring
 
     def forget(self, key: str) -> None:
-        """The TritonModel is gone."""
+        """Stops polling for a deleted TritonModel."""
         self._prober.forget(key)
 
     def observe(
@@ -38,51 +38,51 @@ class Observer:
         model: TritonModel,
         choices: Choices,
         desired: Iterable[Object],
-        asked: Thresholds,
+        requested: Thresholds,
         refused: Mapping[str, Problem],
     ) -> Observation:
-        """What there is after the writes. `asked`: what the annotations say; `refused`: the writes that were refused,
-        by kind."""
+        """The state after the writes. `requested`: the thresholds in the annotations. `refused`: refused writes, by
+        kind."""
         key = model.key
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
         explicit = model.spec.server.model_control == "explicit"
         servers = self._prober.servers.want(key, [one for pod in pods if (one := server(pod))], explicit=explicit)
-        seen = Observation(
+        observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,
             newer_template=choices.newer_template,
-            deployment=one_of(children, kinds.DEPLOYMENT),
+            deployment=find_kind(children, kinds.DEPLOYMENT),
             pods=tuple(pods),
             indexes=servers.indexes,
             pending=servers.pending,
             refused=refused,
-            autoscaler=one_of(children, kinds.AUTOSCALER),
-            asked=asked,
+            autoscaler=find_kind(children, kinds.AUTOSCALER),
+            requested=requested,
             thresholds=choices.thresholds,
             installed=self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None,
             has_rules=bool(choices.entrypoint),
         )
-        return replace(seen, answer=self._answer(model, seen))
+        return replace(observed, answer=self._answer(model, observed))
 
-    def _answer(self, model: TritonModel, seen: Observation) -> Answer | None:
-        """The last answer of the Prometheus that evaluates this model's rules; None where there is none to ask, or
-        nothing that it could be asked."""
-        url = self._url(model, seen)
+    def _answer(self, model: TritonModel, observed: Observation) -> Answer | None:
+        """The last answer of the Prometheus that evaluates this model's rules; None where there is no such Prometheus,
+        or there are no rules."""
+        url = self._url(model, observed)
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None
         return self._prober.prometheuses.want(model.key, url, model.spec.monitoring.token_counter or "")
 
-    def _url(self, model: TritonModel, seen: Observation) -> str:
-        """Of the Prometheus that evaluates this model's rules; "" where there is none, or nothing to ask it."""
-        if seen.installed is None or not seen.has_rules or seen.asked.wrong:
+    def _url(self, model: TritonModel, observed: Observation) -> str:
+        """URL of the Prometheus that evaluates this model's rules; "" where there is none, or no rules."""
+        if observed.installed is None or not observed.has_rules or observed.requested.invalid:
             return ""
-        selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
+        selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
         return self._monitoring.url or (selecting[0].url if selecting else "")
 
 
-def one_of(objects: Iterable[Object], kind: Kind) -> Object | None:
+def find_kind(objects: Iterable[Object], kind: Kind) -> Object | None:
     return next((o for o in objects if o["kind"] == kind.kind), None)
 
 

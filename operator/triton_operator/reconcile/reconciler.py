@@ -1,4 +1,4 @@
-"""One pass over one TritonModel, from top to bottom."""
+"""Reconciles one TritonModel."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from triton_operator.api import kinds, thresholds
-from triton_operator.api.kinds import Kind, ending
+from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import MONITORING_AVAILABLE, THRESHOLD_LIVE, TritonModelStatus
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
@@ -21,45 +21,50 @@ from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
-from triton_operator.status.assess import all_made, assess, entry, unreadable
-from triton_operator.status.conditions import pressing
+from triton_operator.status.assess import all_pods_exist, assess, entry, unreadable
+from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation
 
-from .collect import Collector
-from .collect_servers import ServerCollector
-from .memory import Memory
-from .observe import Observer, one_of
-from .write_children import Children
-from .write_status import Statuses
+from .cache import ReconcileCache
+from .leftover_pods import LeftoverPodCollector
+from .leftovers import LeftoverCollector
+from .observe import Observer, find_kind
+from .write_children import ChildWriter
+from .write_status import StatusWriter
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _ANSWER = timedelta(seconds=1)
-"""How long a status waits for the answer of a server that has just started or changed its readiness."""
+"""How long to delay a status update for the answer of a server that has just started or changed its readiness."""
 _FIRST_STATUS = timedelta(seconds=3)
-"""The first status tells of the pods, which the controllers make within moments: how long it waits for them."""
+"""How long to delay the first status update until the Deployment's pods exist."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """`again`: whether something is on its way that no event will tell of. `after`: look again after so many
-    seconds even so; None where events tell all. `written`: states of objects that the pass itself brought about.
-    `forbidden`: whether the operator lacked the right to write something."""
+class Result:
+    """The result of a reconcile.
 
-    again: bool = False
-    after: float | None = None
+    - `requeue`: reconcile again with backoff, because a write was refused.
+    - `requeue_after`: seconds after which to reconcile again; None where the watches report every change.
+    - `written`: versions of the objects that this reconcile wrote. Their events need no reconcile.
+    - `forbidden`: the API server refused a write with status 403.
+    """
+
+    requeue: bool = False
+    requeue_after: float | None = None
     written: frozenset[str] = frozenset()
     forbidden: bool = False
 
 
 class Reconciler:
-    """Makes TritonModels true, one at a time per key; different keys may run in different threads.
+    """Reconciles TritonModels. Different keys may be reconciled in different threads, each key in one at a time.
 
-    `fresh` gives the choices for what isn't deployed yet. `served` says which of the optional kinds the cluster has.
-    `on_threshold(kind, result)` is told of every threshold that was accepted or refused. `progress_seconds`: the steps
-    on the way to Ready are written at most so often; 0 for each at once. `collect_seconds`: for so long Kubernetes'
-    collector is left alone with what a deleted TritonModel leaves.
+    - `defaults`: the choices for a TritonModel that isn't deployed yet.
+    - `served`: whether the cluster has an optional kind.
+    - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
+    - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
+    - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     """
 
     def __init__(
@@ -68,98 +73,102 @@ class Reconciler:
         store: Store,
         prober: Prober,
         monitoring: Monitoring,
-        fresh: Choices,
+        defaults: Choices,
         served: Callable[[Kind], bool] = lambda _: True,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
         collect_seconds: float = 300.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._store, self._fresh, self._served, self._clock = store, fresh, served, clock
-        self._children = Children(api, store)
+        self._store, self._defaults, self._served, self._clock = store, defaults, served, clock
+        self._children = ChildWriter(api, store)
         self._prober, self._observer = prober, Observer(store, prober, monitoring)
-        self._collector = Collector(api, store, clock, timedelta(seconds=collect_seconds))
-        self._server_collector = ServerCollector(api, store, clock)
-        self._statuses = Statuses(api, store, on_threshold, clock)
+        self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
+        self._server_collector = LeftoverPodCollector(api, store, clock)
+        self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
-        self._memories: dict[str, Memory] = {}
+        self._caches: dict[str, ReconcileCache] = {}
 
-    def reconcile(self, key: str) -> Outcome:
-        """One pass over the TritonModel `key` (namespace/name). Raises ApiError for what a retry may cure."""
+    def reconcile(self, key: str) -> Result:
+        """Reconciles the TritonModel `key` (namespace/name). Raises ApiError for failures that a retry may fix."""
         raw = self._store.model(key)
-        if raw is None or ending(raw):
-            # Owner references take the children away, also while no operator runs.
-            self._memories.pop(key, None)
+        if raw is None or is_deleting(raw):
+            # Kubernetes deletes the children by their owner references.
+            self._caches.pop(key, None)
             self._observer.forget(key)
-            return Outcome(after=None if raw else self._clear_up(key))
+            return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
         try:
             model = TritonModel.model_validate(raw)
         except ValidationError as error:
             self._write_unreadable(raw, before, error, log)
-            return Outcome(again=True)
-        memory = self._memories.setdefault(key, Memory())
+            return Result(requeue=True)
+        cache = self._caches.setdefault(key, ReconcileCache())
 
-        asked = thresholds.of(raw)
-        limits = thresholds.effective_of(raw, asked)
+        requested = thresholds.of(raw)
+        limits = thresholds.effective_of(raw, requested)
         live = self._store.children(key, model.metadata.uid)
-        deployment = one_of(live, kinds.DEPLOYMENT)
-        choices = choose(model, deployment, self._on_offer(model, before, limits))
+        deployment = find_kind(live, kinds.DEPLOYMENT)
+        choices = choose(model, deployment, self._cluster_capabilities(model, before, limits))
         desired = render(model, choices)
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
-            # Alerts aren't taken away because another entry model isn't known yet, or doesn't exist.
+            # Keep the alerts until the entrypoint is known.
             live = [obj for obj in live if not children.of(obj).needs_entrypoint]
-        way = self._collector.clear_the_way(key, model.metadata.uid)
-        steps = plan(desired, live, memory.applied, memory.alike)
-        written = self._children.write(model, steps, memory.applied, way.blocked, log)
-        if way.wait:
-            return Outcome(after=way.wait, written=frozenset(written.states))
+        leftovers = self._collector.delete_leftovers(key, model.metadata.uid)
+        steps = plan(desired, live, cache.applied, cache.unchanged)
+        written = self._children.write(model, steps, cache.applied, leftovers.blocked, log)
+        if leftovers.wait:
+            return Result(requeue_after=leftovers.wait, written=frozenset(written.states))
 
-        seen = self._observer.observe(model, choices, desired, asked, written.refused)
+        observed = self._observer.observe(model, choices, desired, requested, written.refused)
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        status = assess(model, seen, endpoint(model), before, now)
-        self._settle(key, status, seen)
-        after = None
+        status = assess(model, observed, endpoint(model), before, now)
+        self._settle(key, status, observed)
+        requeue_after = None
         if status != before:
-            wait = self._wait(memory, before, status, seen, clock)
+            wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():
-                after = wait.total_seconds()
+                requeue_after = wait.total_seconds()
             else:
                 answer = self._statuses.write(raw, before, status, log)
-                memory.due = clock + self._progress
+                cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
                     if _wanted(answer) != _wanted(raw):
-                        # The answer has it, so that no event tells of it any more.
-                        after = 0.0
+                        # The spec changed meanwhile. Our own answer contains it, so its event will be ignored.
+                        requeue_after = 0.0
         if deployment is not None:
-            after = _sooner(after, self._server_collector.clear_the_way(key, deployment, memory))
-        return Outcome(bool(written.refused), after, frozenset(written.states), written.forbidden)
+            requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))
+        return Result(bool(written.refused), requeue_after, frozenset(written.states), written.forbidden)
 
-    def _settle(self, key: str, status: TritonModelStatus, seen: Observation) -> None:
-        """Tells the prober whether this TritonModel waits for another answer of Prometheus."""
+    def _settle(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
+        """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
         waits = live is not None and live.status != "True"
-        stale = seen.answer is not None and bool(seen.answer.at) and outdated(seen.answer, status.thresholds)
+        stale = (
+            observed.answer is not None and bool(observed.answer.at) and outdated(observed.answer, status.thresholds)
+        )
         self._prober.prometheuses.settle(key, waits=waits, outdated=stale)
 
-    def _clear_up(self, key: str) -> float | None:
-        """Of a TritonModel that is gone; in how many seconds to look again, None where nothing can be left."""
-        wait = self._collector.clear_up(key)
+    def _clean_up(self, key: str) -> float | None:
+        """Deletes the leftovers of a deleted TritonModel. Returns the requeue delay, None when nothing is left."""
+        wait = self._collector.clean_up(key)
         if not wait:
-            self._server_collector.clear_up(key)
+            self._server_collector.clean_up(key)
         return wait or None
 
-    def _on_offer(self, model: TritonModel, before: TritonModelStatus, limits: Mapping[Slot, float]) -> Choices:
-        """What this cluster offers today, and what is known of this model."""
+    def _cluster_capabilities(
+        self, model: TritonModel, before: TritonModelStatus, limits: Mapping[ThresholdKey, float]
+    ) -> Choices:
+        """The choices for a new pod template: the cluster's capabilities, and what is known about the model."""
         entrypoint, what = entry(model, self._store.of_kind(model.key, kinds.POD.kind), before)
         return replace(
-            self._fresh,
-            # The rules of an ensemble are others: until it is known which it is, there are none.
+            self._defaults,
+            # An ensemble has different rules, so there are none until the type of the entrypoint is known.
             entrypoint=entrypoint if what else "",
             ensemble=what == "Ensemble",
             thresholds=limits,
@@ -167,24 +176,29 @@ class Reconciler:
         )
 
     def _wait(
-        self, memory: Memory, before: TritonModelStatus, status: TritonModelStatus, seen: Observation, now: datetime
+        self,
+        cache: ReconcileCache,
+        before: TritonModelStatus,
+        status: TritonModelStatus,
+        observed: Observation,
+        now: datetime,
     ) -> timedelta:
-        """How long a status that nobody waits for is held back, so that the next step can be told along with it; and
-        any status, for the answer of a server that is just being asked."""
-        if not seen.pending:
-            memory.pending = None
+        """How long to delay this status update. A step without urgency waits for the next step, and every update waits
+        for a server's answer that is about to arrive."""
+        if not observed.pending:
+            cache.pending = None
         else:
-            memory.pending = memory.pending or now
-            wait = memory.pending + min(_ANSWER, self._progress) - now
+            cache.pending = cache.pending or now
+            wait = cache.pending + min(_ANSWER, self._progress) - now
             if timedelta() < wait <= _ANSWER:
                 return wait
         first = not before.observed_generation
-        if memory.due is None:
-            memory.due = now + min(_FIRST_STATUS, self._progress) if first else now
-        wait = memory.due - now
-        # A clock that was set back holds back nothing.
-        held = timedelta() < wait <= self._progress and not (first and all_made(seen))
-        return wait if held and not pressing(before, status) else timedelta()
+        if cache.due is None:
+            cache.due = now + min(_FIRST_STATUS, self._progress) if first else now
+        wait = cache.due - now
+        # If the clock was set back, there is no delay.
+        held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
+        return wait if held and not is_urgent(before, status) else timedelta()
 
     def _write_unreadable(
         self,
@@ -193,29 +207,30 @@ class Reconciler:
         error: ValidationError,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
-        """The schema in the cluster and the types here differ: what can't be read is told, and all else stays."""
+        """Reports a spec that can't be read, because the CRD in the cluster differs from this version's. The children
+        stay as they are."""
         faults = [
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
             for fault in error.errors()
         ]
-        log.error("the spec can't be read: %s", "; ".join(faults))
+        log.error("could not read the spec: %s", "; ".join(faults))
         now = self._clock().isoformat(timespec="seconds").replace("+00:00", "Z")
         status = unreadable(before, faults, now, raw["metadata"].get("generation", 0))
         if status != before:
             self._statuses.write(raw, before, status, log)
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
+def _earliest(one: float | None, other: float | None) -> float | None:
     return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
 def _wanted(raw: Object) -> list[Any]:
-    """What a TritonModel asks for, as far as it is needed to tell one state from another."""
+    """The parts of a TritonModel that cause a reconcile when they change."""
     return [raw["metadata"].get(k) for k in ("generation", "annotations", "deletionTimestamp")]
 
 
 def _status(raw: Object) -> TritonModelStatus:
-    """The status as it is; empty where others have written one that can't be read."""
+    """The current status; empty where another client has written one that can't be read."""
     try:
         return TritonModelStatus.model_validate(raw.get("status", {}))
     except ValidationError:

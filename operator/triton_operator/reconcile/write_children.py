@@ -1,4 +1,4 @@
-"""Carries out what was planned for the objects of one TritonModel, and tells what a refusal means."""
+"""Executes the plan for the children of one TritonModel, and explains refused writes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from triton_operator.plan import (
     Delete,
     Identity,
     applied_fields,
-    clearance,
+    applied_record,
     handover,
     identity,
-    remember,
+    port_cleanup,
 )
 from triton_operator.render import children
 from triton_operator.status.observation import Problem
@@ -30,16 +30,16 @@ _ABOUT_CONTENT = (400, 413, 422, 500)
 
 @dataclass
 class Written:
-    """What has become of the writes. `refused`: why, by kind. `states`: those of the objects that were applied.
-    `forbidden`: whether one was refused with 403, by a lack of rights or by a quota."""
+    """The result of the writes. `refused`: the problem of a refused write, by kind. `states`: versions of the applied
+    objects. `forbidden`: whether a write was refused with 403, for lack of permissions or by a quota."""
 
     refused: dict[str, Problem] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
     forbidden: bool = False
 
 
-class Children:
-    """Writes the objects that TritonModels stand for. Safe to use from several threads, one a TritonModel."""
+class ChildWriter:
+    """Writes the children of TritonModels. Safe to use from several threads, with one thread at a time for each key."""
 
     def __init__(self, api: KubernetesApi, store: Store) -> None:
         self._api, self._store = api, store
@@ -52,16 +52,15 @@ class Children:
         blocked: Mapping[Identity, Problem],
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Written:
-        """Takes the steps, in order, but not those on what is `blocked`. A refusal is told, and doesn't keep the other
-        objects from being written; raises ApiError for what a retry may cure. What the API server makes of an apply is
-        noted in `applied`."""
+        """Executes the steps in order, except for `blocked` objects. A refused write doesn't stop the other writes.
+        Records the API server's answers to applies in `applied`. Raises ApiError for failures that a retry may fix."""
         written = Written()
         foreign, hidden = "", secrets.values(model)
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
             if foreign and _account(obj) == foreign:
-                # The account of that name is another's, and so are its rights.
+                # The ServiceAccount belongs to somebody else. Pods must not run with its permissions.
                 continue
             if problem := blocked.get(identity(obj)):
                 written.refused.setdefault(obj["kind"], problem)
@@ -70,16 +69,16 @@ class Children:
             try:
                 if isinstance(step, Delete):
                     self._delete(step.live)
-                    log.info("deleted %s: no longer wanted", name)
+                    log.info("deleted %s: no longer desired", name)
                 else:
                     answer = self._apply_or_adopt(step, log)
                     written.states.add(state(answer))
-                    applied[identity(step.desired)] = remember(step.desired, answer)
+                    applied[identity(step.desired)] = applied_record(step.desired, answer)
                     log.info("applied %s: %s", name, step.why)
             except ApiError as refusal:
-                # The API server's words have the values that it doesn't like, and go into logs and Events.
-                error = ApiError(refusal.code, refusal.reason, secrets.hide(refusal.message, hidden))
-                # An admission webhook that is down fails what it is for, and not what servers need.
+                # The API server quotes refused values. They may be secret, and the message goes to logs and Events.
+                error = ApiError(refusal.code, refusal.reason, secrets.redact(refusal.message, hidden))
+                # A transient failure of an optional kind, such as a webhook that is down, must not stop the others.
                 if error.transient and not children.of(obj).kind.optional:
                     raise error from None
                 log.warning("%s: %s", name, error.message)
@@ -90,8 +89,9 @@ class Children:
         return written
 
     def find_lost(self, model: TritonModel, desired: Iterable[dict[str, Any]]) -> bool:
-        """Looks for what has lost its label, or is gone, and isn't `desired`; whether there is any. What is desired is
-        found when it is made again. Raises ApiError for what a retry may cure."""
+        """Reads the objects that have lost their label and aren't `desired`; returns whether one of them still exists
+        and belongs to the TritonModel. Desired objects are found when they are applied. Raises ApiError for failures
+        that a retry may fix."""
         found = False
         for kind, name in self._store.lost(model.key) - {identity(obj) for obj in desired}:
             try:
@@ -109,8 +109,8 @@ class Children:
         return found
 
     def _apply_or_adopt(self, step: Apply, log: logging.LoggerAdapter[logging.Logger]) -> dict[str, Any]:
-        """Applies; where the name is taken by an object of ours that has lost its owner reference, that one is used, as
-        Kubernetes' controllers do it. The reference is in what is applied."""
+        """Applies the object. If one of our objects without its owner reference has the name, adopts that object, as
+        Kubernetes' controllers do."""
         try:
             return self._apply(step)
         except ApiError as error:
@@ -125,8 +125,8 @@ class Children:
                 raise error from None
             if not _is_orphan(there, desired):
                 raise
-        why = "its owner reference was gone"
-        answer = self._apply(Apply(desired, there, why, handover(desired, there), clearance(desired, there)))
+        why = "its owner reference was missing"
+        answer = self._apply(Apply(desired, there, why, handover(desired, there), port_cleanup(desired, there)))
         log.info("adopted %s %s: %s", desired["kind"], desired["metadata"]["name"], why)
         return answer
 
@@ -138,8 +138,8 @@ class Children:
             uid = step.live["metadata"]["uid"]
             if step.handover:
                 self._api.apply(kind, step.handover, uid, manager=names.HANDOVER_MANAGER)
-            if step.clearance:
-                self._api.merge(kind, step.clearance, uid)
+            if step.port_cleanup:
+                self._api.merge(kind, step.port_cleanup, uid)
             answer = self._api.apply(kind, step.desired, uid)
         self._store.put(answer)
         return answer
@@ -150,8 +150,8 @@ class Children:
             self._store.remove(live)
 
     def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
-        """What a refused write means. A name that is taken may be by an object of ours that isn't known yet, and what
-        is known may be gone: no watch tells of the end of what had lost its label."""
+        """The problem to report for a refused write. Raises ApiError (Stale) if the store was out of date: an object of
+        ours was created or deleted and no watch has reported it yet."""
         name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if error.code == 404 and children.of(obj).kind.optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
@@ -172,25 +172,25 @@ class Children:
             self._store.remove(live)
         owner = controller(there)
         if owner is not None and owner["name"] == model.name:
-            # Also what a former TritonModel of this name has left: it is seen from now on, and taken away.
+            # It may also be a leftover of a deleted TritonModel. The next reconcile finds it in the store.
             self._store.put(there)
-            raise ApiError(0, "Stale", f"{name} was changed meanwhile, or isn't gone yet") from error
+            raise ApiError(0, "Stale", f"{name} was changed meanwhile, or isn't deleted yet") from error
         return Problem(
             "NameTaken",
-            f"{name} exists and doesn't belong to this TritonModel, so it is left alone: rename the TritonModel, "
-            "or delete that object",
+            f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "
+            "TritonModel, or delete that object",
         )
 
 
 def _is_orphan(there: Any, desired: Any) -> bool:
-    """Whether `there` is what the operator made under this name, and nobody's now: it has no controller and the labels
-    of `desired`, and the operator has applied them. Labels alone anybody may set who creates an object; who can forge
-    managedFields may write the object, and could set the owner reference as well."""
+    """Whether `there` is an object of the operator without a controller: it has the labels of `desired`, and
+    managedFields shows that the operator applied them. Labels alone prove nothing, because anybody who creates an
+    object can set them. Somebody who can forge managedFields could set the owner reference too."""
     metadata = there["metadata"]
     applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
     labels = {key: desired["metadata"]["labels"][key] for key in names.labels("")}
     return (
-        not kinds.ending(there)
+        not kinds.is_deleting(there)
         and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
         and all(metadata.get("labels", {}).get(key) == value for key, value in labels.items())
         and all(f"f:{key}" in applied for key in labels)
@@ -198,7 +198,7 @@ def _is_orphan(there: Any, desired: Any) -> bool:
 
 
 def _account(obj: Any) -> str:
-    """As whom the pods of a Deployment run; "" for other objects."""
+    """The ServiceAccount of a Deployment's pods; "" for other objects."""
     return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
 
 

@@ -1,4 +1,4 @@
-"""Writes the status of a TritonModel, and tells what in it is news: Events, log lines, the count of thresholds."""
+"""Writes the status of a TritonModel, and reports its changes: Events, log lines, and threshold metrics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 
 
-class Statuses:
-    """Writes the status of TritonModels. Safe to use from several threads, one a TritonModel.
+class StatusWriter:
+    """Writes the status of TritonModels. Safe to use from several threads, with one thread at a time for each key.
 
-    `on_threshold(kind, result)` is told of every threshold that was accepted or refused.
+    `on_threshold(kind, result)` is called for every threshold that was accepted or refused.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class Statuses:
         status: TritonModelStatus,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Object | None:
-        """The TritonModel `raw` as the API server has it with this status; None where it is gone. Raises ApiError."""
+        """Writes `status`; returns the TritonModel as the API server has it now, None if it was deleted. Raises
+        ApiError."""
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
@@ -57,26 +58,26 @@ class Statuses:
                 return None
             raise
         self._store.put(answer)
-        self._tell_thresholds(raw, before, status)
+        self._report_thresholds(raw, before, status)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._post(raw, transition.kind, transition.reason, transition.message)
         return answer
 
-    def _tell_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
-        """The record of who changed what lacks only the who: that is in the audit log (manifests/policies)."""
+    def _report_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
+        """Records changed and refused thresholds. The user who changed them is in the API server's audit log."""
         key = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
         for change in changes(before.thresholds, status.thresholds):
             values = {"threshold": str(change.slot), "old": change.old, "new": change.new}
             _log.info("threshold changed: %s", change, extra={"key": key, **values})
             self._on_threshold(change.slot.kind, "accepted")
-            if before.observed_generation:  # what it was created with is no change
+            if before.observed_generation:  # not for the thresholds that it was created with
                 self._post(raw, "Normal", "ThresholdChanged", str(change))
         told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
         if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
-            for wrong in thresholds.of(raw).wrong:
-                _log.warning("threshold refused: %s", wrong.message, extra={"key": key, "threshold": wrong.source})
-                self._on_threshold(wrong.slot.kind if wrong.slot else "unknown", "refused")
+            for invalid in thresholds.of(raw).invalid:
+                _log.warning("threshold refused: %s", invalid.message, extra={"key": key, "threshold": invalid.source})
+                self._on_threshold(invalid.slot.kind if invalid.slot else "unknown", "refused")
 
     def _post(self, raw: Object, kind: str, reason: str, message: str) -> None:
         events.post(self._api, raw, kind, reason, message, self._clock())

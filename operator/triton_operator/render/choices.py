@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from triton_operator.api import names
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 
 Delivery = Literal["Copy", "ImageVolume"]
 
@@ -27,7 +27,7 @@ class Choices:
     replicas: int = 1
     entrypoint: str = ""
     ensemble: bool = False
-    thresholds: Mapping[Slot, float] = field(default_factory=dict)
+    thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     monitoring: bool = True
     operator_namespace: str = names.FIELD_MANAGER
     metrics_job: str = names.METRICS_JOB

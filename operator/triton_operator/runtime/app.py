@@ -47,10 +47,14 @@ class App:
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
         self._store = Store()
         self._queue = WorkQueue(waited=self._metrics.waited.observe)
-        self._workers = Workers(settings.workers, self._queue, self._metrics, self._regained)
+        self._workers = Workers(settings.workers, self._queue, self._metrics, self._on_permissions_restored)
         self._listing = Listing(self._api, self._store, settings.namespaces)
         self._elector = Elector(
-            self._api, settings.namespace, names.FIELD_MANAGER, settings.identity, on_gone_back=self._on_gone_back
+            self._api,
+            settings.namespace,
+            names.FIELD_MANAGER,
+            settings.identity,
+            on_version_rollback=self._on_version_rollback,
         )
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
@@ -61,8 +65,8 @@ class App:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = time.monotonic()
         self._metrics.count_models(
-            lambda: self._store.each(names.KIND, facts),
-            lambda: dict(found for _, found in self._store.each(kinds.DEPLOYMENT.kind, _wanted)),
+            lambda: self._store.map_kind(names.KIND, facts),
+            lambda: dict(found for _, found in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
         )
         self._metrics.depth.set_function(lambda: len(self._queue))
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
@@ -74,10 +78,12 @@ class App:
         """
         self._loop = asyncio.get_running_loop()
         watch.stop_on_signals(self._stop)
-        server = await health.serve(self._settings.port, self._unhealthy, self._unready, self._metrics.registry)
+        server = await health.serve(
+            self._settings.port, self._liveness_error, self._readiness_error, self._metrics.registry
+        )
         try:
             stop = asyncio.create_task(self._stop.wait(), name="stop")
-            served = asyncio.create_task(self._until_served(), name="served")
+            served = asyncio.create_task(self._wait_for_crd(), name="served")
             await asyncio.wait({stop, served}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
                 return 0  # a request that hangs isn't waited for
@@ -87,7 +93,7 @@ class App:
             await asyncio.sleep(0.1)  # until its own tasks have begun
             watching = asyncio.create_task(
                 watch.watch(
-                    self._seen, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
+                    self._on_event, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
                 ),
                 name="watch",
             )
@@ -112,7 +118,12 @@ class App:
     async def _lead(self) -> None:
         """Campaigns, works while leading, and ends when leading has ended."""
         async with asyncio.TaskGroup() as group:
-            beside = (self._resync(), self._begin(), self._look_out(), self._workers.retry_refused())
+            beside = (
+                self._resync(),
+                self._resync_when_leading(),
+                self._poll_discovery(),
+                self._workers.retry_refused(),
+            )
             work = [group.create_task(each) for each in beside]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
@@ -137,9 +148,9 @@ class App:
                 if leads and self._reconciler is None:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
-                        self._begin_work()
+                        self._enqueue_all()
                 if await asyncio.to_thread(self._listing.everything):
-                    self._watch_anew()
+                    self._restart_watches()
             except Exception as error:
                 # Whatever it is, the watches and the workers go on.
                 failures += 1
@@ -152,15 +163,15 @@ class App:
             failures = 0
             self._known.set()
             if leads:
-                self._begin_work()
-            await self._until_due(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
+                self._enqueue_all()
+            await self._wait_for_next_resync(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
 
-    def _begin_work(self) -> None:
-        for key in self._store.known():
+    def _enqueue_all(self) -> None:
+        for key in self._store.all_keys():
             self._queue.add(key)
         self._listed.set()
 
-    async def _until_due(self, seconds: float, *, leads: bool) -> None:
+    async def _wait_for_next_resync(self, seconds: float, *, leads: bool) -> None:
         """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
         if not self._relisted.is_set():
             await self._pause(seconds)
@@ -182,19 +193,19 @@ class App:
             self._relisted.set()
             self._due.set()
 
-    def _on_gone_back(self) -> None:
+    def _on_version_rollback(self) -> None:
         """The elector calls it from a thread of its own."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._watch_anew)
+            self._loop.call_soon_threadsafe(self._restart_watches)
 
-    def _watch_anew(self) -> None:
+    def _restart_watches(self) -> None:
         """Begins the watches and the listing anew. A watch that goes on from a resourceVersion of before a restore of
         etcd gets no event until the cluster has reached that number again, and no error."""
         _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading everything anew")
         self._anew.set()
         self._relist()
 
-    async def _begin(self) -> None:
+    async def _resync_when_leading(self) -> None:
         """A new leader waits for no listing."""
         await self._elector.leading.wait()
         self._due.set()
@@ -209,7 +220,7 @@ class App:
         self._listing.served = served
         return self._listing.kinds()
 
-    async def _look_out(self) -> None:
+    async def _poll_discovery(self) -> None:
         """Watches for CRDs of others that come and go, and begins anew with what there is then. Prometheuses that come
         and go concern every TritonModel: without this each would look for itself, again and again."""
         while True:
@@ -222,7 +233,7 @@ class App:
                 continue
             if self._listing.served != before:
                 self._anew.set()
-            known = self._store.known() if self._listed.is_set() and self._listing.served else []
+            known = self._store.all_keys() if self._listed.is_set() and self._listing.served else []
             namespaces = {key.split("/")[0] for key in known}
             if not namespaces:
                 continue
@@ -243,7 +254,7 @@ class App:
     def _make_reconciler(self) -> Reconciler:
         delivery = nodes.best_delivery(self._api)
         _log.info("delivery Auto means %s on this cluster", delivery)
-        fresh = Choices(
+        defaults = Choices(
             self._settings.tools_image,
             delivery,
             operator_namespace=self._settings.namespace,
@@ -256,14 +267,14 @@ class App:
             self._store,
             self._prober,
             self._monitoring,
-            fresh,
+            defaults,
             self._listing.serves,
             self._metrics.on_threshold,
             self._settings.progress_seconds,
             self._settings.collect_seconds,
         )
 
-    async def _until_served(self) -> None:
+    async def _wait_for_crd(self) -> None:
         """Waits until the API server knows TritonModels: kopf looks for them once, when it starts."""
         while not self._stop.is_set():
             try:
@@ -275,16 +286,16 @@ class App:
             else:
                 return
 
-    def _regained(self) -> None:
+    def _on_permissions_restored(self) -> None:
         """The rights are back; without them it wasn't known either which Prometheuses there are."""
         _log.info("the API server lets the operator write again")
         self._monitoring.forget()
 
-    def _seen(self, kind: str | None, obj: dict[str, Any]) -> None:
+    def _on_event(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
             # A watch had to begin anew: what vanished meanwhile is told by no event.
             self._relist()
-        key = self._store.lose(obj) if kind == "DELETED" else self._store.put(obj)
+        key = self._store.mark_lost(obj) if kind == "DELETED" else self._store.put(obj)
         if key is None:
             return
         if kind == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj):
@@ -294,7 +305,7 @@ class App:
         if self._elector.leading.is_set():
             self._queue.add(key, state(obj))
 
-    def _unhealthy(self) -> str:
+    def _liveness_error(self) -> str:
         if self._workers.busy_seconds > _STUCK_SECONDS:
             return f"a pass has been running for more than {_STUCK_SECONDS} s"
         if self._watching.is_set():
@@ -303,7 +314,7 @@ class App:
             return f"the watches have been down for more than {_STUCK_SECONDS} s"
         return ""
 
-    def _unready(self) -> str:
+    def _readiness_error(self) -> str:
         return "" if self._watching.is_set() else "the watches have not started"
 
 
@@ -315,7 +326,7 @@ def _retry_seconds(error: Exception, failures: int, took: float) -> float:
     return min(60.0, 2.0**failures)
 
 
-def _wanted(deployment: dict[str, Any]) -> tuple[str, int]:
+def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:
     """The uid of the TritonModel that a Deployment is of, and how many servers it shall have."""
     owner = controller(deployment)
     return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])

@@ -33,8 +33,8 @@ T = TypeVar("T")
 class Elector:
     """Campaigns for one Lease as `identity`. `leading` is set while it is held.
 
-    `on_gone_back` is called, in a thread, when the Lease is read in an older state than before: etcd was restored from
-    a backup.
+    `on_version_rollback` is called, in a thread, when the Lease has a lower resourceVersion than before: etcd was
+    restored from a backup.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Elector:
         name: str,
         identity: str,
         clock: Callable[[], float] = time.monotonic,
-        on_gone_back: Callable[[], None] = lambda: None,
+        on_version_rollback: Callable[[], None] = lambda: None,
     ) -> None:
         self._api, self._namespace, self._name, self._identity, self._clock = api, namespace, name, identity, clock
-        self._on_gone_back, self._version = on_gone_back, 0
+        self._on_version_rollback, self._version = on_version_rollback, 0
         self._seen: tuple[Any, Any] = (None, None)
         self._seen_at = clock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lease")
@@ -140,7 +140,7 @@ class Elector:
             return True
         self._version = int(lease["metadata"]["resourceVersion"])
         if self._version < before:
-            self._on_gone_back()
+            self._on_version_rollback()
         spec = lease.setdefault("spec", {})
         seen = (spec.get("holderIdentity"), spec.get("renewTime"))
         if seen != self._seen:

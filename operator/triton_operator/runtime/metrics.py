@@ -25,7 +25,7 @@ class Facts:
     uid: str
     ready: str
     limits: tuple[tuple[str, str, float], ...]
-    wrong: int
+    invalid: int
     seen: int
     ready_replicas: int
 
@@ -36,7 +36,7 @@ def facts(model: dict[str, Any]) -> Facts:
         metadata["uid"],
         next((str(c["status"]) for c in status.get("conditions", []) if c["type"] == READY), "Unknown"),
         tuple((s.kind, s.version, value) for s, value in thresholds.effective_of(model, found).items()),
-        len(found.wrong),
+        len(found.invalid),
         int(metadata["resourceVersion"]),
         status.get("readyReplicas", 0),
     )
@@ -121,7 +121,7 @@ class _Thresholds(Collector):
             "What is in force for a TritonModel: its annotations, or their defaults; +Inf where there is no limit.",
             labels=[*own, "kind", "version"],
         )
-        wrong = GaugeMetricFamily(
+        invalid = GaugeMetricFamily(
             "triton_operator_thresholds_invalid", "Annotations of thresholds that can't be read.", labels=own
         )
         seen = GaugeMetricFamily(
@@ -137,8 +137,8 @@ class _Thresholds(Collector):
             place = key.split("/")
             for kind, version, value in model.limits:
                 limits.add_metric([*place, kind, version], value)
-            wrong.add_metric(place, model.wrong)
+            invalid.add_metric(place, model.invalid)
             seen.add_metric(place, model.seen)
             servers.add_metric([*place, "wanted"], wanted.get(model.uid, 0))
             servers.add_metric([*place, "ready"], model.ready_replicas)
-        yield from (limits, seen, wrong, servers)
+        yield from (limits, seen, invalid, servers)

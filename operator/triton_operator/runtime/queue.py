@@ -46,7 +46,7 @@ class WorkQueue:
             handle.cancel()
         self._later[key] = loop.call_later(seconds, self._ripen, key)
 
-    def add_backoff(self, key: str) -> None:
+    def add_rate_limited(self, key: str) -> None:
         """Makes `key` due after a pause that doubles each time until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -64,7 +64,7 @@ class WorkQueue:
         return key
 
     def done(self, key: str, known: Collection[str] = ()) -> None:
-        """The work on `key` has ended. `known`: news that it made itself, for which it needs not come back."""
+        """The work on `key` has ended. `all_keys`: news that it made itself, for which it needs not come back."""
         self._working.discard(key)
         if self._dirty.pop(key, set()).difference(known):
             self.add(key)

@@ -34,7 +34,7 @@ from triton_operator.cluster import shallow
 from triton_operator.cluster.api import ApiError
 
 Object = dict[str, Any]
-Seen = Callable[[str | None, Object], None]
+OnEvent = Callable[[str | None, Object], None]
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = (1, 2, 5, 10, 30)
 _DISCOVERY_SECONDS = 30
@@ -51,7 +51,7 @@ class _Endless:
 
 
 async def watch(
-    seen: Seen,
+    seen: OnEvent,
     kinds: Callable[[], Awaitable[Collection[Kind]]],
     namespaces: Collection[str],
     stop: asyncio.Event,
@@ -91,7 +91,7 @@ async def watch(
 
 
 async def _run(
-    seen: Seen,
+    seen: OnEvent,
     kinds: Collection[Kind],
     namespaces: Collection[str],
     stop: asyncio.Event,
@@ -103,7 +103,7 @@ async def _run(
     # Made before kopf starts: at its end it waits for tasks that were made while it ran.
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
-    queueing.watcher = _straight(seen)  # type: ignore[assignment]
+    queueing.watcher = _direct_watcher(seen)  # type: ignore[assignment]
     api.json = shallow  # type: ignore[attr-defined]  # a third of the time; all that is used is `loads`
     try:
         await kopf.operator(
@@ -125,15 +125,23 @@ async def _run(
     if anew.is_set() and not stop.is_set():
         return
     if over.is_set() and not stop.is_set():
-        raise DeafError(f"kopf watches only {sorted(_watched(insights))}")
+        raise WatchIncompleteError(f"kopf watches only {sorted(_watched(insights))}")
     stop.set()  # also where kopf caught the signal itself
 
 
-class DeafError(Exception):
+class WatchIncompleteError(Exception):
     """kopf looked for the resources once, while the API server didn't answer for all of them."""
 
 
-_FORESEEN = (DeafError, ApiError, APIError, WatchingError, aiohttp.ClientError, json.JSONDecodeError, TimeoutError)
+_FORESEEN = (
+    WatchIncompleteError,
+    ApiError,
+    APIError,
+    WatchingError,
+    aiohttp.ClientError,
+    json.JSONDecodeError,
+    TimeoutError,
+)
 """What the API server, or the way to it, can do to a watch."""
 
 
@@ -185,7 +193,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-def _straight(seen: Seen) -> Callable[..., Awaitable[None]]:
+def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
     """kopf's watcher of one kind in one namespace, with `seen` in place of all that comes after the stream."""
 
     async def watcher(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from triton_operator.cluster.api import ApiError
-from triton_operator.reconcile import Outcome
+from triton_operator.reconcile import Result
 
 from .metrics import Metrics
 from .queue import WorkQueue
@@ -23,31 +23,31 @@ _REFUSED_SECONDS = (2.0, 5.0)
 class Workers:
     """So many passes at a time, each in a thread. For one event loop, like the queue.
 
-    `regained` is called when a pass gets through that was refused before: the operator's rights are back.
+    `permissions_restored` is called when a pass gets through that was refused before: the operator's rights are back.
     """
 
     def __init__(
-        self, count: int, queue: WorkQueue, metrics: Metrics, regained: Callable[[], None] = lambda: None
+        self, count: int, queue: WorkQueue, metrics: Metrics, permissions_restored: Callable[[], None] = lambda: None
     ) -> None:
-        self._queue, self._metrics, self._regained = queue, metrics, regained
+        self._queue, self._metrics, self._on_permissions_restored = queue, metrics, permissions_restored
         self._refused: dict[str, None] = {}
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="reconcile")
         self._busy_since: dict[str, float] = {}
 
-    async def work(self, reconcile: Callable[[str], Outcome]) -> None:
+    async def work(self, reconcile: Callable[[str], Result]) -> None:
         """One worker, for ever."""
         loop = asyncio.get_running_loop()
         while True:
             key = await self._queue.take()
             started = self._busy_since[key] = time.monotonic()
-            outcome = None
+            result = None
             try:
-                outcome = await loop.run_in_executor(self._pool, self._pass, reconcile, key)
-                self._after(key, outcome)
+                result = await loop.run_in_executor(self._pool, self._pass, reconcile, key)
+                self._after(key, result)
             finally:
                 self._metrics.seconds.observe(time.monotonic() - started)
                 self._busy_since.pop(key, None)
-                self._queue.done(key, outcome.written if outcome else ())
+                self._queue.done(key, result.written if result else ())
 
     async def retry_refused(self) -> None:
         """Tries one key that was refused for want of rights every few seconds, for ever. The backoff of each key grows
@@ -75,33 +75,33 @@ class Workers:
         """For how long the longest pass has been running; 0 where there is none."""
         return max((time.monotonic() - since for since in self._busy_since.values()), default=0.0)
 
-    def _pass(self, reconcile: Callable[[str], Outcome], key: str) -> Outcome | None:
+    def _pass(self, reconcile: Callable[[str], Result], key: str) -> Result | None:
         """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
         so whatever goes wrong with it ends here."""
         try:
-            outcome = reconcile(key)
+            result = reconcile(key)
         except ApiError as error:
             self._metrics.reconciles.labels("retry").inc()
             _log.warning("%s; trying again", error.message, extra={"key": key})
             if error.code == 403:
-                return Outcome(again=True, forbidden=True)
+                return Result(requeue=True, forbidden=True)
         except Exception:
             self._metrics.reconciles.labels("error").inc()
             _log.exception("the pass failed; trying again", extra={"key": key})
         else:
             self._metrics.reconciles.labels("ok").inc()
-            return outcome
+            return result
         return None
 
-    def _after(self, key: str, outcome: Outcome | None) -> None:
-        if outcome is not None:
-            self._note_refusal(key, forbidden=outcome.forbidden)
-        if outcome is None or outcome.again:
-            self._queue.add_backoff(key)
+    def _after(self, key: str, result: Result | None) -> None:
+        if result is not None:
+            self._note_refusal(key, forbidden=result.forbidden)
+        if result is None or result.requeue:
+            self._queue.add_rate_limited(key)
         else:
             self._queue.forget(key)
-        if outcome is not None and outcome.after is not None:
-            self._queue.add_after(key, outcome.after)
+        if result is not None and result.requeue_after is not None:
+            self._queue.add_after(key, result.requeue_after)
 
     def _note_refusal(self, key: str, *, forbidden: bool) -> None:
         if forbidden:
@@ -112,4 +112,4 @@ class Workers:
                 self._queue.forget(other)
                 if other != key:
                     self._queue.add(other)
-            self._regained()
+            self._on_permissions_restored()

@@ -45,27 +45,27 @@ def entry(
 
 
 def assess(
-    model: TritonModel, seen: Observation, endpoint: str, before: TritonModelStatus, now: str
+    model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
-    """The status that `seen` stands for. `now` (RFC 3339, milliseconds) is used only where something changes."""
-    living = [p for p in seen.pods if pods.alive(p)]
-    current = [p for p in living if pods.is_current(p, seen.template)]
+    """The status that `observed` stands for. `now` (RFC 3339, milliseconds) is used only where something changes."""
+    living = [p for p in observed.pods if pods.alive(p)]
+    current = [p for p in living if pods.is_current(p, observed.template)]
     ready = [p for p in living if pods.is_ready(p)]
     report = next((r for p in current + living if (r := pods.check_report(p))), None)
     entrypoint, entrypoint_type = entry(model, [*living, *current], before)
-    newest = {n: index for n, index in seen.indexes.items() if n in {p["metadata"]["name"] for p in current}}
+    newest = {n: index for n, index in observed.indexes.items() if n in {p["metadata"]["name"] for p in current}}
     # Two images need not have the same models: while one replaces the other, the newer is what counts.
-    models = _discreet(model, model_states(model, newest or seen.indexes, report))
-    trouble = _trouble(model, seen, current, models if newest else [])
-    limits = thresholds.states(seen.asked, before.thresholds, now)
+    models = _redacted(model, model_states(model, newest or observed.indexes, report))
+    problem = _first_problem(model, observed, current, models if newest else [])
+    limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
-        _ready(seen, entrypoint, ready, current, trouble),
-        _progressing(seen, living, current, ready, trouble),
-        _models_loaded(models, trouble),
-        load.threshold_live(model, seen, limits, live, now),
-        load.autoscaler_active(model, seen),
-        load.monitoring_available(model, seen),
+        _ready(observed, entrypoint, ready, current, problem),
+        _progressing(observed, living, current, ready, problem),
+        _models_loaded(models, problem),
+        load.threshold_live(model, observed, limits, live, now),
+        load.autoscaler_active(model, observed),
+        load.monitoring_available(model, observed),
     ]
     digests = sorted({d for p in current if (d := pods.digest(p))})
     return TritonModelStatus(
@@ -78,9 +78,9 @@ def assess(
         thresholds=limits,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         image=ImageStatus(
-            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=seen.delivery
+            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
         ),
-        newer_template=seen.newer_template or None,
+        newer_template=observed.newer_template or None,
         replicas=len(living),
         ready_replicas=len(ready),
         selector=",".join(f"{k}={v}" for k, v in names.selector(model.name).items()),
@@ -103,33 +103,33 @@ def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, gener
     )
 
 
-def _discreet(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
+def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
     """`models` without values of the spec in what Triton says of them."""
     if not any(m.reason for m in models):
         return list(models)
     hidden = secrets.values(model)
-    return [m.model_copy(update={"reason": secrets.hide(m.reason, hidden)}) for m in models]
+    return [m.model_copy(update={"reason": secrets.redact(m.reason, hidden)}) for m in models]
 
 
-def _trouble(
-    model: TritonModel, seen: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
+def _first_problem(
+    model: TritonModel, observed: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
 ) -> Problem | None:
     """What keeps the current spec from being served, the first cause first."""
-    refused = next((p for kind, p in seen.refused.items() if kind not in _AUXILIARY), None)
+    refused = next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
     if refused:
         return refused
-    failed = _deployment_condition(seen.deployment, "ReplicaFailure")
+    failed = _deployment_condition(observed.deployment, "ReplicaFailure")
     if failed.get("status") == "True":
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
     found = [p for pod in current if (p := pods.problem(pod))]
-    if sum(map(pods.is_ready, current)) < _wanted(seen):
+    if sum(map(pods.is_ready, current)) < _desired_replicas(observed):
         # Pods that failed lie about until they are collected: they tell something only while one is missing.
-        fallen = [p for p in seen.pods if pods.finished(p) and pods.is_current(p, seen.template)]
+        fallen = [p for p in observed.pods if pods.finished(p) and pods.is_current(p, observed.template)]
         found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
         first = found[0]
         if first.reason in pods.SERVERS_OWN_WORDS:
-            return Problem(first.reason, secrets.hide(first.message, secrets.values(model)))
+            return Problem(first.reason, secrets.redact(first.message, secrets.values(model)))
         return first
     failed_models = load_problem(models)
     if failed_models and not all(pods.is_ready(p) for p in current):
@@ -138,39 +138,39 @@ def _trouble(
 
 
 def _ready(
-    seen: Observation, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], trouble: Problem | None
+    observed: Observation, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], problem: Problem | None
 ) -> Condition:
     if ready:
         return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
-    if seen.deployment and _wanted(seen) == 0:
+    if observed.deployment and _desired_replicas(observed) == 0:
         return condition(READY, "False", "ScaledToZero", "the Deployment is scaled to 0")
-    cause = trouble or (pods.phase(current[0]) if current else _STARTING)
+    cause = problem or (pods.phase(current[0]) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)
 
 
 def _progressing(
-    seen: Observation,
+    observed: Observation,
     living: Sequence[Object],
     current: Sequence[Object],
     ready: Sequence[Object],
-    trouble: Problem | None,
+    problem: Problem | None,
 ) -> Condition:
-    if trouble:
+    if problem:
         old = [p for p in ready if p not in current]
         kept = "; the servers of the previous spec keep serving" if old else ""
-        return condition(PROGRESSING, "False", trouble.reason, trouble.message + kept)
-    if seen.deployment is None:
+        return condition(PROGRESSING, "False", problem.reason, problem.message + kept)
+    if observed.deployment is None:
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
-    if _complete(seen, seen.deployment, living, current, ready):
-        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(seen))
+    if _complete(observed, observed.deployment, living, current, ready):
+        return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for more servers, or for those of the previous spec to leave")
     return condition(PROGRESSING, "True", "RollingOut", waiting.message)
 
 
-def _newer(seen: Observation) -> str:
-    if not seen.newer_template:
+def _newer(observed: Observation) -> str:
+    if not observed.newer_template:
         return ""
     return (
         "; this version of the operator has a newer pod template: the next change of the spec takes it, or another "
@@ -179,30 +179,30 @@ def _newer(seen: Observation) -> str:
 
 
 def _complete(
-    seen: Observation,
+    observed: Observation,
     deployment: Object,
     living: Sequence[Object],
     current: Sequence[Object],
     ready: Sequence[Object],
 ) -> bool:
-    observed: int = deployment.get("status", {}).get("observedGeneration", 0)
-    seen_by_controller = observed >= deployment["metadata"].get("generation", 0)
-    return seen_by_controller and {len(living), len(current), len(ready)} == {_wanted(seen)}
+    generation: int = deployment.get("status", {}).get("observedGeneration", 0)
+    seen_by_controller = generation >= deployment["metadata"].get("generation", 0)
+    return seen_by_controller and {len(living), len(current), len(ready)} == {_desired_replicas(observed)}
 
 
-def all_made(seen: Observation) -> bool:
+def all_pods_exist(observed: Observation) -> bool:
     """Whether there are as many servers as there shall be, in whatever state."""
-    return len(seen.pods) >= _wanted(seen)
+    return len(observed.pods) >= _desired_replicas(observed)
 
 
-def _wanted(seen: Observation) -> int:
+def _desired_replicas(observed: Observation) -> int:
     """Servers that there shall be, by the spec or by whatever else scales the Deployment."""
-    return int((seen.deployment or {}).get("spec", {}).get("replicas", 1))
+    return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
-def _models_loaded(models: Sequence[ModelStatus], trouble: Problem | None) -> Condition:
-    if trouble and trouble.reason == "RepositoryInvalid":
-        return condition(MODELS_LOADED, "False", trouble.reason, trouble.message)
+def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None) -> Condition:
+    if problem and problem.reason == "RepositoryInvalid":
+        return condition(MODELS_LOADED, "False", problem.reason, problem.message)
     if not models:
         return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
     failed = load_problem(models)

@@ -63,7 +63,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
     told: list[Transition] = []
     for condition in now:
         was = previous.get(condition.type, ("", ""))
-        if was == (condition.status, condition.reason) or not _newsworthy(condition, was[0]):
+        if was == (condition.status, condition.reason) or not _deserves_event(condition, was[0]):
             continue
         transition = Transition(_severity(condition), condition.reason, condition.message)
         if transition not in told:
@@ -71,7 +71,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
     return told
 
 
-def pressing(before: TritonModelStatus, now: TritonModelStatus) -> bool:
+def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
     """Whether somebody waits for this change. A step on the way, or other words for what was told, can wait for the
     next step: at a start that is most of the changes. Of the first status only a failure is pressing."""
     told = transitions(before.conditions, now.conditions)
@@ -96,7 +96,7 @@ _STEPS = {
 }  # fmt: skip
 
 
-def _newsworthy(condition: Condition, was: str) -> bool:
+def _deserves_event(condition: Condition, was: str) -> bool:
     if condition.type in (READY, MONITORING_AVAILABLE) and was == "True":
         return True
     return condition.status != "Unknown" and condition.reason not in _STEPS

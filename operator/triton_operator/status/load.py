@@ -19,7 +19,7 @@ from triton_operator.api.thresholds import (
     MAX_QPS_PER_REPLICA,
     MAX_TPS,
     MAX_TPS_PER_REPLICA,
-    Slot,
+    ThresholdKey,
     text,
 )
 from triton_operator.api.types import TritonModel
@@ -34,84 +34,84 @@ _MEASURED_SECONDS = 600
 _NO_LOAD = "FailedGetObjectMetric"
 
 
-def monitoring_available(model: TritonModel, seen: Observation) -> Condition | None:
+def monitoring_available(model: TritonModel, observed: Observation) -> Condition | None:
     """Whether a Prometheus picks up the rules; None where none are wanted."""
     if not model.spec.monitoring.enabled:
         return None
-    if seen.installed is None:
+    if observed.installed is None:
         return condition(
             MONITORING_AVAILABLE, "False", "CRDsMissing",
             "the cluster has no PrometheusRule and PodMonitor: install prometheus-operator, and they are made then; "
             "serving needs neither",
         )  # fmt: skip
-    if refusal := _refusal(MONITORING_AVAILABLE, seen):
+    if refusal := _refusal(MONITORING_AVAILABLE, observed):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
-    if seen.installed.prometheuses is None:
+    if observed.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",
             "the operator may not list the Prometheus resources, so whether one picks the rules up isn't known",
         )  # fmt: skip
-    selecting = seen.installed.selecting(model.monitoring_labels, model.namespace)
+    selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
         return condition(MONITORING_AVAILABLE, "True", "Selected", f"picked up by Prometheus {names}")
-    if not seen.installed.prometheuses:
+    if not observed.installed.prometheuses:
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",
             "there is no Prometheus resource in the cluster, so nothing evaluates the rules",
         )  # fmt: skip
-    return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(seen.installed.prometheuses))
+    return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(observed.installed.prometheuses))
 
 
 def threshold_live(
     model: TritonModel,
-    seen: Observation,
+    observed: Observation,
     states: Sequence[ThresholdStatus],
     before: Condition | None,
     now: str,
 ) -> Condition | None:
     """Whether Prometheus compares with what is set. `before` is this condition as it was, `now` in RFC 3339."""
-    if seen.asked.wrong:
-        known = {Slot(t.kind, t.version) for t in states}
-        kept = "; what was in force before stays so" if any(w.slot in known for w in seen.asked.wrong) else ""
+    if observed.requested.invalid:
+        known = {ThresholdKey(t.kind, t.version) for t in states}
+        kept = "; what was in force before stays so" if any(w.slot in known for w in observed.requested.invalid) else ""
         return condition(
-            THRESHOLD_LIVE, "False", THRESHOLD_INVALID, "; ".join(w.message for w in seen.asked.wrong) + kept
+            THRESHOLD_LIVE, "False", THRESHOLD_INVALID, "; ".join(w.message for w in observed.requested.invalid) + kept
         )
     if not model.spec.monitoring.enabled:
         return None
-    if seen.installed is None:
+    if observed.installed is None:
         return condition(
             THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates thresholds here; see MonitoringAvailable"
         )
-    if not seen.has_rules and not model.spec.entrypoint and any(_ambiguous(p) for p in seen.pods):
+    if not observed.has_rules and not model.spec.entrypoint and any(_ambiguous(p) for p in observed.pods):
         return condition(
             THRESHOLD_LIVE, "False", "NoEntrypoint",
             "the repository has several models that could be the one that clients call, so it isn't known whose "
             "requests to count and no rules are made: set spec.entrypoint",
         )  # fmt: skip
-    if not seen.has_rules:
+    if not observed.has_rules:
         return condition(
             THRESHOLD_LIVE, "Unknown", "Starting", "the rules are made once a server's repository has been read"
         )
-    if seen.answer is None:
+    if observed.answer is None:
         return condition(
             THRESHOLD_LIVE, "Unknown", "NoPrometheus",
             "no Prometheus that picks up the rules is known, so none was asked; see MonitoringAvailable",
         )  # fmt: skip
-    if seen.answer.error:
-        return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", seen.answer.error)
-    if not seen.answer.at:
+    if observed.answer.error:
+        return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", observed.answer.error)
+    if not observed.answer.at:
         return condition(THRESHOLD_LIVE, "Unknown", "Starting", "Prometheus hasn't been asked yet")
-    if _uncounted(seen, seen.answer):
+    if _uncounted(observed, observed.answer):
         return condition(
             THRESHOLD_LIVE, "False", "TokenCounterMissing",
             f"Prometheus has no counter {model.spec.monitoring.token_counter} of these servers "
             "(spec.monitoring.tokenCounter), so max-tps is compared with nothing",
         )  # fmt: skip
-    wanted = _compared(seen)
-    if behind := _behind(wanted, seen.answer):
-        return condition(THRESHOLD_LIVE, "False", "Propagating", _still(behind, wanted, seen.answer.values))
-    if outdated(seen.answer, states):
+    wanted = _compared(observed)
+    if behind := _behind(wanted, observed.answer):
+        return condition(THRESHOLD_LIVE, "False", "Propagating", _still(behind, wanted, observed.answer.values))
+    if outdated(observed.answer, states):
         return condition(
             THRESHOLD_LIVE, "False", "Propagating", "Prometheus hasn't been asked since a threshold changed"
         )
@@ -127,26 +127,26 @@ def outdated(answer: Answer, states: Sequence[ThresholdStatus]) -> bool:
     return answer.at < max((t.since for t in states), default="")
 
 
-def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None:
+def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | None:
     """Whether the autoscaler sees the load; None where nothing shall scale."""
     if model.scaling is None:
         return None
-    if refusal := _refusal(AUTOSCALER_ACTIVE, seen):
+    if refusal := _refusal(AUTOSCALER_ACTIVE, observed):
         return condition(AUTOSCALER_ACTIVE, "False", refusal.reason, refusal.message)
-    per_server = (Slot(MAX_QPS_PER_REPLICA.name), Slot(MAX_TPS_PER_REPLICA.name))
-    if all(math.isinf(seen.thresholds.get(s, math.inf)) for s in per_server):
+    per_server = (ThresholdKey(MAX_QPS_PER_REPLICA.name), ThresholdKey(MAX_TPS_PER_REPLICA.name))
+    if all(math.isinf(observed.thresholds.get(s, math.inf)) for s in per_server):
         return condition(
             AUTOSCALER_ACTIVE, "False", "NoThreshold",
             "what one server is for isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
             "tritonoperator.io/max-qps, of which each server gets an equal share",
         )  # fmt: skip
-    told = {c["type"]: c for c in (seen.autoscaler or {}).get("status", {}).get("conditions", [])}
+    told = {c["type"]: c for c in (observed.autoscaler or {}).get("status", {}).get("conditions", [])}
     if not told:
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
     for kind in ("AbleToScale", "ScalingActive"):
         if told.get(kind, {}).get("status") == "False":
             words = told[kind]
-            if words["reason"] == _NO_LOAD and not any(map(pods.is_ready, seen.pods)):
+            if words["reason"] == _NO_LOAD and not any(map(pods.is_ready, observed.pods)):
                 return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready that could have a load")
             return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
     if "ScalingActive" not in told:
@@ -160,9 +160,9 @@ def autoscaler_active(model: TritonModel, seen: Observation) -> Condition | None
     return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
 
 
-def _refusal(condition_type: str, seen: Observation) -> Problem | None:
+def _refusal(condition_type: str, observed: Observation) -> Problem | None:
     """The first refused write of an object that this condition reports on."""
-    found = (seen.refused.get(child.kind.kind) for child in CHILDREN if child.condition == condition_type)
+    found = (observed.refused.get(child.kind.kind) for child in CHILDREN if child.condition == condition_type)
     return next((refusal for refusal in found if refusal), None)
 
 
@@ -181,22 +181,26 @@ def _ambiguous(pod: Object) -> bool:
     return report is not None and bool(report.models) and report.entrypoint is None
 
 
-def _uncounted(seen: Observation, answer: Answer) -> bool:
+def _uncounted(observed: Observation, answer: Answer) -> bool:
     """Whether tokens are limited that nobody counts."""
-    return Slot(MAX_TPS.name) in seen.asked.asked and not answer.tokens
+    return ThresholdKey(MAX_TPS.name) in observed.requested.requested and not answer.tokens
 
 
-def _compared(seen: Observation) -> dict[Slot, float]:
+def _compared(observed: Observation) -> dict[ThresholdKey, float]:
     """What is to be compared with: what is set, and the ceiling, which is there even where it is none."""
-    return {s: v for s, v in seen.thresholds.items() if s in seen.asked.asked or s == Slot(MAX_QPS.name)}
+    return {
+        s: v
+        for s, v in observed.thresholds.items()
+        if s in observed.requested.requested or s == ThresholdKey(MAX_QPS.name)
+    }
 
 
-def _behind(wanted: Mapping[Slot, float], answer: Answer) -> Slot | None:
+def _behind(wanted: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKey | None:
     """The first of which Prometheus has another value, or none."""
     return next((s for s, v in wanted.items() if answer.values.get(s) != v), None)
 
 
-def _still(slot: Slot, wanted: Mapping[Slot, float], values: Mapping[Slot, float]) -> str:
+def _still(slot: ThresholdKey, wanted: Mapping[ThresholdKey, float], values: Mapping[ThresholdKey, float]) -> str:
     has = f"still compares with {text(values[slot])}" if slot in values else "doesn't have it yet"
     return f"{slot} is {text(wanted[slot])}; Prometheus {has}"
 

@@ -31,9 +31,9 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
         for entry in entries:
             if entry.counts:
                 rows.setdefault((entry.name, entry.version), []).append(entry)
-    seen = {name for name, _ in rows}
+    observed = {name for name, _ in rows}
     for name in expected(model, report):
-        if name not in seen:
+        if name not in observed:
             rows[(name, "")] = []
     # What clients load over the API, into whichever server they reach, is no one's to miss on the others.
     explicit = model.spec.server.model_control == "explicit"

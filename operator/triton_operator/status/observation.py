@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import Index
-from triton_operator.api.thresholds import Slot, Thresholds
+from triton_operator.api.thresholds import ThresholdKey, Thresholds
 
 Object = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ class Observation:
     """`template`: hash of the pod template that is wanted; `newer_template`: whether this version of the
     operator would render another one. `indexes`: pod name → what its server answered; pods whose
     server doesn't answer are not in it. `pending`: whether a server's first answer since it started or its readiness
-    changed is outstanding. `refused`: kind → why the API server refused to write it. `asked`: what the
+    changed is outstanding. `refused`: kind → why the API server refused to write it. `requested`: what the
     annotations say; `thresholds`: what is in force. `installed`: the cluster's monitoring, None where its CRDs are
     missing. `has_rules`: whether rules are wanted and known. `answer`: what Prometheus says, None where none could be
     asked."""
@@ -40,8 +40,8 @@ class Observation:
     pending: bool = False
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None
-    asked: Thresholds = field(default_factory=lambda: Thresholds({}))
-    thresholds: Mapping[Slot, float] = field(default_factory=dict)
+    requested: Thresholds = field(default_factory=lambda: Thresholds({}))
+    thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     installed: Installed | None = None
     has_rules: bool = False
     answer: Answer | None = None

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.kinds import ending
+from triton_operator.api.kinds import is_deleting
 from triton_operator.api.servers import Server
 from triton_operator.repository import report
 
@@ -34,7 +34,7 @@ SERVERS_OWN_WORDS = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
 
 def alive(pod: Object) -> bool:
     """Whether the pod is neither being deleted nor finished."""
-    return not ending(pod) and not finished(pod)
+    return not is_deleting(pod) and not finished(pod)
 
 
 def finished(pod: Object) -> bool:
@@ -104,7 +104,7 @@ def phase(pod: Object) -> Problem:
 
 def problem(pod: Object) -> Problem | None:
     """The first thing that keeps this pod from serving, or ended it; None where nothing is known to."""
-    if is_ready(pod) or ending(pod):
+    if is_ready(pod) or is_deleting(pod):
         return None
     return next((found for check in _CHECKS if (found := check(pod))), None)
 

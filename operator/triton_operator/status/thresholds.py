@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triton_operator.api.status import ThresholdStatus
-from triton_operator.api.thresholds import Slot, Thresholds, in_force, last_good, text
+from triton_operator.api.thresholds import ThresholdKey, Thresholds, accepted, last_accepted, text
 
 
 @dataclass(frozen=True)
 class Change:
     """A threshold that was set, changed or removed. `old`, `new`: as shown, "" where there was or is none."""
 
-    slot: Slot
+    slot: ThresholdKey
     old: str
     new: str
     source: str
@@ -24,25 +24,25 @@ class Change:
 
 def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
     """What is in force, the kinds in their order. A value that stays keeps its `since`."""
-    known = {Slot(t.kind, t.version): t for t in before}
-    values = in_force(found, last_good({"thresholds": [t.model_dump() for t in known.values()]}))
+    known = {ThresholdKey(t.kind, t.version): t for t in before}
+    values = accepted(found, last_accepted({"thresholds": [t.model_dump() for t in known.values()]}))
     out = []
     for slot, value in sorted(values.items()):
-        asked, old, shown = found.asked.get(slot), known.get(slot), text(value)
+        requested, old, shown = found.requested.get(slot), known.get(slot), text(value)
         if old is not None and old.value == shown:
-            source = asked.source if asked else old.source
+            source = requested.source if requested else old.source
             out.append(old.model_copy(update={"source": source}))
-        elif asked is not None:
+        elif requested is not None:
             out.append(
-                ThresholdStatus(kind=slot.kind, version=slot.version, value=shown, source=asked.source, since=now)
+                ThresholdStatus(kind=slot.kind, version=slot.version, value=shown, source=requested.source, since=now)
             )
     return out
 
 
 def changes(before: Iterable[ThresholdStatus], now: Iterable[ThresholdStatus]) -> list[Change]:
     """What is worth an Event and a line in the log."""
-    old = {Slot(t.kind, t.version): t for t in before}
-    new = {Slot(t.kind, t.version): t for t in now}
+    old = {ThresholdKey(t.kind, t.version): t for t in before}
+    new = {ThresholdKey(t.kind, t.version): t for t in now}
     return [
         Change(
             slot,

@@ -43,8 +43,8 @@ def same_mind(plane: ControlPlane, annotations: dict[str, str], counter: str = "
     """Fails where only one of the two refuses; the policy's words, where both do."""
     monitoring: Object = {"monitoring": {"tokenCounter": counter}} if counter else {}
     said = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **monitoring)))
-    wrong = thresholds.parse(annotations, counter).wrong
-    assert bool(said) == bool(wrong), (annotations, said, wrong)
+    invalid = thresholds.parse(annotations, counter).invalid
+    assert bool(said) == bool(invalid), (annotations, said, invalid)
     assert not said or "threshold-values.tritonoperator.io" in said
     return said
 

@@ -1,4 +1,4 @@
-"""What a former TritonModel of the same name has left."""
+"""Leftovers of a deleted TritonModel of the same name."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_what_a_former_life_has_left_and_somebody_holds_is_told_with_who_holds_i
     time.sleep(0.5)
     make(api)
     collect_the_servers(api)
-    told = progressing(api, "FormerNotGone")["message"]
-    assert f"ServiceAccount {api.namespace}/detection of a former TritonModel" in told
-    assert "finalizers of others: example.com/keep" in told
+    told = progressing(api, "LeftoverNotDeleted")["message"]
+    assert f"ServiceAccount {api.namespace}/detection of a deleted TritonModel" in told
+    assert "other controllers' finalizers hold it: example.com/keep" in told
     assert not api.find("Deployment", gen.NAME)
     assert api.find("Service", gen.NAME)
     api.patch("ServiceAccount", gen.NAME, {"metadata": {"finalizers": None}})

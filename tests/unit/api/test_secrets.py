@@ -25,17 +25,17 @@ def test_values_of_the_environment_are_hidden(place: str, value: str) -> None:
         spec = {"podTemplate": {"spec": {place: [{"name": "triton", "env": [env(value)]}]}}}
     hidden = secrets.values(gen.model(**spec))
     for said in (f"Invalid value: {value} is not", f"Invalid value: {json.dumps(value, ensure_ascii=False)}: is not"):
-        told = secrets.hide(said, hidden)
+        told = secrets.redact(said, hidden)
         assert value not in told
         assert "hunter" not in told
         assert "BEGIN" not in told
         assert told.startswith("Invalid value: ")
-        assert secrets.HIDDEN in told
+        assert secrets.REDACTED in told
 
 
 def test_a_number_that_should_have_been_quoted_is_hidden_too() -> None:
     hidden = secrets.values(gen.model(server={"env": [env(9876543210)]}))
-    assert secrets.hide("expected string, got &{9876543210}", hidden) == "expected string, got &{(hidden)}"
+    assert secrets.redact("expected string, got &{9876543210}", hidden) == "expected string, got &{(hidden)}"
 
 
 @pytest.mark.parametrize("value", [["hunter22"], {"hunter22": [{"a": "hunter22"}]}])
@@ -45,13 +45,13 @@ def test_what_is_no_text_is_hidden_too(value: Any) -> None:
 
 def test_what_holds_another_is_hidden_first() -> None:
     hidden = secrets.values(gen.model(server={"env": [env("hunter"), env("hunter-two")]}))
-    assert secrets.hide("hunter-two hunter", hidden) == "(hidden) (hidden)"
+    assert secrets.redact("hunter-two hunter", hidden) == "(hidden) (hidden)"
 
 
 @pytest.mark.parametrize("value", ["1", "true", "info", "", None, [], {}])
 def test_what_is_no_secret_stays_readable(value: Any) -> None:
     hidden = secrets.values(gen.model(server={"env": [env(value), {"name": "B"}, {}]}))
-    assert secrets.hide("1 true info", hidden) == "1 true info"
+    assert secrets.redact("1 true info", hidden) == "1 true info"
 
 
 @pytest.mark.parametrize("wrong", [None, "x", 1, ["x"], [None], [{"env": "x"}], [{"env": [1]}], [{"env": None}]])
@@ -78,9 +78,9 @@ def test_settings_in_arguments_are_hidden(place: str, argument: str, shown: str)
     spec: dict[str, Any] = {"server": {"args": [argument]}}
     if place != "server":
         spec = {"podTemplate": {"spec": {"containers": [{"name": "triton", place: [argument]}]}}}
-    assert secrets.hide(f"got {argument!r}", secrets.values(gen.model(**spec))) == f"got {shown!r}"
+    assert secrets.redact(f"got {argument!r}", secrets.values(gen.model(**spec))) == f"got {shown!r}"
 
 
 def test_a_part_of_an_argument_is_hidden_too() -> None:
     model = gen.model(server={"args": ["--cache-config=redis,password=hunter22,user=somebody"]})
-    assert secrets.hide("AUTH hunter22 as somebody", secrets.values(model)) == "AUTH (hidden) as (hidden)"
+    assert secrets.redact("AUTH hunter22 as somebody", secrets.values(model)) == "AUTH (hidden) as (hidden)"

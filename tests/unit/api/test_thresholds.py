@@ -10,16 +10,16 @@ import pytest
 
 from support import gen
 from triton_operator.api import thresholds
-from triton_operator.api.thresholds import Slot, effective, effective_of, in_force, is_threshold, parse, text
+from triton_operator.api.thresholds import ThresholdKey, accepted, effective, effective_of, is_threshold, parse, text
 
 P = thresholds.PREFIX
-QPS, PER_REPLICA, TPS = Slot("max-qps"), Slot("max-qps-per-replica"), Slot("max-tps")
+QPS, PER_REPLICA, TPS = ThresholdKey("max-qps"), ThresholdKey("max-qps-per-replica"), ThresholdKey("max-tps")
 
 
-def asked(annotations: dict[str, str], token_counter: str = "tokens_total") -> dict[str, str]:
+def requested(annotations: dict[str, str], token_counter: str = "tokens_total") -> dict[str, str]:
     found = parse(annotations, token_counter)
-    assert found.wrong == ()
-    return {str(slot): str(a.value) for slot, a in found.asked.items()}
+    assert found.invalid == ()
+    return {str(slot): str(a.value) for slot, a in found.requested.items()}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def asked(annotations: dict[str, str], token_counter: str = "tokens_total") -> d
     ],
 )  # fmt: skip
 def test_what_is_read(annotations: dict[str, str], expected: dict[str, str]) -> None:
-    assert asked(annotations) == expected
+    assert requested(annotations) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_what_is_read(annotations: dict[str, str], expected: dict[str, str]) -> 
 )  # fmt: skip
 def test_what_is_no_number(value: str) -> None:
     found = parse({f"{P}max-qps": value})
-    (wrong,) = found.wrong
-    assert found.asked == {}
-    assert (wrong.source, wrong.slot) == (f"{P}max-qps", QPS)
-    assert "is not a number such as 80 or 12.5" in wrong.message
-    assert len(wrong.message) < 200
+    (invalid,) = found.invalid
+    assert found.requested == {}
+    assert (invalid.source, invalid.slot) == (f"{P}max-qps", QPS)
+    assert "is not a number such as 80 or 12.5" in invalid.message
+    assert len(invalid.message) < 200
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_what_is_no_number(value: str) -> None:
 )
 def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> None:
     found = parse({P + annotation: value})
-    (wrong,) = found.wrong
-    assert found.asked == {}
-    assert wrong.message.startswith(P + annotation)
-    assert words in wrong.message
+    (invalid,) = found.invalid
+    assert found.requested == {}
+    assert invalid.message.startswith(P + annotation)
+    assert words in invalid.message
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> No
 )
 def test_of_two_that_differ_none_is_taken(annotations: dict[str, str]) -> None:
     found = parse(annotations)
-    assert found.asked == {}
-    assert {w.slot for w in found.wrong} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
+    assert found.requested == {}
+    assert {w.slot for w in found.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
 
 
-V2 = Slot("max-qps", "2")
+V2 = ThresholdKey("max-qps", "2")
 
 
 def test_one_that_is_wrong_does_not_keep_back_the_others() -> None:
     found = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
-    assert set(found.asked) == {QPS}
-    assert {str(w.slot) for w in found.wrong} == {"max-qps.v2", "spike-factor"}
+    assert set(found.requested) == {QPS}
+    assert {str(w.slot) for w in found.invalid} == {"max-qps.v2", "spike-factor"}
 
 
 def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
@@ -119,9 +119,9 @@ def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
     many = {f"{P}max-qps.{n}": "1" for n in range(14_500, 0, -1)} | {"max_qps": "80", f"{P}spike-factor": "x"}
     found = parse(many)
     # Those of the whole model come first, and the lowest versions: a version that is added takes nothing from others.
-    assert set(found.asked) == {QPS, *(Slot("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
-    spike, more = found.wrong
-    assert spike.slot == Slot("spike-factor")
+    assert set(found.requested) == {QPS, *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
+    spike, more = found.invalid
+    assert spike.slot == ThresholdKey("spike-factor")
     assert (more.source, more.slot) == (f"{P}max-qps.63", None)
     assert more.message == (
         "14502 annotations are thresholds, and 64 may be: tritonoperator.io/max-qps.63 and the 14437 after it are "
@@ -136,12 +136,12 @@ def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
 @pytest.mark.parametrize("key", ["max-qps.x{}", "max_qps.0{}", "spike-factor.{}"])
 def test_of_too_many_that_are_wrong_only_so_many_are_told(key: str) -> None:
     found = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
-    assert found.asked == {}
-    assert len(found.wrong) == thresholds.MOST + 1
+    assert found.requested == {}
+    assert len(found.invalid) == thresholds.MOST + 1
 
 
 def test_as_many_as_may_be_are_all_taken() -> None:
-    assert len(asked({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MOST + 1)})) == thresholds.MOST
+    assert len(requested({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MOST + 1)})) == thresholds.MOST
 
 
 def test_which_keys_are_thresholds() -> None:
@@ -153,7 +153,7 @@ def test_which_keys_are_thresholds() -> None:
 
 
 def force(most: int = 1, **values: str) -> dict[str, float]:
-    slots = {Slot(*k.replace("_", "-").partition(".")[::2]): Decimal(v) for k, v in values.items()}
+    slots = {ThresholdKey(*k.replace("_", "-").partition(".")[::2]): Decimal(v) for k, v in values.items()}
     return {str(s): v for s, v in effective(slots, most).items()}
 
 
@@ -197,14 +197,14 @@ def test_the_most_servers_are_those_of_the_spec(spec: dict[str, Any], expected: 
 
 def test_the_last_good_value_stays_while_the_annotation_is_nonsense() -> None:
     before = {QPS: Decimal(80), TPS: Decimal(5)}
-    assert in_force(parse({f"{P}max-qps": "x"}), before) == {QPS: Decimal(80)}
-    assert in_force(parse({f"{P}max-qps": "90"}), before) == {QPS: Decimal(90)}
+    assert accepted(parse({f"{P}max-qps": "x"}), before) == {QPS: Decimal(80)}
+    assert accepted(parse({f"{P}max-qps": "90"}), before) == {QPS: Decimal(90)}
     # A removal is meant.
-    assert in_force(parse({}), before) == {}
-    assert in_force(parse({f"{P}max-qps": "x"}), {}) == {}
-    assert in_force(parse({f"{P}max-qps": "80", "max_qps": "90"}), {QPS: Decimal(70)}) == {QPS: Decimal(70)}
+    assert accepted(parse({}), before) == {}
+    assert accepted(parse({f"{P}max-qps": "x"}), {}) == {}
+    assert accepted(parse({f"{P}max-qps": "80", "max_qps": "90"}), {QPS: Decimal(70)}) == {QPS: Decimal(70)}
     # One for a version that can't be told leaves the model's alone.
-    assert in_force(parse({f"{P}max-qps": "90", f"{P}max-qps.x": "1"}), before) == {QPS: Decimal(90)}
+    assert accepted(parse({f"{P}max-qps": "90", f"{P}max-qps.x": "1"}), before) == {QPS: Decimal(90)}
 
 
 def test_what_others_wrote_into_the_status_is_passed_over() -> None:
@@ -213,7 +213,7 @@ def test_what_others_wrote_into_the_status_is_passed_over() -> None:
         gen.put("status.thresholds", [{"kind": "max-qps", "value": "many"}, {"kind": "spike-factor", "value": "5"}]),
     )
     assert effective_of(model)[QPS] == math.inf
-    assert effective_of(model)[Slot("spike-factor")] == 5
+    assert effective_of(model)[ThresholdKey("spike-factor")] == 5
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,7 @@ def test_text(value: float, shown: str) -> None:
 
 def test_a_value_that_status_shows_is_one_that_can_be_read_again() -> None:
     for value in ("80", "12.5", "0.000001", "999999999.999999", "100", "80.0"):
-        (again,) = thresholds.last_good({"thresholds": [{"kind": "max-qps", "value": text(Decimal(value))}]}).values()
+        (again,) = thresholds.last_accepted(
+            {"thresholds": [{"kind": "max-qps", "value": text(Decimal(value))}]}
+        ).values()
         assert again == Decimal(value)

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from support import gen
-from triton_operator.api.thresholds import Slot, effective
+from triton_operator.api.thresholds import ThresholdKey, effective
 from triton_operator.cli import show
 from triton_operator.cli.kubectl import main
 from triton_operator.render import Choices, render
@@ -44,7 +44,7 @@ def test_render_prints_what_is_made_for_prometheus_and_the_autoscaler(kind: str)
     assert result.exit_code == 0, result.output
     objects = {o["kind"]: o for o in yaml.safe_load_all(result.stdout)}
     assert {"PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"} <= set(objects)
-    values = {Slot("max-qps"): Decimal(80), Slot("max-qps", "2"): Decimal(9)}
+    values = {ThresholdKey("max-qps"): Decimal(80), ThresholdKey("max-qps", "2"): Decimal(9)}
     choices = Choices("t", "Copy", entrypoint="yolo", ensemble=kind == "Ensemble", thresholds=effective(values, 4))
     model = gen.model(gen.put("metadata", {"name": "detection", "namespace": "default"}), **MONITORED["spec"])
     assert objects["PrometheusRule"] == next(o for o in render(model, choices) if o["kind"] == "PrometheusRule")

@@ -27,7 +27,7 @@ def names_of(store: Store) -> set[tuple[str, str]]:
 def test_objects_are_found_by_their_model() -> None:
     store = Store()
     assert [store.put(o) for o in (gen.raw(), child(), gen.pod())] == [KEY, KEY, KEY]
-    assert store.known() == [KEY]
+    assert store.all_keys() == [KEY]
     assert store.model(KEY) == gen.raw()
     assert names_of(store) == {("Deployment", "detection")}
     assert [p["metadata"]["name"] for p in store.of_kind(KEY, "Pod")] == ["detection-abc-1"]
@@ -45,7 +45,7 @@ def test_objects_of_others_are_left_out() -> None:
                "metadata": {"name": "x", "namespace": "vision", "uid": "1", "resourceVersion": "1"}}  # fmt: skip
     assert store.put(foreign) is None
     assert store.remove(foreign) is None
-    assert store.known() == []
+    assert store.all_keys() == []
 
 
 @pytest.mark.parametrize(("version", "news"), [(9, False), (10, False), (11, True), (100, True)])
@@ -64,7 +64,7 @@ def test_a_successor_of_the_same_name_replaces_and_outlives_the_news_of_its_pred
     assert store.remove(child(uid="first")) == KEY
     assert [o["metadata"]["uid"] for o in store.children(KEY, gen.UID)] == ["second"]
     store.remove(child(uid="second"))
-    assert store.known() == []
+    assert store.all_keys() == []
 
 
 def test_replace_forgets_what_is_not_listed_of_its_kind_and_namespace() -> None:
@@ -120,7 +120,7 @@ def test_a_listing_replaces_what_is_newer_as_after_a_restore_from_a_backup() -> 
     assert store.put(old) is None
     assert store.replace("TritonModel", [old])
     assert store.model(KEY) == old
-    assert store.each("TritonModel", lambda o: o["metadata"]["annotations"]) == [(KEY, {"max_qps": "5"})]
+    assert store.map_kind("TritonModel", lambda o: o["metadata"]["annotations"]) == [(KEY, {"max_qps": "5"})]
     assert store.replace("Deployment", [child(version=51)])
     assert version_of(store) == ["51"]
     assert not store.replace("Deployment", [child(version=51)])
@@ -302,9 +302,9 @@ def test_each_is_looked_at_once_for_each_of_its_states() -> None:
 
     store.put(gen.raw())
     store.put(child())
-    assert [store.each("TritonModel", look) for _ in range(2)] == [[(KEY, "1")]] * 2
+    assert [store.map_kind("TritonModel", look) for _ in range(2)] == [[(KEY, "1")]] * 2
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2")))
-    assert store.each("TritonModel", look) == [(KEY, "2")]
+    assert store.map_kind("TritonModel", look) == [(KEY, "2")]
     assert looked == ["1", "2"]
 
 
@@ -314,7 +314,7 @@ def test_what_changed_last_comes_first() -> None:
         version = gen.put("metadata.resourceVersion", str(10 + number))
         store.put(gen.raw(version, name=name))
     store.put(gen.raw(gen.put("metadata.resourceVersion", "9" * 5), name="last"))
-    assert [key.split("/")[1] for key in store.known()] == ["last", "second", "first"]
+    assert [key.split("/")[1] for key in store.all_keys()] == ["last", "second", "first"]
 
 
 RULES = {"monitoring": True, "entrypoint": "detection"}
@@ -332,7 +332,7 @@ def losing() -> Store:
     store = Store()
     for obj in (gen.raw(), child(), rules()):
         store.put(obj)
-    assert store.lose(rules(11)) == store.lose(child(version=11)) == KEY
+    assert store.mark_lost(rules(11)) == store.mark_lost(child(version=11)) == KEY
     return store
 
 
@@ -341,7 +341,7 @@ def test_what_may_only_have_lost_its_label_is_lost_until_it_is_found(losing: Sto
     assert names_of(losing) == set()
     losing.put(rules(11))
     assert losing.lost(KEY) == set()
-    losing.lose(rules(12))
+    losing.mark_lost(rules(12))
     losing.found(KEY, LOST)
     assert losing.lost(KEY) == set()
 
@@ -361,7 +361,7 @@ def test_what_is_lost_while_a_listing_is_read_stays_lost(losing: Store) -> None:
 
     def listing() -> Iterator[dict[str, Any]]:
         yield rules(12)
-        losing.lose(rules(13))
+        losing.mark_lost(rules(13))
 
     losing.replace("PrometheusRule", listing())
     assert losing.lost(KEY) == {LOST}
@@ -370,11 +370,11 @@ def test_what_is_lost_while_a_listing_is_read_stays_lost(losing: Store) -> None:
 
 def test_of_a_model_that_is_gone_nothing_is_lost(losing: Store) -> None:
     losing.remove(gen.raw())
-    losing.lose(rules(12))
+    losing.mark_lost(rules(12))
     losing.put(gen.raw())
     assert losing.lost(KEY) == set()
     losing.put(rules(13))
-    losing.lose(rules(14))
+    losing.mark_lost(rules(14))
     losing.replace("TritonModel", [])
     losing.put(gen.raw())
     assert losing.lost(KEY) == set()
@@ -408,9 +408,9 @@ def test_an_object_that_cannot_be_read_stops_no_listing_and_keeps_its_last_state
     store = Store()
     store.put(gen.raw(name="odd", uid="odd"))
     store.replace("TritonModel", [unreadable("odd"), gen.raw()])
-    assert sorted(store.known()) == sorted([KEY, f"{gen.NAMESPACE}/odd"])
+    assert sorted(store.all_keys()) == sorted([KEY, f"{gen.NAMESPACE}/odd"])
     store.replace("TritonModel", [unreadable("other"), {"kind": "TritonModel"}, gen.raw()])
-    assert store.known() == [KEY]
+    assert store.all_keys() == [KEY]
 
 
 def test_an_object_that_a_look_fails_on_is_left_out() -> None:
@@ -421,4 +421,4 @@ def test_an_object_that_a_look_fails_on_is_left_out() -> None:
     def look(obj: dict[str, Any]) -> str:
         return {gen.NAME: "fine"}[obj["metadata"]["name"]]
 
-    assert store.each("TritonModel", look) == [(KEY, "fine")]
+    assert store.map_kind("TritonModel", look) == [(KEY, "fine")]

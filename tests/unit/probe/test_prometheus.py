@@ -11,12 +11,12 @@ import pytest
 
 from support import bad_servers
 from support.fake_prometheus import THRESHOLDS, FakePrometheus, sample
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import prometheus as prometheus_module
 from triton_operator.probe.prometheus import Client, QueryError
 
 KEY, OWN = "vision/detection", {"namespace": "vision", "tritonmodel": "detection"}
-QPS = Slot("max-qps")
+QPS = ThresholdKey("max-qps")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
         sample("1", kind="of others"),
     ]
     assert Client(prometheus.url).thresholds() == {
-        KEY: {QPS: 80, Slot("max-tps"): math.inf, Slot("max-qps", "2"): 12.5},
+        KEY: {QPS: 80, ThresholdKey("max-tps"): math.inf, ThresholdKey("max-qps", "2"): 12.5},
         "vision/other": {QPS: 7},
     }
     assert prometheus.queries == [THRESHOLDS]

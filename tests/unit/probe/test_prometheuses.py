@@ -12,12 +12,12 @@ import pytest
 from support.fake_prometheus import FakePrometheus
 from support.probing import run_beside, until
 from triton_operator.api.monitoring import Answer
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import prometheuses
 from triton_operator.probe.prometheuses import PrometheusProbes
 
 KEY, OTHER = "vision/detection", "vision/other"
-QPS = Slot("max-qps")
+QPS = ThresholdKey("max-qps")
 
 
 class World:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render import Choices, render
 from triton_operator.render.autoscaler import METRIC, autoscalers
 
@@ -36,7 +36,7 @@ def test_the_target_is_a_part_of_a_server(utilization: float, target: str) -> No
 
 def test_a_new_threshold_does_not_change_it() -> None:
     def rendered(value: float) -> Any:
-        choices = Choices("t", "Copy", entrypoint="a", thresholds={Slot("max-qps"): value})
+        choices = Choices("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value})
         objects = render(gen.model(autoscaling={"max": 4}), choices)
         return [o for o in objects if o["kind"] != "PrometheusRule"]
 

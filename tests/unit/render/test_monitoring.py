@@ -10,14 +10,14 @@ import pytest
 
 from support import gen
 from triton_operator.api import names
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render.choices import Choices
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.rules.slo import budget, error_ratio
 
-CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={Slot("max-qps"): 12345678.5})
+CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_without_alerts_the_same_is_recorded() -> None:
 
 
 def test_a_threshold_is_in_no_label_of_an_alert() -> None:
-    values = {Slot("max-qps"): 76543.25, Slot("max-qps", "2"): 76543.25}
+    values = {ThresholdKey("max-qps"): 76543.25, ThresholdKey("max-qps", "2"): 76543.25}
     for alert in alerts(Choices("operator:1", "Copy", entrypoint="net", thresholds=values), autoscaling={"max": 4}):
         assert "76543" not in str(alert["labels"])
         assert "$value" not in str(alert["labels"])

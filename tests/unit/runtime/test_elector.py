@@ -282,7 +282,7 @@ def test_an_attempt_that_outlives_the_release_takes_nothing() -> None:
 def test_a_lease_that_goes_back_in_time_is_told() -> None:
     leases, clock, told = Leases(), Clock(), []
     leases.version = 1000
-    one = Elector(leases, "ns", "lease", "a", clock, on_gone_back=lambda: told.append(clock.now))  # type: ignore[arg-type]
+    one = Elector(leases, "ns", "lease", "a", clock, on_version_rollback=lambda: told.append(clock.now))  # type: ignore[arg-type]
     assert [attempt(one), attempt(one), attempt(one)] == [True, True, True]
     assert told == []
     backup = copy.deepcopy(leases.lease)

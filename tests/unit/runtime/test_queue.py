@@ -101,7 +101,7 @@ def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
 
         async def pause() -> float:
             started = now()
-            queue.add_backoff("a")
+            queue.add_rate_limited("a")
             assert await taken(queue, 1) == "a"
             return now() - started
 
@@ -116,7 +116,7 @@ def test_a_hundred_failures_do_not_overflow() -> None:
     async def main() -> None:
         queue = WorkQueue(base=0.001, cap=0.002)
         for _ in range(2000):
-            queue.add_backoff("a")
+            queue.add_rate_limited("a")
         assert await taken(queue, 1) == "a"
 
     run(main())

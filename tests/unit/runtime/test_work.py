@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from triton_operator.cluster.api import ApiError
-from triton_operator.reconcile import Outcome
+from triton_operator.reconcile import Result
 from triton_operator.runtime import work
 from triton_operator.runtime.metrics import Metrics
 from triton_operator.runtime.queue import WorkQueue
@@ -19,7 +19,7 @@ from triton_operator.runtime.work import Workers
 
 
 @contextlib.asynccontextmanager
-async def working(workers: Workers, count: int, reconcile: Callable[[str], Outcome]) -> AsyncIterator[None]:
+async def working(workers: Workers, count: int, reconcile: Callable[[str], Result]) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(workers.work(reconcile)) for _ in range(count)]
     try:
         yield
@@ -39,14 +39,14 @@ async def until(true: Callable[[], bool]) -> None:
 def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
     registry, tried = CollectorRegistry(), list[str]()
 
-    def reconcile(key: str) -> Outcome:
+    def reconcile(key: str) -> Result:
         tried.append(key)
         first = tried.count(key) == 1
         if key == "refused" and first:
             raise ApiError(0, "NoAnswer", "no answer")
         if key == "broken" and first:
             raise RuntimeError("a fault of ours")
-        return Outcome(again=key == "starting" and first, after=0.01 if key == "open" and first else None)
+        return Result(requeue=key == "starting" and first, requeue_after=0.01 if key == "open" and first else None)
 
     async def main() -> None:
         metrics = Metrics(registry)
@@ -70,23 +70,25 @@ def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_ret
     """By one key at a time, so that thousands don't ask all the time; the others follow once one gets through."""
     monkeypatch.setattr(work, "_REFUSED_SECONDS", (0.02, 0.05))
     allowed, tried, done = threading.Event(), list[str](), list[str]()
-    regained = list[float]()
+    permissions_restored = list[float]()
 
-    def reconcile(key: str) -> Outcome:
+    def reconcile(key: str) -> Result:
         tried.append(key)
         if not allowed.is_set():
             if told == "by an error":
                 raise ApiError(403, "Forbidden", "may not")
-            return Outcome(again=True, forbidden=True)
+            return Result(requeue=True, forbidden=True)
         done.append(key)
-        return Outcome()
+        return Result()
 
     async def main() -> None:
         queue = WorkQueue(base=300, cap=300)
         keys = [f"ns/{number}" for number in range(50)]
         for key in keys:
             queue.add(key)
-        workers = Workers(2, queue, Metrics(CollectorRegistry()), regained=lambda: regained.append(1))
+        workers = Workers(
+            2, queue, Metrics(CollectorRegistry()), permissions_restored=lambda: permissions_restored.append(1)
+        )
         async with working(workers, 2, reconcile):
             await until(lambda: len(tried) == 50 and queue.idle)
             retries = asyncio.create_task(workers.retry_refused())
@@ -102,17 +104,17 @@ def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_ret
         retries.cancel()
 
     asyncio.run(main())
-    assert regained == [1]
+    assert permissions_restored == [1]
 
 
 def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
     free, done = threading.Event(), list[str]()
 
-    def reconcile(key: str) -> Outcome:
+    def reconcile(key: str) -> Result:
         if key == "hangs":
             free.wait(30)
         done.append(key)
-        return Outcome()
+        return Result()
 
     async def main() -> None:
         queue = WorkQueue()

@@ -11,7 +11,7 @@ from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiti
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
-from triton_operator.status.conditions import pressing, settle, transitions
+from triton_operator.status.conditions import is_urgent, settle, transitions
 from triton_operator.status.observation import Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -166,7 +166,7 @@ SECRETIVE = {
     "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
 }
 SAID = "login as hunter22 with pass22 refused"
-HIDDEN = "login as (hidden) with (hidden) refused"
+REDACTED = "login as (hidden) with (hidden) refused"
 
 
 def test_the_end_of_a_servers_log_is_told_without_the_values_of_the_spec() -> None:
@@ -176,16 +176,16 @@ def test_the_end_of_a_servers_log_is_told_without_the_values_of_the_spec() -> No
     ):
         status = judge(crash, spec=SECRETIVE, indexes={})
         assert "hunter22" not in status.model_dump_json()
-        assert HIDDEN in message(status, "Ready")
-        assert HIDDEN in message(status, "Progressing")
+        assert REDACTED in message(status, "Ready")
+        assert REDACTED in message(status, "Progressing")
 
 
 def test_why_a_model_does_not_load_is_told_without_the_values_of_the_spec() -> None:
     index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", SAID),)}
     status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
     assert "hunter22" not in status.model_dump_json()
-    assert message(status, "ModelsLoaded") == f"b: {HIDDEN}"
-    assert status.models[0].reason == HIDDEN
+    assert message(status, "ModelsLoaded") == f"b: {REDACTED}"
+    assert status.models[0].reason == REDACTED
 
 
 def test_an_invalid_repository_says_so_in_every_condition() -> None:
@@ -294,13 +294,13 @@ PRESSING: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("change", "expected"), PRESSING.values(), ids=PRESSING.keys())
 def test_pressing(change: dict[str, Any], expected: bool) -> None:
     before = TritonModelStatus(observed_generation=1, conditions=CREATED)
-    assert pressing(before, before.model_copy(update=change)) == expected
+    assert is_urgent(before, before.model_copy(update=change)) == expected
 
 
 def test_the_loss_of_what_was_true_is_pressing() -> None:
     before = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "True", "AllLoaded")])
     now = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "Unknown", "NoServerAnswers")])
-    assert pressing(before, now)
+    assert is_urgent(before, now)
 
 
 def test_of_the_first_status_only_a_failure_is_pressing() -> None:
@@ -309,4 +309,4 @@ def test_of_the_first_status_only_a_failure_is_pressing() -> None:
         ([cond("Ready", "False", "Creating"), cond("MonitoringAvailable", "True", "Selected")], False),
         ([cond("Ready", "False", "ApplyRefused")], True),
     ):
-        assert pressing(before, TritonModelStatus(observed_generation=1, conditions=conditions)) == expected
+        assert is_urgent(before, TritonModelStatus(observed_generation=1, conditions=conditions)) == expected

@@ -11,7 +11,7 @@ from support import gen
 from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
 from triton_operator.api.status import Condition, TritonModelStatus
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
 from triton_operator.status.observation import Observation, Problem
@@ -19,7 +19,7 @@ from triton_operator.status.observation import Observation, Problem
 SET, NOW, LATER = "2026-01-01T00:00:00.250Z", "2026-01-01T00:00:06.750Z", "2026-01-01T09:00:00.000Z"
 ASKED = "2026-01-02T00:00:00.000Z"
 MAX_QPS, PER_REPLICA = f"{thresholds.PREFIX}max-qps", f"{thresholds.PREFIX}max-qps-per-replica"
-QPS = Slot("max-qps")
+QPS = ThresholdKey("max-qps")
 RELEASE = {"matchLabels": {"release": "prometheus"}}
 
 
@@ -43,7 +43,7 @@ def judge(
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
     seen = {"installed": Installed((prometheus(),)), "has_rules": True, **seen}
     observation = Observation(
-        gen.TEMPLATE, "Copy", asked=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **seen
+        gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **seen
     )
     return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observation, "http://x", before, now)
 
@@ -57,7 +57,7 @@ def words(status: TritonModelStatus, kind: str) -> str:
 
 
 def says(tokens: bool = False, **values: float) -> Answer:
-    found = {Slot(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
+    found = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
     return Answer({QPS: math.inf, **found}, tokens, at=ASKED)
 
 
@@ -138,7 +138,7 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
         ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
         ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
-        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, Slot("max-qps", "2"): 9}, at=ASKED)},
+        ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
          ("True", "Live"),
          "Prometheus compares with max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from triton_operator.api import thresholds
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 
 from .promql import PER_MODEL, Rule, Scope, duration, equal, number, record, tag, unequal, window
 from .subject import Subject
@@ -82,7 +82,7 @@ def _newest(subject: Subject) -> str:
     return f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
 
 
-def _literals(scope: Scope, values: Mapping[Slot, float]) -> list[Rule]:
+def _literals(scope: Scope, values: Mapping[ThresholdKey, float]) -> list[Rule]:
     return [
         record(
             "triton:threshold:literal",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triton_operator.api import thresholds
-from triton_operator.api.thresholds import Slot
+from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import Monitoring, TritonModel
 from triton_operator.render.choices import Choices
 
@@ -25,7 +25,7 @@ class Subject:
     metrics_job: str
     entrypoint: str
     ensemble: bool
-    thresholds: Mapping[Slot, float]
+    thresholds: Mapping[ThresholdKey, float]
     monitoring: Monitoring
     max_replicas: int | None
     utilization: float

@@ -12,8 +12,8 @@ from triton_operator.api import kinds
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.store import Store
-from triton_operator.reconcile.collect_servers import ServerCollector
-from triton_operator.reconcile.memory import Memory
+from triton_operator.reconcile.cache import ReconcileCache
+from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 MADE = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
@@ -57,20 +57,20 @@ class Cluster:
         return True
 
 
-def collector(cluster: Cluster, *pods: Object, after: float = 60) -> ServerCollector:
+def collector(cluster: Cluster, *pods: Object, after: float = 60) -> LeftoverPodCollector:
     """So many seconds after the Deployment `now` was made."""
     store = Store()
     for pod in pods:
         store.put(pod)
     api: Any = cluster
-    return ServerCollector(api, store, lambda: MADE + timedelta(seconds=after))
+    return LeftoverPodCollector(api, store, lambda: MADE + timedelta(seconds=after))
 
 
-def look(cluster: Cluster, *pods: Object, after: float = 60, memory: Memory | None = None) -> float | None:
+def look(cluster: Cluster, *pods: Object, after: float = 60, cache: ReconcileCache | None = None) -> float | None:
     """What it does about the Deployment `now`."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
     found = collector(cluster, *pods, after=after)
-    return found.clear_the_way(KEY, {"kind": "Deployment", "metadata": metadata}, memory or Memory())
+    return found.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata}, cache or ReconcileCache())
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -99,9 +99,9 @@ def test_for_a_minute_that_is_left_to_kubernetes() -> None:
 @pytest.mark.parametrize("after", [-5, 60, 599])
 def test_it_is_looked_for_once(after: float) -> None:
     """And at once where the clocks don't agree on when the Deployment was made."""
-    cluster, memory = Cluster(), Memory()
-    look(cluster, after=after, memory=memory)
-    look(cluster, after=after, memory=memory)
+    cluster, cache = Cluster(), ReconcileCache()
+    look(cluster, after=after, cache=cache)
+    look(cluster, after=after, cache=cache)
     assert cluster.lists == 1
 
 
@@ -135,14 +135,14 @@ def test_those_of_a_deployment_stay_of_which_no_watch_has_told_yet() -> None:
 
 def test_of_a_tritonmodel_that_is_gone_all_go_whose_deployment_is() -> None:
     cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"), now="")
-    collector(cluster, pod("p", "c")).clear_up(KEY)
+    collector(cluster, pod("p", "c")).clean_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet b b-uid", "Pod p uid-of-p"]
 
 
 def test_a_deployment_that_somebody_kept_keeps_its_servers() -> None:
     """`kubectl delete --cascade=orphan`"""
     cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"))
-    collector(cluster, pod("p", "b")).clear_up(KEY)
+    collector(cluster, pod("p", "b")).clean_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 
@@ -159,23 +159,23 @@ def test_pods_stay_whose_replica_set_has_lost_its_labels() -> None:
 
 
 def test_pods_go_whose_replica_set_was_made_anew() -> None:
-    again = gen.modified(replica_set("a", "now"), gen.put("metadata.uid", "again"))
-    cluster = Cluster(again)
+    requeue = gen.modified(replica_set("a", "now"), gen.put("metadata.uid", "again"))
+    cluster = Cluster(requeue)
     look(cluster, pod("left", "a"))
     assert cluster.deleted == ["Pod left uid-of-left"]
 
 
 def test_what_may_not_be_deleted_is_told_and_left(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, memory = Cluster(replica_set("a", "before")), Memory()
+    cluster, cache = Cluster(replica_set("a", "before")), ReconcileCache()
     cluster.refusal = ApiError(403, "Forbidden", "keep.example.com denied the request")
-    assert look(cluster, memory=memory) is None
+    assert look(cluster, cache=cache) is None
     assert "ReplicaSet a: keep.example.com denied" in caplog.text
-    assert memory.cleared == "now"
+    assert cache.cleaned_up == "now"
 
 
 def test_what_fails_for_now_is_tried_again() -> None:
-    cluster, memory = Cluster(replica_set("a", "before")), Memory()
+    cluster, cache = Cluster(replica_set("a", "before")), ReconcileCache()
     cluster.refusal = ApiError(503, "ServiceUnavailable", "later")
     with pytest.raises(ApiError, match="later"):
-        look(cluster, memory=memory)
-    assert memory.cleared == ""
+        look(cluster, cache=cache)
+    assert cache.cleaned_up == ""

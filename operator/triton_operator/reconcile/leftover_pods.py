@@ -1,0 +1,97 @@
+"""Deletes the pods of deleted Deployments that Kubernetes' garbage collector has missed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind, is_deleting
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store, controller
+
+from .cache import ReconcileCache
+
+Object = dict[str, Any]
+_log = logging.getLogger(__name__)
+_GRACE_PERIOD = timedelta(minutes=1)
+"""Grace period for Kubernetes' garbage collector: after a failure it restarts its watches within a minute."""
+_SETTLED = timedelta(minutes=10)
+"""Older Deployments are not checked. Otherwise each new leader would list the ReplicaSets of every TritonModel."""
+
+
+class LeftoverPodCollector:
+    """Deletes the ReplicaSets and pods of earlier Deployments with the same name. Their pods have the same labels, so
+    the Service still sends requests to them. Safe to use from several threads, with one thread at a time for each key.
+
+    Kubernetes' garbage collector misses a Deployment that was deleted and created again while the collector's watch was
+    interrupted (see leftovers.py). The same is true of a ReplicaSet and its pods.
+    """
+
+    def __init__(self, api: KubernetesApi, store: Store, clock: Callable[[], datetime]) -> None:
+        self._api, self._store, self._clock = api, store, clock
+
+    def delete_leftovers(self, key: str, deployment: Object, cache: ReconcileCache) -> float | None:
+        """Deletes the leftovers once for each Deployment, when the grace period after its creation is over. Returns the
+        seconds until it should be called again, None when it is done. Raises ApiError for failures that a retry may
+        fix."""
+        metadata = deployment["metadata"]
+        if cache.cleaned_up == metadata["uid"]:
+            return None
+        age = self._clock() - datetime.fromisoformat(metadata["creationTimestamp"])
+        # A wrong clock can make the age negative.
+        if timedelta() <= age < _GRACE_PERIOD:
+            return (_GRACE_PERIOD - age).total_seconds()
+        if age < _SETTLED:
+            self._collect(key, metadata["uid"])
+        cache.cleaned_up = metadata["uid"]
+        return None
+
+    def clean_up(self, key: str) -> None:
+        """Deletes the leftover pods of a deleted TritonModel. Raises ApiError."""
+        self._collect(key)
+
+    def _collect(self, key: str, uid: str = "") -> None:
+        """Deletes the ReplicaSets and pods that don't belong to the Deployment with this uid."""
+        namespace, name = key.split("/")
+        # Read the pods before the list: the ReplicaSet of a later pod may be missing in it.
+        pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not is_deleting(pod)]
+        selector = f"{names.LABEL_INSTANCE}={name},{names.MANAGED_SELECTOR}"
+        # A stale list does no harm: the owners are read again before anything is deleted.
+        sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector, cached=True))
+        stale = _of_another(sets, name, uid)
+        if stale:
+            # The list may contain ReplicaSets of a newer Deployment that no watch has reported yet.
+            stale = _of_another(stale, name, self._api.uid_of(kinds.DEPLOYMENT, namespace, name))
+        for found in stale:
+            self._delete(key, kinds.REPLICA_SET, found)
+        known = {found["metadata"]["uid"] for found in sets}
+        for pod in pods:
+            owner = controller(pod, kinds.REPLICA_SET)
+            # A ReplicaSet that isn't in the list may have lost its labels.
+            if owner and owner["uid"] not in known and not self._is_there(namespace, owner):
+                self._delete(key, kinds.POD, pod)
+
+    def _is_there(self, namespace: str, owner: Object) -> bool:
+        return self._api.uid_of(kinds.REPLICA_SET, namespace, owner["name"]) == str(owner["uid"])
+
+    def _delete(self, key: str, kind: Kind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        try:
+            # In the foreground, because the garbage collector could miss the ReplicaSet's deletion in the same way.
+            foreground = kind == kinds.REPLICA_SET
+            self._api.delete(kind, metadata["namespace"], metadata["name"], metadata["uid"], foreground=foreground)
+        except ApiError as error:
+            if error.transient:
+                raise
+            _log.warning("%s %s: %s", kind.kind, metadata["name"], error.message, extra={"key": key})
+        else:
+            _log.info("deleted %s %s: its owner is gone", kind.kind, metadata["name"], extra={"key": key})
+
+
+def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:
+    """The ReplicaSets that belong to a Deployment with this name and another uid."""
+    owners = ((found, controller(found, kinds.DEPLOYMENT)) for found in sets if not is_deleting(found))
+    return [found for found, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]
