@@ -1,8 +1,8 @@
-"""Desired against live: what to apply, delete or leave. Pure.
+"""Compares desired objects with live ones, and plans the writes. Pure.
 
-A write that would change nothing is left out, so that nothing is written at rest. Whether it would is read
-from the live object: every desired value stands there, and this operator owns no field that it no longer wants
-(managedFields). Fields of others never count.
+A write that would change nothing is left out, so that the operator writes nothing at rest. It changes nothing if the
+live object has every desired value, and if managedFields shows that the operator owns no other field. Fields of other
+managers are ignored.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
 Identity = tuple[str, str]
-"""(kind, name); the namespace is the TritonModel's."""
+"""(kind, name). The namespace is the TritonModel's."""
 
 _KEYS = {**LIST_KEYS, "ownerReferences": "uid"}
 
 
 @dataclass(frozen=True)
 class Apply:
-    """Write `desired`. `live` is what stands there now, None where nothing of ours does."""
+    """Apply `desired`. `live` is the current object, None where the TritonModel has none."""
 
     desired: dict[str, Any]
     live: Object | None
     why: str
     handover: dict[str, Any] | None = None
-    """To be applied first, by another manager, where a field's value shall outlive our letting go of it."""
+    """Applied first, by another field manager, to keep the value of a field that we give up."""
     port_cleanup: dict[str, Any] | None = None
-    """To be merged first, where something of others stands in the way of ours."""
+    """Merged first, to remove values of others that conflict with ours."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove `live`, which the TritonModel no longer asks for."""
+    """Delete `live`, which the TritonModel no longer needs."""
 
     live: Object
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What the API server made of an apply: its own way of writing the values that were sent. As fingerprints: of a
-    thousand TritonModels the texts would be most of the memory."""
+    """What was sent in an apply and how the API server stored it, such as a normalised quantity. Only hashes are kept,
+    to save memory."""
 
     uid: str
     intent: bytes
@@ -58,7 +58,7 @@ class Applied:
 
 
 Compared = tuple[str, str, bytes]
-"""A live object, by uid and resourceVersion, and the fingerprint of what is desired of it."""
+"""uid and resourceVersion of a live object, and the hash of the desired one."""
 
 
 def plan(
@@ -67,9 +67,9 @@ def plan(
     applied: Mapping[Identity, Applied],
     unchanged: MutableMapping[Identity, Compared] | None = None,
 ) -> list[Apply | Delete]:
-    """The writes that make `live` (all objects that the TritonModel owns) what is desired, in order.
+    """The writes that turn `live` (all objects that the TritonModel owns) into `desired`, in order.
 
-    An object that is being deleted is left alone until it is gone. `unchanged` caches the objects that were found to be
+    An object that is being deleted is skipped until it is gone. `unchanged` caches the objects that were found to be
     as desired, to save the comparison.
     """
     unchanged = {} if unchanged is None else unchanged
@@ -94,32 +94,32 @@ def plan(
 
 
 def identity(obj: Object) -> Identity:
-    """What an object is called within its namespace."""
+    """Kind and name of an object."""
     return obj["kind"], obj["metadata"]["name"]
 
 
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
-    """The path of the first field on which `live` isn't as desired; "" where applying would change nothing."""
+    """The path of the first field in which `live` differs from `desired`; "" where an apply would change nothing."""
     owned = applied_fields(live)
     paths = chain(
         _different(desired, live, ""), _not_owned(_content(desired), owned, ""), _no_longer_desired(owned, desired, "")
     )
     path = next(paths, "")
     if path and applied is not None and applied == applied_record(desired, live):
-        return ""  # only written differently by the API server, as it was when it answered our apply
+        return ""  # the API server stored our last apply in this form
     return path
 
 
 def applied_record(desired: Object, live: Object) -> Applied:
-    """The record of an apply of `desired` that was answered with `live`."""
+    """The record of an apply of `desired`, to which the API server answered with `live`."""
     return Applied(
         live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
     )
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
-    """Keeps `spec.replicas` while an autoscaler takes over: a field whose last owner lets go falls back to its
-    default, and a fleet to one replica."""
+    """An object that keeps `spec.replicas` while an autoscaler takes over; None where that isn't needed. A field
+    without an owner gets its default, so the Deployment would drop to one replica."""
     if "replicas" in desired.get("spec", {}) or "f:replicas" not in applied_fields(live).get("f:spec", {}):
         return None
     return {
@@ -131,8 +131,9 @@ def handover(desired: Object, live: Object) -> dict[str, Any] | None:
 
 
 def port_cleanup(desired: Object, live: Object) -> dict[str, Any] | None:
-    """Takes ports away that have the name of one of ours, and are another: someone edited its number, which is what a
-    port is known by. Both together would be refused."""
+    """A patch that removes Service ports which have the name of one of ours, but another number; None where there are
+    none. Kubernetes merges ports by number, so after somebody edited one, an apply would have two ports with this name
+    and be refused."""
     if desired["kind"] != SERVICE.kind:
         return None
     wanted = {p["name"]: _place(p) for p in desired["spec"]["ports"]}
@@ -141,7 +142,7 @@ def port_cleanup(desired: Object, live: Object) -> dict[str, Any] | None:
         return None
     return {
         "metadata": {"name": live["metadata"]["name"], "namespace": live["metadata"]["namespace"]},
-        # With ours beside it: a Service without ports is refused as well.
+        # Includes our ports, because a Service without ports is refused too.
         "spec": {"ports": [*({"port": p["port"], "$patch": "delete"} for p in others), *desired["spec"]["ports"]]},
     }
 
@@ -151,7 +152,7 @@ def _place(port: Object) -> tuple[int, str]:
 
 
 def project(shape: Any, value: Any, field: str = "") -> Any:
-    """The part of `value` at the places where `shape` has something."""
+    """The parts of `value` at the paths that `shape` has."""
     if isinstance(shape, Mapping) and isinstance(value, Mapping):
         return {k: project(v, value.get(k), k) for k, v in shape.items()}
     if isinstance(shape, list) and isinstance(value, list):
@@ -160,7 +161,7 @@ def project(shape: Any, value: Any, field: str = "") -> Any:
 
 
 def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
-    """Paths at which `have` lacks something of `want`."""
+    """Paths at which `have` differs from `want`."""
     if isinstance(want, Mapping) and isinstance(have, Mapping):
         for key, value in want.items():
             yield from _different(value, have.get(key), f"{path}.{key}", key)
@@ -174,7 +175,7 @@ def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str
 
 
 def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, Any]]:
-    """Items that belong together: by key where the list has one, else by place."""
+    """Pairs of corresponding items: by key where the list has one, else by index."""
     key = _keyed(want, field)
     if not key:
         yield from zip(want, have, strict=False)
@@ -192,7 +193,7 @@ def _keyed(items: list[Any], field: str) -> str:
 
 
 def applied_fields(live: Object) -> Mapping[str, Any]:
-    """The fields that the operator has applied (managedFields), with `f:` before each name."""
+    """The fields that the operator has applied, as managedFields has them (`f:` before each name)."""
     for entry in live["metadata"].get("managedFields", []):
         # Every field of an entry is optional.
         ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
@@ -203,14 +204,14 @@ def applied_fields(live: Object) -> Mapping[str, Any]:
 
 
 def _content(desired: Object) -> Object:
-    """`desired` without what says which object it is, and so is nobody's field."""
+    """`desired` without the fields that identify the object, which have no owner."""
     metadata = {k: v for k, v in desired["metadata"].items() if k not in ("name", "namespace")}
     return {**{k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "metadata": metadata}
 
 
 def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Paths of desired fields that are no longer ours: another has changed them. It shows where no value tells:
-    what is added to a map or list that is owned as a whole changes our field."""
+    """Paths of desired fields that we no longer own, because another manager changed them. This finds changes that a
+    comparison of values misses, such as an additional key in a map that is owned as a whole."""
     if isinstance(want, Mapping):
         for key, value in want.items():
             below = owned.get(f"f:{key}")
@@ -228,7 +229,7 @@ def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What of `item` is ours, in a list whose items are owned one by one; None where nothing is."""
+    """The fields of the list item `item` that we own; None where we own none."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
         if (kind == "k" and _item(json.loads(rest), [item])) or (kind == "v" and json.loads(rest) == item):
@@ -237,7 +238,7 @@ def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None
 
 
 def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
-    """Paths of fields that are ours in the live object and that are no longer wanted."""
+    """Paths of live fields that we own and no longer desire."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
         if kind == "f":
@@ -249,7 +250,7 @@ def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterat
         elif kind == "v":
             here, value = f"{path}[{rest}]", None
             found = isinstance(want, list) and json.loads(rest) in want
-        else:  # "." is the place itself
+        else:  # "." stands for the field itself
             continue
         if not found:
             yield here
@@ -258,7 +259,7 @@ def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterat
 
 
 def _item(keys: Mapping[str, Any], want: Any) -> Any:
-    """The item of the list `want` with these keys; one that leaves a key to its default has it too."""
+    """The item of the list `want` with these keys. An item without a key matches, because it gets the default."""
     items = [i for i in want if isinstance(i, Mapping)] if isinstance(want, list) else []
     return next((i for i in items if all(i.get(k, v) == v for k, v in keys.items())), None)
 

@@ -1,4 +1,4 @@
-"""What the fields of a TritonModel are made of."""
+"""Types and CEL rules for the fields of a TritonModel."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic.alias_generators import to_camel
 from . import quantity
 
 NO_SPACE = r"^[^ \t-\r]+$"
-"""Not by \\s, which is the space of ASCII to the API server and that of Unicode to others."""
+"""Doesn't use \\s, which means ASCII whitespace to the API server and Unicode whitespace to Python."""
 
 
 def rule(cel: str, message: str) -> dict[str, JsonValue]:
-    """One CEL rule of the CRD; the message is all that the user sees of it."""
+    """One CEL rule of the CRD. Users see only the message."""
     return {"rule": cel, "message": message}
 
 
 def config(*rules: dict[str, JsonValue]) -> ConfigDict:
-    """How a type is read and written, and the CEL rules that it has in the CRD."""
+    """The pydantic configuration of a type, with its CEL rules in the CRD."""
     return ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
@@ -30,7 +30,7 @@ def config(*rules: dict[str, JsonValue]) -> ConfigDict:
 
 
 class Base(BaseModel):
-    """camelCase outside, snake_case inside; unknown fields are the API server's to refuse."""
+    """Base of the types: camelCase in JSON, snake_case in Python. The API server refuses unknown fields."""
 
     model_config = config()
 
@@ -56,7 +56,7 @@ IntOrPercent = Annotated[
     ),
 ]  # fmt: skip
 _DEEPEST = 50
-"""Levels of what has no schema. Nothing that is meant has a dozen; the API server takes thousands."""
+"""Maximum nesting of fields without a schema. Real values have fewer than 12 levels."""
 
 
 def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
@@ -95,5 +95,5 @@ ModelToLoad = Annotated[
     ),
     AfterValidator(_one_model),
 ]
-"""A folder of the repository, or `*`. The check of the repository takes the names as one list, with commas."""
+"""A folder of the repository, or `*`. The repository check gets the names as a list separated by commas."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")]

@@ -1,4 +1,4 @@
-"""The Kubernetes kinds that the operator deals with, by name."""
+"""The Kubernetes kinds that the operator uses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from . import names
 
 @dataclass(frozen=True)
 class Kind:
-    """A Kubernetes kind, by the names under which it is asked for."""
+    """A Kubernetes kind and its names in the API."""
 
     group: str
     version: str
     kind: str
     plural: str
     optional: bool = False
-    """Whether a cluster may lack it, because its CRD comes with another operator."""
+    """Whether a cluster may lack the kind, because its CRD belongs to another operator."""
 
     @property
     def api_version(self) -> str:
@@ -39,5 +39,5 @@ REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
-    """Whether an object is deleted already, and there only for what it waits for."""
+    """Whether an object has a deletion timestamp."""
     return "deletionTimestamp" in obj["metadata"]

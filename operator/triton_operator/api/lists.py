@@ -1,4 +1,4 @@
-"""Which lists of a Kubernetes object are maps in disguise."""
+"""Lists of Kubernetes objects that merge by a key."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ LIST_KEYS = {
     "topologySpreadConstraints": "topologyKey",
     "resourceClaims": "name",
 }
-"""Lists that merge item by item, by this key (Kubernetes' patchMergeKey); other lists are replaced."""
+"""Field name → merge key (Kubernetes' patchMergeKey). Other lists are replaced as a whole."""

@@ -1,4 +1,4 @@
-"""The names that users, the API server and the operator have in common."""
+"""Names that the API server, users and the operator share."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ KIND = "TritonModel"
 PLURAL = "tritonmodels"
 
 FIELD_MANAGER = "triton-operator"
-"""The one manager under which the operator applies; what it owns is read back from managedFields."""
+"""The field manager of the operator's applies."""
 
 HANDOVER_MANAGER = "triton-operator-handover"
-"""Holds a field's value for the moment between the operator's letting go and its next owner's first write."""
+"""The field manager that keeps a field's value between the operator's last write and the next owner's first one."""
 
 METRICS_JOB = "triton-operator-metrics"
-"""The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor has it."""
+"""The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
-"""The name of a namespace, which Kubernetes puts among its labels."""
+"""Kubernetes sets this label of a namespace to the namespace's name."""
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
-"""Also objects that have no such label."""
+"""Also selects objects without this label."""
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
-"""On pods and on the Deployment: which rendering of the pod template this is."""
+"""Hash of the pod template, on pods and on the Deployment."""
 ANNOTATION_TOOLS_IMAGE = f"{GROUP}/tools-image"
 ANNOTATION_DELIVERY = f"{GROUP}/delivery"
 ANNOTATION_SPEC = f"{GROUP}/spec-hash"
 ANNOTATION_POD_TEMPLATE = f"{GROUP}/pod-template"
-"""On the Deployment: what the user asks of the pods, and the template that was rendered from it (packed)."""
+"""On the Deployment: hash of the spec fields that concern pods, and the compressed pod template made from them."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
-"""On pods, as `kubectl rollout restart` has it."""
+"""On pods, as `kubectl rollout restart` sets it."""
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 
@@ -44,7 +44,7 @@ CONTAINER_CHECK = "check"
 CONTAINER_SERVER = "triton"
 
 NAME_MAX = 54
-"""Service names end at 63 characters, and the headless one appends `-headless`."""
+"""Service names have at most 63 characters, and the headless Service appends `-headless`."""
 
 
 def selector(name: str) -> dict[str, str]:

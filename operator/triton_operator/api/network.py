@@ -1,4 +1,4 @@
-"""The network policy of a TritonModel, in the words of networking.k8s.io/v1."""
+"""The network policy of a TritonModel, with the fields of networking.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Cidr = Annotated[
 
 
 class LabelSelectorRequirement(Base):
-    """One condition on a label."""
+    """One requirement of a label selector."""
 
     model_config = config(
         rule(
@@ -37,31 +37,31 @@ class LabelSelectorRequirement(Base):
     key: Annotated[str, Field(min_length=1, max_length=317)]
     """Name of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How it is compared with the values."""
+    """How the label is compared with the values."""
     values: Annotated[list[LabelValue], Field(max_length=64)] | None = None
     """Values of the label, for In and NotIn."""
 
 
 class LabelSelector(Base):
-    """Selects objects by their labels; without any condition it selects all."""
+    """Selects objects by their labels. An empty selector selects all objects."""
 
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=32)] | None = None
-    """Labels that must all be there, with these values."""
+    """Labels that objects must have, with these values."""
     match_expressions: Annotated[list[LabelSelectorRequirement], Field(max_length=32)] | None = None
-    """Conditions that must all be true."""
+    """Requirements that objects must meet."""
 
 
 class IPBlock(Base):
-    """A range of addresses."""
+    """A range of IP addresses."""
 
     cidr: Cidr
     """The range, e.g. 10.0.0.0/8 or 2001:db8::/32."""
     except_: Annotated[Annotated[list[Cidr], Field(max_length=64)] | None, Field(alias="except")] = None
-    """Ranges within it that don't belong to it."""
+    """Ranges within cidr that are excluded."""
 
 
 class NetworkPolicyPeer(Base):
-    """Pods, or addresses, at the other end of a connection."""
+    """The other end of a connection: pods, or IP addresses."""
 
     model_config = config(
         rule(
@@ -73,11 +73,11 @@ class NetworkPolicyPeer(Base):
     )
 
     pod_selector: LabelSelector | None = None
-    """Pods: of the TritonModel's namespace, or of those that namespaceSelector selects."""
+    """Selects pods in the TritonModel's namespace, or in the namespaces that namespaceSelector selects."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces by their labels; each has the label kubernetes.io/metadata.name."""
+    """Selects namespaces by their labels. Every namespace has the label kubernetes.io/metadata.name."""
     ip_block: IPBlock | None = None
-    """Addresses outside the cluster."""
+    """A range of IP addresses outside the cluster."""
 
 
 class NetworkPolicyPort(Base):
@@ -99,22 +99,23 @@ class NetworkPolicyPort(Base):
 
 
 class NetworkPolicyEgressRule(Base):
-    """Where the servers may connect to."""
+    """Connections that the servers may open."""
 
     to: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Other ends. Default: anything."""
+    """Destinations. Default: all."""
     ports: Annotated[list[NetworkPolicyPort], Field(max_length=64)] | None = None
-    """Ports there. Default: every port."""
+    """Ports of the destinations. Default: all."""
 
 
 class NetworkPolicy(Base):
-    """Who may connect to the servers, and where these may connect to: a networking.k8s.io/v1 NetworkPolicy is made from
-    it, which takes a network plugin that enforces it. The operator may always ask which models are loaded."""
+    """Which clients may connect to the servers, and where the servers may connect to. The operator creates a
+    networking.k8s.io/v1 NetworkPolicy; the cluster needs a network plugin that enforces it. The operator itself may
+    always read the list of loaded models."""
 
     clients: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Who may send requests, over HTTP and gRPC. Default: the pods of the same namespace. An empty list: nobody."""
+    """Clients that may send requests, over HTTP and gRPC. Default: pods of the same namespace. Empty list: none."""
     monitoring: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
-    """Who may read metrics. Default: the pods of all namespaces. An empty list: nobody."""
+    """Clients that may read metrics. Default: pods of all namespaces. Empty list: none."""
     egress: Annotated[list[NetworkPolicyEgressRule], Field(max_length=64)] = []
-    """Where the servers may connect to. Default: nowhere; Triton needs nothing, and images are pulled by the node. For
-    names instead of addresses allow port 53 as well."""
+    """Connections that the servers may open. Default: none. Triton needs none, and the node pulls the images. To use
+    host names, allow port 53 too."""

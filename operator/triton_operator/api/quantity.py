@@ -7,7 +7,7 @@ import re
 from decimal import ROUND_CEILING, Decimal
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
-"""Kubernetes' own grammar, without a sign: no field here takes a negative amount."""
+"""Kubernetes' grammar of quantities without a sign, because no field here may be negative."""
 
 _SUFFIXES = {
     **{s: Decimal(1000) ** (i - 3) for i, s in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])},
@@ -17,14 +17,14 @@ _SPLIT = re.compile(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*
 _MOST, _LEAST = Decimal(2**63 - 1), Decimal("1e-9")
 _DIGITS = 64
 _EXPONENT_MAX = 400
-"""Beyond it an exponent makes no difference any more: the digits are fewer."""
+"""Larger exponents make no difference, because a quantity has fewer digits."""
 
 
 def parse(text: str | int | float) -> Decimal:
-    """The amount that `text` stands for, in units (bytes, cores, devices), as Kubernetes keeps it: what is more than
-    2^63-1 is that, and nothing has digits below a thousand millionth, which is rounded up.
+    """The amount of a quantity, in units (bytes, cores, devices). As in Kubernetes, it is at most 2^63-1 and rounded up
+    to nine decimal places.
 
-    Raises ValueError where it isn't a quantity.
+    Raises ValueError if `text` isn't a quantity.
     """
     match = _SPLIT.match(str(text))
     if match is None or (match[3] or "") not in _SUFFIXES or len(match[1]) > _DIGITS or len(match[2] or "") > _DIGITS:
@@ -35,7 +35,7 @@ def parse(text: str | int | float) -> Decimal:
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two values are one quantity, however written (`1000m` and `1`)."""
+    """Whether two values are the same quantity, such as `1000m` and `1`."""
     if not isinstance(left, str | int | float) or not isinstance(right, str | int | float):
         return False
     try:

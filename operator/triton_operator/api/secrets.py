@@ -1,4 +1,4 @@
-"""Values of the spec that are nobody's business but the servers'."""
+"""Sensitive values of the spec."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from .types import TritonModel
 
 MIN_LENGTH = 6
-"""Characters. What is shorter is a number or a switch, and would blot out half of a message."""
+"""Characters. Shorter values are mostly numbers and switches, and redacting them would make messages unreadable."""
 REDACTED = "(hidden)"
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
-    """What environment variables and the settings in arguments are set to, as it is and as Go quotes it. Longest first:
-    one may hold another."""
+    """The values of environment variables and of settings in arguments, also as Go quotes them. The longest come first,
+    because one value may contain another."""
     found = {
         text
         for value in chain(_variables(model), _settings(model))
@@ -26,7 +26,7 @@ def values(model: TritonModel) -> tuple[str, ...]:
 
 
 def redact(text: str, hidden: Iterable[str]) -> str:
-    """`text` without these values."""
+    """`text` with these values redacted."""
     for value in hidden:
         text = text.replace(value, REDACTED)
     return text
@@ -40,12 +40,12 @@ def _variables(model: TritonModel) -> Iterator[str]:
 
 
 def _settings(model: TritonModel) -> Iterator[str]:
-    """`x` of --cache-config=redis,password=x: a flag by itself has a number, a switch or a path."""
+    """The values of settings such as `x` in --cache-config=redis,password=x. Values of plain flags aren't sensitive."""
     lists: list[Any] = [model.spec.server.args]
     lists += [container.get(field) for container in _containers(model) for field in ("args", "command")]
     for argument in chain.from_iterable(map(_texts, lists)):
         settings = argument.partition("=")[2] if argument.startswith("-") else argument
-        # A value may have a comma.
+        # A value may contain a comma.
         yield settings.partition("=")[2]
         for setting in settings.split(","):
             yield setting.partition("=")[2]
@@ -58,7 +58,7 @@ def _containers(model: TritonModel) -> Iterator[dict[str, Any]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The words of a value, which should be text and need not be."""
+    """The strings in a value of any type."""
     if isinstance(value, dict | list):
         for part in value.items() if isinstance(value, dict) else value:
             yield from _texts(list(part) if isinstance(part, tuple) else part)

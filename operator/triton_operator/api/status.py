@@ -1,4 +1,4 @@
-"""What users read: the status of a TritonModel."""
+"""The status of a TritonModel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class Condition(Base):
-    """One thing that is true of the resource, or not, and why."""
+    """One aspect of the current state, and the reason for it."""
 
     type: Annotated[str, Field(max_length=316)]
     """Ready: the entrypoint answers. Progressing: pods are being replaced or started. ModelsLoaded: every
@@ -30,85 +30,85 @@ class Condition(Base):
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
-    """Which phase this comes from, in one word."""
+    """The cause, in one word."""
     message: Annotated[str, Field(max_length=32768)]
-    """What happened, in the words of the component that says it."""
+    """Details, in the words of the component that reports them."""
     observed_generation: int = 0
-    """The metadata.generation that this is about."""
+    """The metadata.generation that this condition describes."""
     last_transition_time: Timestamp | None = None
-    """When status last changed."""
+    """When the field status last changed."""
 
 
 class ModelStatus(Base):
-    """One model of the repository, as Triton sees it."""
+    """One model of the repository, as Triton reports it."""
 
     name: str
     """The model's name."""
     version: str = ""
-    """The version that is loaded; empty where none is."""
+    """The loaded version; empty if there is none."""
     state: str
-    """Triton's word: READY, UNAVAILABLE, LOADING or UNLOADING; MISSING where a server doesn't know it."""
+    """Triton's state: READY, UNAVAILABLE, LOADING or UNLOADING; MISSING if a server doesn't list the model."""
     reason: str = ""
-    """Triton's own words on why it isn't READY."""
+    """Triton's message if the model isn't READY."""
     pods: str
-    """On how many of the servers that answer it is READY, e.g. 2/2."""
+    """Number of servers on which the model is READY, of the servers that answer, e.g. 2/2."""
 
 
 class ImageStatus(Base):
-    """The model image that runs."""
+    """The model image in use."""
 
     reference: str
-    """What spec.modelImage.reference said."""
+    """The value of spec.modelImage.reference."""
     digest: str = ""
-    """The digest that the current pods run; several, with commas, where a moving tag gave pods different ones."""
+    """The digest that the current pods run. Several, separated by commas, if the tag was moved between pod starts."""
     delivery: str
     """Copy or ImageVolume."""
 
 
 class ThresholdStatus(Base):
-    """One threshold that is in force."""
+    """One accepted threshold."""
 
     kind: str
-    """Which one: max-qps, max-qps-per-replica, max-tps, ensemble-coefficient or spike-factor."""
+    """One of max-qps, max-qps-per-replica, max-tps, ensemble-coefficient and spike-factor."""
     version: str = ""
-    """The model version that it is for; empty for the model as a whole."""
+    """The model version that the threshold applies to; empty for all versions."""
     value: str
-    """The value, in requests or tokens a second."""
+    """The value, in requests or tokens per second."""
     source: str
-    """The annotation that it was read from."""
+    """The annotation that contains the value."""
     since: Timestamp
-    """When this value was first seen."""
+    """When the operator first read this value."""
 
 
 class TritonModelStatus(Base):
-    """What is true now."""
+    """The current state."""
 
     observed_generation: int = 0
-    """The metadata.generation that this status is about."""
+    """The metadata.generation that this status describes."""
     conditions: list[Condition] = []
     """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable."""
     models: list[ModelStatus] = []
-    """Each model of the repository, as Triton sees it over all pods."""
+    """The models of the repository, as Triton reports them on all servers."""
     loaded: str = ""
-    """Models that are loaded, of those that shall be, e.g. 4/4."""
+    """Number of loaded models, of the models that should be loaded, e.g. 4/4."""
     entrypoint: str = ""
     """The model that clients call."""
     entrypoint_type: Literal["", "Ensemble", "Model"] = ""
-    """Whether that is an ensemble, whose parts do the work and count requests of their own."""
+    """Ensemble or Model. The parts of an ensemble have request counters of their own."""
     thresholds: list[ThresholdStatus] = []
-    """The thresholds that are in force."""
+    """The accepted thresholds."""
     max_qps: str = ""
-    """The ceiling in requests a second for the model as a whole."""
+    """The limit in requests per second for all versions of the model."""
     image: ImageStatus | None = None
-    """The model image that runs."""
+    """The model image in use."""
     newer_template: bool | None = None
-    """True where this version of the operator renders another pod template than the one that the servers were made
-    with. The next change of the spec takes it, or another value of spec.rollout.restartedAt."""
+    """True if this version of the operator has a newer pod template than the servers use. The next change of the spec,
+    or of spec.rollout.restartedAt, rolls it out."""
     replicas: int = 0
-    """Servers that exist."""
+    """Number of servers."""
     ready_replicas: int = 0
-    """Servers on which the entrypoint answers."""
+    """Number of servers on which the entrypoint answers."""
     selector: str = ""
-    """Label selector of the pods; for autoscalers that scale this resource."""
+    """Label selector of the pods, for autoscalers that scale this resource."""
     endpoint: str = ""
-    """Where clients inside the cluster send requests (HTTP; gRPC is on port 8001)."""
+    """The URL for clients in the cluster (HTTP; gRPC uses port 8001)."""
