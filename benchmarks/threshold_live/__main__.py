@@ -1,4 +1,4 @@
-"""How soon Prometheus compares with a threshold that was changed by an annotation, and how soon by the rule alone.
+"""How soon Prometheus uses a threshold that was changed by an annotation, and how soon by the rule alone.
 
 Each change is a `kubectl annotate` on a served TritonModel, timed from the start of kubectl until Prometheus' own
 `triton:threshold` is the new value. On every fourth the clock runs on until the value has come by the usual way too: as
@@ -64,7 +64,7 @@ def main() -> int:
     live = [c.live_s for c in changes]
     by_rule = [c.rule_s for c in changes if c.rule_s is not None]
     print(f"Seconds from kubectl annotate until …{'':4}n     P50     P99   range")
-    print(line("Prometheus compares with the value", live))
+    print(line("Prometheus uses the value", live))
     print(line("the rule carries it (the usual way)", by_rule))
     print(f"Restarts of servers: {restarted}")
     figures = {

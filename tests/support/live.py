@@ -27,7 +27,7 @@ _LIVE_TIMEOUT, _RULE_TIMEOUT = 60, 300
 
 @dataclass(frozen=True)
 class Change:
-    """One change. `live_s`, `rule_s`: seconds from the start of kubectl until Prometheus compares with the new value,
+    """One change. `live_s`, `rule_s`: seconds from the start of kubectl until Prometheus uses the new value,
     and until it would have by the rule alone; None where that wasn't waited for."""
 
     old: float

@@ -23,10 +23,9 @@ class Condition(Base):
     """One aspect of the current state, and the reason for it."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Ready: the entrypoint answers. Progressing: pods are being replaced or started. ModelsLoaded: every
-    model that the servers shall load is loaded. ThresholdLive: Prometheus compares with the thresholds that are
-    set. AutoscalerActive: the autoscaler sees the load. MonitoringAvailable: a Prometheus picks up what was made
-    for it."""
+    """Ready: the entrypoint answers. Progressing: pods are being started or replaced. ModelsLoaded: the servers have
+    loaded all models. ThresholdLive: Prometheus uses the current thresholds. AutoscalerActive: the autoscaler gets the
+    load. MonitoringAvailable: a Prometheus selects the rules and the servers."""
     status: Truth
     """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]

@@ -1,4 +1,4 @@
-"""The whole status, from one observation."""
+"""Computes the status from an observation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .models import bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
-"""Kinds that serving doesn't need."""
+"""Child kinds that serving doesn't need."""
 SPEC_INVALID = "SpecInvalid"
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
@@ -35,7 +35,7 @@ _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 def entry(
     model: TritonModel, found: Sequence[Object], before: TritonModelStatus
 ) -> tuple[str, Literal["", "Ensemble", "Model"]]:
-    """The entry model and what it is, as far as the spec and the check in one of the pods tell, or told before."""
+    """The entrypoint and its type, according to the spec and the repository check in a pod, or to the last status."""
     report = next((r for p in reversed(found) if pods.alive(p) and (r := pods.check_report(p))), None)
     name = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
     line = next((m for m in (report.models if report else ()) if m.name == name), None)
@@ -47,14 +47,14 @@ def entry(
 def assess(
     model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
-    """The status that `observed` stands for. `now` (RFC 3339, milliseconds) is used only where something changes."""
+    """The status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
     living = [p for p in observed.pods if pods.alive(p)]
     current = [p for p in living if pods.is_current(p, observed.template)]
     ready = [p for p in living if pods.is_ready(p)]
     report = next((r for p in current + living if (r := pods.check_report(p))), None)
     entrypoint, entrypoint_type = entry(model, [*living, *current], before)
     newest = {n: index for n, index in observed.indexes.items() if n in {p["metadata"]["name"] for p in current}}
-    # Two images need not have the same models: while one replaces the other, the newer is what counts.
+    # During a rollout of a new model image the new pods' models count.
     models = _redacted(model, model_states(model, newest or observed.indexes, report))
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
@@ -89,7 +89,7 @@ def assess(
 
 
 def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, generation: int) -> TritonModelStatus:
-    """The status where the spec can't be read: what runs is what ran before."""
+    """The status if the spec can't be read: the servers keep running as before."""
     message = f"the spec can't be read: {'; '.join(faults)}"
     kept = [c for c in before.conditions if c.type != PROGRESSING]
     if READY not in {c.type for c in kept}:
@@ -104,7 +104,7 @@ def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, gener
 
 
 def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """`models` without values of the spec in what Triton says of them."""
+    """`models` with sensitive values redacted from Triton's messages."""
     if not any(m.reason for m in models):
         return list(models)
     hidden = secrets.values(model)
@@ -114,7 +114,7 @@ def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelSt
 def _first_problem(
     model: TritonModel, observed: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
 ) -> Problem | None:
-    """What keeps the current spec from being served, the first cause first."""
+    """The first problem that keeps the current spec from being served; None if there is none."""
     refused = next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
     if refused:
         return refused
@@ -123,7 +123,7 @@ def _first_problem(
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
     found = [p for pod in current if (p := pods.problem(pod))]
     if sum(map(pods.is_ready, current)) < _desired_replicas(observed):
-        # Pods that failed lie about until they are collected: they tell something only while one is missing.
+        # Failed pods stay for a while. They matter only while a server is missing.
         fallen = [p for p in observed.pods if pods.finished(p) and pods.is_current(p, observed.template)]
         found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
@@ -165,7 +165,7 @@ def _progressing(
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
-        waiting = Problem("", "waiting for more servers, or for those of the previous spec to leave")
+        waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
     return condition(PROGRESSING, "True", "RollingOut", waiting.message)
 
 
@@ -173,8 +173,8 @@ def _newer(observed: Observation) -> str:
     if not observed.newer_template:
         return ""
     return (
-        "; this version of the operator has a newer pod template: the next change of the spec takes it, or another "
-        "value of spec.rollout.restartedAt"
+        "; this version of the operator has a newer pod template, which the next change of the spec rolls out. To roll "
+        "it out now, change spec.rollout.restartedAt"
     )
 
 
@@ -191,12 +191,12 @@ def _complete(
 
 
 def all_pods_exist(observed: Observation) -> bool:
-    """Whether there are as many servers as there shall be, in whatever state."""
+    """Whether all pods have been created, in any state."""
     return len(observed.pods) >= _desired_replicas(observed)
 
 
 def _desired_replicas(observed: Observation) -> int:
-    """Servers that there shall be, by the spec or by whatever else scales the Deployment."""
+    """The Deployment's desired number of servers."""
     return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
@@ -209,7 +209,7 @@ def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None) -> Co
     if failed:
         return condition(MODELS_LOADED, "False", failed.reason, failed.message)
     if any(m.state != "READY" for m in models):
-        return condition(MODELS_LOADED, "False", "LoadingModels", "the servers load their models")
+        return condition(MODELS_LOADED, "False", "LoadingModels", "the servers are loading their models")
     return condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers")
 
 

@@ -1,4 +1,4 @@
-"""Conditions over time: what flips, and what is worth an Event."""
+"""Conditions over time: their transitions, and which of them cause an Event."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY,
 
 _MESSAGE_MAX = 4096
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
-"""As Kubernetes has it, and no longer than an Event's."""
+"""Kubernetes' pattern of condition reasons, with the maximum length of an Event's reason."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A change of a condition that people should hear of."""
+    """A change of a condition that causes an Event."""
 
     kind: Literal["Normal", "Warning"]
     reason: str
@@ -24,12 +24,12 @@ class Transition:
 
 
 def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
-    """A condition of this pass; `settle` adds what depends on the ones before."""
+    """A condition without the fields that depend on the previous one; `settle` adds those."""
     return Condition(type=kind, status=status, reason=word(reason), message=plain(_cut(message)))
 
 
 def word(reason: str) -> str:
-    """`reason` as one word: components in a pod's status may write what they like."""
+    """`reason` as a valid condition reason, because components can write anything into a pod's status."""
     if _REASON.fullmatch(reason):
         return reason
     return "".join(re.findall("[A-Za-z][A-Za-z0-9]*", reason))[:128] or "Unknown"
@@ -40,12 +40,12 @@ def _cut(message: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without halves of pairs of surrogates, which JSON may hold and UTF-8 can't."""
+    """`text` without lone surrogates, which JSON can contain and UTF-8 can't."""
     return text.encode("utf-8", "replace").decode()
 
 
 def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
-    """`now` with the generation, and `time` as the last transition of those whose status differs from `before`."""
+    """`now` with the generation, and with `time` as the last transition of the conditions whose status changed."""
     previous = {c.type: c for c in before}
     out = []
     for condition in now:
@@ -57,8 +57,7 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
 
 
 def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[Transition]:
-    """What to tell as Events: conditions whose status or reason changed. The steps on the way are not told,
-    unless something that was True is lost."""
+    """The changes of status or reason that cause an Event. Steps cause none, unless a condition was True before."""
     previous = {c.type: (c.status, c.reason) for c in before}
     told: list[Transition] = []
     for condition in now:
@@ -72,8 +71,8 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 
 
 def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
-    """Whether somebody waits for this change. A step on the way, or other words for what was told, can wait for the
-    next step: at a start that is most of the changes. Of the first status only a failure is pressing."""
+    """Whether this change must be written at once. A step or a different message can wait for the next step, which
+    avoids most writes during a start. In the first status only a failure is urgent."""
     told = transitions(before.conditions, now.conditions)
     if not before.observed_generation:
         return any(t.kind == "Warning" for t in told)

@@ -1,4 +1,4 @@
-"""What follows from the load: whether Prometheus compares with the thresholds, and whether the autoscaler sees it."""
+"""The conditions MonitoringAvailable, ThresholdLive and AutoscalerActive."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ _NO_LOAD = "FailedGetObjectMetric"
 
 
 def monitoring_available(model: TritonModel, observed: Observation) -> Condition | None:
-    """Whether a Prometheus picks up the rules; None where none are wanted."""
+    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled."""
     if not model.spec.monitoring.enabled:
         return None
     if observed.installed is None:
         return condition(
             MONITORING_AVAILABLE, "False", "CRDsMissing",
-            "the cluster has no PrometheusRule and PodMonitor: install prometheus-operator, and they are made then; "
-            "serving needs neither",
+            "the cluster has no CRDs for PrometheusRule and PodMonitor: install prometheus-operator to get alerts; "
+            "serving works without them",
         )  # fmt: skip
     if refusal := _refusal(MONITORING_AVAILABLE, observed):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
     if observed.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",
-            "the operator may not list the Prometheus resources, so whether one picks the rules up isn't known",
+            "the operator isn't allowed to list Prometheus resources, so it can't tell whether one selects the rules",
         )  # fmt: skip
     selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
         names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
-        return condition(MONITORING_AVAILABLE, "True", "Selected", f"picked up by Prometheus {names}")
+        return condition(MONITORING_AVAILABLE, "True", "Selected", f"selected by Prometheus {names}")
     if not observed.installed.prometheuses:
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",
-            "there is no Prometheus resource in the cluster, so nothing evaluates the rules",
+            "the cluster has no Prometheus resource, so nothing evaluates the rules",
         )  # fmt: skip
     return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(observed.installed.prometheuses))
 
@@ -70,10 +70,14 @@ def threshold_live(
     before: Condition | None,
     now: str,
 ) -> Condition | None:
-    """Whether Prometheus compares with what is set. `before` is this condition as it was, `now` in RFC 3339."""
+    """ThresholdLive: whether Prometheus uses the accepted thresholds. `before`: this condition until now."""
     if observed.requested.invalid:
         known = {ThresholdKey(t.kind, t.version) for t in states}
-        kept = "; what was in force before stays so" if any(w.slot in known for w in observed.requested.invalid) else ""
+        kept = (
+            "; the last accepted value stays in effect"
+            if any(w.slot in known for w in observed.requested.invalid)
+            else ""
+        )
         return condition(
             THRESHOLD_LIVE, "False", THRESHOLD_INVALID, "; ".join(w.message for w in observed.requested.invalid) + kept
         )
@@ -81,54 +85,57 @@ def threshold_live(
         return None
     if observed.installed is None:
         return condition(
-            THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates thresholds here; see MonitoringAvailable"
+            THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates the thresholds; see MonitoringAvailable"
         )
     if not observed.has_rules and not model.spec.entrypoint and any(_ambiguous(p) for p in observed.pods):
         return condition(
             THRESHOLD_LIVE, "False", "NoEntrypoint",
-            "the repository has several models that could be the one that clients call, so it isn't known whose "
-            "requests to count and no rules are made: set spec.entrypoint",
+            "the repository has several possible entrypoints, so the operator can't tell whose requests to "
+            "count, and creates no rules: set spec.entrypoint",
         )  # fmt: skip
     if not observed.has_rules:
         return condition(
-            THRESHOLD_LIVE, "Unknown", "Starting", "the rules are made once a server's repository has been read"
+            THRESHOLD_LIVE,
+            "Unknown",
+            "Starting",
+            "the operator creates the rules when it has read the repository of the first server",
         )
     if observed.answer is None:
         return condition(
             THRESHOLD_LIVE, "Unknown", "NoPrometheus",
-            "no Prometheus that picks up the rules is known, so none was asked; see MonitoringAvailable",
+            "the operator knows no Prometheus that selects the rules; see MonitoringAvailable",
         )  # fmt: skip
     if observed.answer.error:
         return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", observed.answer.error)
     if not observed.answer.at:
-        return condition(THRESHOLD_LIVE, "Unknown", "Starting", "Prometheus hasn't been asked yet")
+        return condition(THRESHOLD_LIVE, "Unknown", "Starting", "the operator hasn't queried Prometheus yet")
     if _uncounted(observed, observed.answer):
         return condition(
             THRESHOLD_LIVE, "False", "TokenCounterMissing",
             f"Prometheus has no counter {model.spec.monitoring.token_counter} of these servers "
-            "(spec.monitoring.tokenCounter), so max-tps is compared with nothing",
+            "(spec.monitoring.tokenCounter), so max-tps has no effect",
         )  # fmt: skip
     wanted = _compared(observed)
     if behind := _behind(wanted, observed.answer):
         return condition(THRESHOLD_LIVE, "False", "Propagating", _still(behind, wanted, observed.answer.values))
     if outdated(observed.answer, states):
         return condition(
-            THRESHOLD_LIVE, "False", "Propagating", "Prometheus hasn't been asked since a threshold changed"
+            THRESHOLD_LIVE, "False", "Propagating", "the operator hasn't queried Prometheus since the threshold changed"
         )
-    shown = ", ".join(f"{s} {text(v)}" for s, v in sorted(wanted.items()) if not math.isinf(v)) or "no ceiling"
-    message = f"Prometheus compares with {shown}"
+    shown = ", ".join(f"{s} {text(v)}" for s, v in sorted(wanted.items()) if not math.isinf(v)) or "no limit"
+    message = f"Prometheus uses {shown}"
     if before is not None and before.status == "True" and before.message.partition(";")[0] == message:
         return before
     return condition(THRESHOLD_LIVE, "True", "Live", message + _measured(states, before, now))
 
 
 def outdated(answer: Answer, states: Sequence[ThresholdStatus]) -> bool:
-    """Whether a threshold changed after Prometheus was asked: what it said may be about the values of before."""
+    """Whether a threshold changed after Prometheus was queried, so that the answer may contain the previous values."""
     return answer.at < max((t.since for t in states), default="")
 
 
 def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | None:
-    """Whether the autoscaler sees the load; None where nothing shall scale."""
+    """AutoscalerActive: whether the autoscaler gets the load; None without autoscaling."""
     if model.scaling is None:
         return None
     if refusal := _refusal(AUTOSCALER_ACTIVE, observed):
@@ -137,25 +144,31 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
     if all(math.isinf(observed.thresholds.get(s, math.inf)) for s in per_server):
         return condition(
             AUTOSCALER_ACTIVE, "False", "NoThreshold",
-            "what one server is for isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
-            "tritonoperator.io/max-qps, of which each server gets an equal share",
+            "the capacity of one server isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
+            "tritonoperator.io/max-qps, which is divided by spec.autoscaling.max",
         )  # fmt: skip
     told = {c["type"]: c for c in (observed.autoscaler or {}).get("status", {}).get("conditions", [])}
     if not told:
-        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
+        return condition(
+            AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't reported a status yet"
+        )
     for kind in ("AbleToScale", "ScalingActive"):
         if told.get(kind, {}).get("status") == "False":
             words = told[kind]
             if words["reason"] == _NO_LOAD and not any(map(pods.is_ready, observed.pods)):
-                return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready that could have a load")
+                return condition(
+                    AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load"
+                )
             return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
     if "ScalingActive" not in told:
-        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't looked yet")
+        return condition(
+            AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't reported a status yet"
+        )
     limited = told.get("ScalingLimited", {})
     if limited.get("status") == "True" and limited.get("reason") == "TooManyReplicas":
         return condition(
             AUTOSCALER_ACTIVE, "True", "AtMaximum",
-            f"the load asks for more servers than spec.autoscaling.max ({model.scaling.max}) allows",
+            f"the load needs more servers than spec.autoscaling.max ({model.scaling.max}) allows",
         )  # fmt: skip
     return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
 
@@ -167,8 +180,8 @@ def _refusal(condition_type: str, observed: Observation) -> Problem | None:
 
 
 def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:
-    """How long it took from the annotation to Prometheus. Not told where it was something else that took its time:
-    the rules were only made, Prometheus was away, or no value was set but one removed."""
+    """The time from the annotation to Prometheus, as text. Empty if something else caused the delay: the rules were
+    new, Prometheus was unreachable, or a threshold was removed."""
     since = max((t.since for t in states), default="")
     if before is None or before.reason != "Propagating" or since[:19] < (before.last_transition_time or "")[:19]:
         return ""
@@ -182,12 +195,12 @@ def _ambiguous(pod: Object) -> bool:
 
 
 def _uncounted(observed: Observation, answer: Answer) -> bool:
-    """Whether tokens are limited that nobody counts."""
+    """Whether there is a max-tps, but no token counter."""
     return ThresholdKey(MAX_TPS.name) in observed.requested.requested and not answer.tokens
 
 
 def _compared(observed: Observation) -> dict[ThresholdKey, float]:
-    """What is to be compared with: what is set, and the ceiling, which is there even where it is none."""
+    """The thresholds that Prometheus should use: the requested ones, and max-qps, which is infinite if it isn't set."""
     return {
         s: v
         for s, v in observed.thresholds.items()
@@ -196,26 +209,27 @@ def _compared(observed: Observation) -> dict[ThresholdKey, float]:
 
 
 def _behind(wanted: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKey | None:
-    """The first of which Prometheus has another value, or none."""
+    """The first threshold for which Prometheus has a different value; None if all are equal."""
     return next((s for s, v in wanted.items() if answer.values.get(s) != v), None)
 
 
 def _still(slot: ThresholdKey, wanted: Mapping[ThresholdKey, float], values: Mapping[ThresholdKey, float]) -> str:
-    has = f"still compares with {text(values[slot])}" if slot in values else "doesn't have it yet"
+    has = f"still uses {text(values[slot])}" if slot in values else "doesn't have it yet"
     return f"{slot} is {text(wanted[slot])}; Prometheus {has}"
 
 
 def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
     first = prometheuses[0]
     return (
-        "no Prometheus picks up both objects: set spec.monitoring.labels to what yours selects; "
+        "no Prometheus selects both the PrometheusRule and the PodMonitor: set spec.monitoring.labels to the labels "
+        "that yours selects; "
         f"{first.namespace}/{first.name} wants rules with {describe(first.rules.objects)} and pod monitors with "
         f"{describe(first.pod_monitors.objects)}, in namespaces with {_namespaces(first.rules.namespaces)}"
     )
 
 
 def _namespaces(selector: Object | None) -> str:
-    return "no other name than its own" if selector is None else describe(selector)
+    return "its own namespace" if selector is None else describe(selector)
 
 
 def _hint(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""The models of the repository, as the servers see them."""
+"""The models of the repository, as the servers report them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ READY = "READY"
 MISSING = "MISSING"
 _REASON_MAX = 1024
 _ROOM = 256 << 10
-"""Bytes of JSON that the models may take: spec and status must fit into the 1.5 MiB that etcd takes."""
-_UNLISTED = "Triton doesn't list it: a model that it is made of isn't loaded, or its configuration can't be read"
+"""Maximum size of the models in the status, in bytes of JSON. Spec and status must fit into etcd's limit of 1.5 MiB."""
+_UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configuration can't be read"
 
 
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
-    """Every model that the servers shall have loaded, and every other that one of them has, by name and version.
+    """The models that the servers should have loaded, and all others that a server reports, by name and version.
 
-    With several servers the worst state counts, and `pods` says how many are well.
+    With several servers it has the worst state, and `pods` has the number of servers on which the model is READY.
     """
     if not indexes:
         return []
@@ -35,7 +35,7 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     for name in expected(model, report):
         if name not in observed:
             rows[(name, "")] = []
-    # What clients load over the API, into whichever server they reach, is no one's to miss on the others.
+    # A client that loads a model through the API reaches only one server. The others don't need that model.
     explicit = model.spec.server.model_control == "explicit"
     needed = set(expected(model, report)) if explicit else {name for name, _ in rows}
     return [
@@ -45,20 +45,20 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
-    """Names of the models that shall be loaded, as far as the spec and the check of the repository tell."""
+    """Names of the models that should be loaded, according to the spec and the repository check."""
     if model.spec.server.model_control == "explicit":
         return list(model.spec.server.load_models)
     return [m.name for m in report.models] if report else []
 
 
 def loaded(models: Sequence[ModelStatus]) -> str:
-    """E.g. 3/4; empty where nothing is known."""
+    """Loaded models of all models, e.g. 3/4; empty if none is known."""
     return f"{sum(m.state == READY for m in models)}/{len(models)}" if models else ""
 
 
 def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """`models` so that a status can hold them. Long reasons are cut, further where there are many; if even that is too
-    much, models that are READY are left out before others. `status.loaded` counts them all."""
+    """`models` within the maximum size. Long reasons are cut. If that isn't enough, models are left out, READY ones
+    first. `status.loaded` counts all of them."""
     reasoned = [m.model_copy(update={"reason": ""}) for m in models if m.reason]
     room = max(0, _ROOM - sum(map(_size, reasoned)))
     longest = min(_REASON_MAX, room // (_MOST_BYTES * max(len(reasoned), 1)))
@@ -72,7 +72,7 @@ def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
 
 
 _MOST_BYTES = 6
-"""That one character takes, as JSON: \\u0000."""
+"""Bytes of the longest JSON escape of a character: \\u0000."""
 
 
 def _short(model: ModelStatus, longest: int) -> ModelStatus:
@@ -86,11 +86,11 @@ def _size(model: ModelStatus) -> int:
 
 
 def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
-    """Which models don't load, and why, in Triton's words."""
+    """The models that don't load, with Triton's messages; None if all load."""
     failed = [m for m in models if m.state not in (READY, "LOADING", "UNLOADING")]
     if not failed:
         return None
-    # What is only missing is the consequence; the causes come first.
+    # A missing model is often a consequence of a failed one, so the failed ones come first.
     failed.sort(key=lambda m: m.state == MISSING)
     return Problem("ModelLoadFailed", "; ".join(f"{m.name}: {m.reason or m.state}" for m in failed))
 

@@ -1,4 +1,4 @@
-"""What was seen of one TritonModel in one pass: the input of every judgement in this package."""
+"""What a reconcile observes of one TritonModel: the input of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """Why something doesn't become true: one word for the phase, and the failing component's own words."""
+    """Why something doesn't work: one word for the cause, and the message of the component that failed."""
 
     reason: str
     message: str
@@ -23,13 +23,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Observation:
-    """`template`: hash of the pod template that is wanted; `newer_template`: whether this version of the
-    operator would render another one. `indexes`: pod name → what its server answered; pods whose
-    server doesn't answer are not in it. `pending`: whether a server's first answer since it started or its readiness
-    changed is outstanding. `refused`: kind → why the API server refused to write it. `requested`: what the
-    annotations say; `thresholds`: what is in force. `installed`: the cluster's monitoring, None where its CRDs are
-    missing. `has_rules`: whether rules are wanted and known. `answer`: what Prometheus says, None where none could be
-    asked."""
+    """
+    - `template`: hash of the desired pod template.
+    - `newer_template`: whether this version of the operator would render a different one.
+    - `indexes`: pod name → repository index, for the servers that answer.
+    - `pending`: whether a server hasn't answered since it started or since its readiness changed.
+    - `refused`: kind → why the API server refused the write.
+    - `requested`: the thresholds in the annotations. `thresholds`: the effective ones.
+    - `installed`: the cluster's monitoring, None if its CRDs are missing.
+    - `has_rules`: whether there is a PrometheusRule.
+    - `answer`: Prometheus' last answer, None if there is no Prometheus to query.
+    """
 
     template: str
     delivery: str

@@ -1,4 +1,4 @@
-"""One pod: how far it is, and what stops it."""
+"""The progress of one pod, and its problems."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _START_REASONS = {
 }  # fmt: skip
 
 SERVERS_OWN_WORDS = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
-"""Problems that are told with the end of the server's log, or with the words of the runtime that started it."""
+"""Problems whose message contains the server's log, or the container runtime's message. Both may contain secrets."""
 
 
 def alive(pod: Object) -> bool:
@@ -38,17 +38,17 @@ def alive(pod: Object) -> bool:
 
 
 def finished(pod: Object) -> bool:
-    """Whether the pod will never run again: its ReplicaSet makes another, and what is left of it may stay for long."""
+    """Whether the pod has ended for good. Its ReplicaSet creates another one; this one stays until it is collected."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_current(pod: Object, template: str) -> bool:
-    """Whether the pod was made from the pod template that is wanted now."""
+    """Whether the pod was created from this pod template."""
     return bool(pod["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE) == template)
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the kubelet says so: the readiness probe asks the entry model."""
+    """Whether the pod is Ready: its readiness probe has asked the entrypoint."""
     return alive(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
@@ -58,7 +58,7 @@ def server_started(pod: Object) -> bool:
 
 
 def server(pod: Object) -> Server | None:
-    """The pod's server, where its endpoints are up."""
+    """The pod's server; None until Triton's endpoints are up."""
     address = pod.get("status", {}).get("podIP", "")
     if not server_started(pod) or not address:
         return None
@@ -69,24 +69,24 @@ def server(pod: Object) -> Server | None:
 
 
 def restarts(pod: Object) -> int:
-    """How often the server of this pod was restarted."""
+    """Number of restarts of the server in this pod."""
     return int(_container(pod, names.CONTAINER_SERVER).get("restartCount", 0))
 
 
 def digest(pod: Object) -> str:
-    """Digest of the model image that this pod runs; "" where it isn't known yet."""
+    """Digest of the model image of this pod; "" if it isn't known yet."""
     image_id = str(_container(pod, names.CONTAINER_FETCH).get("imageID", ""))
     return image_id.rpartition("@")[2] if "sha256:" in image_id else ""
 
 
 def check_report(pod: Object) -> report.Report | None:
-    """What the check of the repository found in this pod; None where it hasn't run."""
+    """The report of the repository check in this pod; None if it hasn't finished."""
     ended = _ended(_container(pod, names.CONTAINER_CHECK))
     return report.parse(ended.get("message", ""))
 
 
 def phase(pod: Object) -> Problem:
-    """What a pod that isn't ready is doing: not yet a problem, but what there is to say."""
+    """The current step of a pod that isn't ready. A step is progress and no problem."""
     if _condition(pod, "PodScheduled").get("status") != "True":
         return Problem("Scheduling", "waiting for a node")
     init = [
@@ -98,12 +98,12 @@ def phase(pod: Object) -> Problem:
         if _container(pod, container).get("state", {}).get("terminated", {}).get("exitCode") != 0:
             return Problem(reason, text)
     if not server_started(pod):
-        return Problem("LoadingModels", "the server is starting and loads its models")
-    return Problem("EntrypointNotReady", "the server is up; the entrypoint doesn't answer yet")
+        return Problem("LoadingModels", "the server is starting and loading its models")
+    return Problem("EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet")
 
 
 def problem(pod: Object) -> Problem | None:
-    """The first thing that keeps this pod from serving, or ended it; None where nothing is known to."""
+    """The first problem that keeps this pod from serving, or ended it; None if there is none."""
     if is_ready(pod) or is_deleting(pod):
         return None
     return next((found for check in _CHECKS if (found := check(pod))), None)
@@ -128,7 +128,7 @@ def _not_pulled(pod: Object) -> Problem | None:
         waiting = status.get("state", {}).get("waiting", {})
         if waiting.get("reason") in _PULL_REASONS:
             what = _IMAGES.get(status["name"], f"image of container {status['name']}")
-            # While it waits for the next try, the kubelet puts "Back-off pulling image …" before the same words.
+            # Between two attempts the kubelet puts "Back-off pulling image …" before the original message.
             words = (waiting.get("message") or waiting["reason"]).rpartition(": ErrImagePull: ")[2]
             return Problem("ImagePullFailed", f"{what} {status['image']} can't be pulled: {words}")
     return None
@@ -151,7 +151,7 @@ def _not_copied(pod: Object) -> Problem | None:
     words = ended.get("message", "").strip() or f"exit code {ended['exitCode']}"
     return Problem(
         "RepositoryNotCopied",
-        f"the repository could not be copied out of {status['image']}: {words} (spec.modelImage.path names the "
+        f"could not copy the repository from {status['image']}: {words} (spec.modelImage.path names the "
         "directory in the image)",
     )
 
@@ -175,7 +175,7 @@ def _out_of_memory(pod: Object) -> Problem | None:
             at = f" at its limit of {limit}" if limit else ""
             return Problem(
                 "OutOfMemory",
-                f"container {status['name']} was killed for want of memory{at}: raise spec.server.resources.limits"
+                f"container {status['name']} ran out of memory and was killed{at}: raise spec.server.resources.limits"
                 ".memory, or load fewer models (shared memory counts too)",
             )
     return None
@@ -189,8 +189,8 @@ def _startup_budget(pod: Object) -> Problem | None:
         return None
     return Problem(
         "StartupTimeout",
-        f"the server had not loaded its models after {budget} s and was restarted: raise "
-        "spec.rollout.startupSeconds if they need longer" + _tail(ended),
+        f"the server didn't load its models within {budget} s and was restarted: raise "
+        "spec.rollout.startupSeconds if they need more time" + _tail(ended),
     )
 
 
@@ -230,14 +230,14 @@ def _container(pod: Object, name: str) -> dict[str, Any]:
 
 
 def _ended(status: dict[str, Any]) -> dict[str, Any]:
-    """The container's last end: the present state, or the one before where it was restarted."""
+    """How the container ended last: its current state, or the previous one if it was restarted."""
     last = status.get("lastState", {}).get("terminated")
     ended: dict[str, Any] = status.get("state", {}).get("terminated") or last or {}
     return ended
 
 
 def _seconds(ended: dict[str, Any]) -> float:
-    """How long a container that ended had run."""
+    """Run time of a container that has ended, in seconds."""
     if not ended.get("startedAt") or not ended.get("finishedAt"):
         return 0.0
     start, end = (datetime.fromisoformat(ended[k]) for k in ("startedAt", "finishedAt"))
@@ -260,4 +260,4 @@ def _startup_seconds(pod: Object) -> int:
 
 def _tail(ended: dict[str, Any]) -> str:
     message = ended.get("message", "").strip()
-    return f"; the end of its log: {message}" if message else ""
+    return f"; the last lines of its log: {message}" if message else ""

@@ -1,4 +1,4 @@
-"""Thresholds over time: which are in force, since when, and what changed."""
+"""Accepted thresholds over time: since when each applies, and what changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triton_operator.api.thresholds import ThresholdKey, Thresholds, accepted, l
 
 @dataclass(frozen=True)
 class Change:
-    """A threshold that was set, changed or removed. `old`, `new`: as shown, "" where there was or is none."""
+    """A threshold that was set, changed or removed. `old`, `new`: the values as text, "" for none."""
 
     slot: ThresholdKey
     old: str
@@ -23,7 +23,7 @@ class Change:
 
 
 def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
-    """What is in force, the kinds in their order. A value that stays keeps its `since`."""
+    """The accepted thresholds, sorted by kind. An unchanged value keeps its `since`."""
     known = {ThresholdKey(t.kind, t.version): t for t in before}
     values = accepted(found, last_accepted({"thresholds": [t.model_dump() for t in known.values()]}))
     out = []
@@ -40,7 +40,7 @@ def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> li
 
 
 def changes(before: Iterable[ThresholdStatus], now: Iterable[ThresholdStatus]) -> list[Change]:
-    """What is worth an Event and a line in the log."""
+    """The changes between two statuses. Each causes an Event and a log line."""
     old = {ThresholdKey(t.kind, t.version): t for t in before}
     new = {ThresholdKey(t.kind, t.version): t for t in now}
     return [

@@ -69,7 +69,7 @@ def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
     try:
         with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace, **QUICK) as operator:
             make(own, annotations={f"{P}max-qps": "80"})
-            assert "may not list" in told(own, "MonitoringAvailable", "Unknown", "NotPermitted")
+            assert "isn't allowed to list" in told(own, "MonitoringAvailable", "Unknown", "NotPermitted")
             serving(own, operator)
             told(own, "ThresholdLive", "Unknown", "NoPrometheus")
             assert operator.stop() == 0
@@ -96,10 +96,10 @@ def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
         told(own, "ThresholdLive", "True", "Live")
         annotate(own, max_qps="80")
         message = told(own, "ThresholdLive", "False", "Propagating")
-        assert message == "max-qps is 80; Prometheus still compares with none"
+        assert message == "max-qps is 80; Prometheus still uses none"
         fake.tell(own.namespace, gen.NAME, max_qps=80)
         message = told(own, "ThresholdLive", "True", "Live")
-        found = re.fullmatch(r"Prometheus compares with max-qps 80; (\d+\.\d) s after it was set", message)
+        found = re.fullmatch(r"Prometheus uses max-qps 80; (\d+\.\d) s after it was set", message)
         assert found, message
         assert float(found[1]) < 30
         eventually(lambda: not asked_within(fake, 4), 30, "what is live isn't asked for again and again")

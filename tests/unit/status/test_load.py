@@ -72,9 +72,9 @@ def available(**more: Any) -> TritonModelStatus:
     ("seen", "expected", "part"),
     [
         ({"installed": None}, ("False", "CRDsMissing"), "install prometheus-operator"),
-        ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "may not list"),
-        ({"installed": Installed(())}, ("False", "NoPrometheus"), "there is no Prometheus resource in the cluster"),
-        ({}, ("True", "Selected"), "picked up by Prometheus monitoring/k8s"),
+        ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "isn't allowed to list"),
+        ({"installed": Installed(())}, ("False", "NoPrometheus"), "the cluster has no Prometheus resource"),
+        ({}, ("True", "Selected"), "selected by Prometheus monitoring/k8s"),
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
         ({"installed": Installed((prometheus(rules=RELEASE),))}, ("False", "NotSelected"),
@@ -98,7 +98,7 @@ def test_a_namespace_that_only_its_own_prometheus_takes() -> None:
     own = Prometheus("monitoring", "k8s", "http://p", Selection({}, None), Selection({}, None))
     status = judge(installed=Installed((own,)))
     assert told(status, "MonitoringAvailable") == ("False", "NotSelected")
-    assert "in namespaces with no other name than its own" in words(status, "MonitoringAvailable")
+    assert "in namespaces with its own namespace" in words(status, "MonitoringAvailable")
 
 
 @pytest.mark.parametrize("selector", [RELEASE, {"matchLabels": {"app.kubernetes.io/managed-by": "triton-operator"}}])
@@ -121,26 +121,26 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
     ("annotations", "seen", "expected", "part"),
     [
         ({}, {"installed": None}, ("Unknown", "NotMonitored"), "see MonitoringAvailable"),
-        ({}, {"has_rules": False}, ("Unknown", "Starting"), "once a server's repository has been read"),
+        ({}, {"has_rules": False}, ("Unknown", "Starting"), "when it has read the repository"),
         ({}, {"answer": None}, ("Unknown", "NoPrometheus"), "see MonitoringAvailable"),
         ({}, {"answer": Answer(error="Prometheus doesn't answer: no")}, ("Unknown", "PrometheusUnreachable"),
          "doesn't answer"),
-        ({}, {"answer": Answer()}, ("Unknown", "Starting"), "Prometheus hasn't been asked yet"),
+        ({}, {"answer": Answer()}, ("Unknown", "Starting"), "the operator hasn't queried Prometheus yet"),
         ({}, {"answer": Answer(at=ASKED)}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
         ({MAX_QPS: "80"}, {"answer": Answer({QPS: 80}, at=SET)}, ("False", "Propagating"),
-         "Prometheus hasn't been asked since a threshold changed"),
-        ({}, {"answer": says()}, ("True", "Live"), "Prometheus compares with no ceiling"),
+         "the operator hasn't queried Prometheus since the threshold changed"),
+        ({}, {"answer": says()}, ("True", "Live"), "Prometheus uses no limit"),
         ({}, {"answer": says(max_qps=60)}, ("False", "Propagating"),
-         "max-qps is none; Prometheus still compares with 60"),
+         "max-qps is none; Prometheus still uses 60"),
         ({MAX_QPS: "80"}, {"answer": says()}, ("False", "Propagating"),
-         "max-qps is 80; Prometheus still compares with none"),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}, ("True", "Live"), "Prometheus compares with max-qps 80"),
+         "max-qps is 80; Prometheus still uses none"),
+        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}, ("True", "Live"), "Prometheus uses max-qps 80"),
         ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
         ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
         ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
          ("True", "Live"),
-         "Prometheus compares with max-qps.v2 9"),
+         "Prometheus uses max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
         ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a number"),
         ({MAX_QPS: "80", "max_qps": "90"}, {"answer": says()}, ("False", "ThresholdInvalid"), "differ: remove one"),
@@ -170,7 +170,7 @@ def test_that_a_last_good_value_stays_is_said_only_where_there_is_one() -> None:
     assert "stays so" not in words(judge({MAX_QPS: "x"}), "ThresholdLive")
     good = judge({MAX_QPS: "80"}, answer=says(max_qps=80))
     status = judge({MAX_QPS: "x"}, before=good, answer=says(max_qps=80))
-    assert words(status, "ThresholdLive").endswith("; what was in force before stays so")
+    assert words(status, "ThresholdLive").endswith("; the last accepted value stays in effect")
     assert (status.max_qps, status.thresholds) == ("80", good.thresholds)
 
 
@@ -201,7 +201,7 @@ def test_the_seconds_from_the_annotation_to_prometheus() -> None:
     first = change("80")
     assert told(first, "ThresholdLive") == ("False", "Propagating")
     live = judge({MAX_QPS: "80"}, before=first, answer=says(max_qps=80))
-    assert words(live, "ThresholdLive") == "Prometheus compares with max-qps 80; 6.5 s after it was set"
+    assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80; 6.5 s after it was set"
     # They stay: what is measured is measured once.
     again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=says(max_qps=80))
     assert again == live
@@ -212,12 +212,12 @@ def test_only_what_took_its_way_is_measured() -> None:
     assert words(judge({MAX_QPS: "80"}, answer=says(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
     # Prometheus was away for hours.
     late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=says(max_qps=80))
-    assert words(late, "ThresholdLive") == "Prometheus compares with max-qps 80"
+    assert words(late, "ThresholdLive") == "Prometheus uses max-qps 80"
     # The rules were made long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
     behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
     live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=says(max_qps=80))
-    assert words(live, "ThresholdLive") == "Prometheus compares with max-qps 80"
+    assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80"
 
 
 def test_a_removal_is_not_measured_by_the_others_age() -> None:
@@ -226,7 +226,7 @@ def test_a_removal_is_not_measured_by_the_others_age() -> None:
     removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=says(max_qps=80, spike_factor=5))
     assert told(removed, "ThresholdLive") == ("False", "Propagating")
     live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=says(spike_factor=5))
-    assert words(live, "ThresholdLive") == "Prometheus compares with spike-factor 5"
+    assert words(live, "ThresholdLive") == "Prometheus uses spike-factor 5"
 
 
 # AutoscalerActive
@@ -245,9 +245,9 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
 @pytest.mark.parametrize(
     ("found", "expected", "part"),
     [
-        (None, ("Unknown", "Starting"), "hasn't looked yet"),
-        ({"kind": "HorizontalPodAutoscaler"}, ("Unknown", "Starting"), "hasn't looked yet"),
-        (autoscaler(ABLE), ("Unknown", "Starting"), "hasn't looked yet"),
+        (None, ("Unknown", "Starting"), "hasn't reported a status yet"),
+        ({"kind": "HorizontalPodAutoscaler"}, ("Unknown", "Starting"), "hasn't reported a status yet"),
+        (autoscaler(ABLE), ("Unknown", "Starting"), "hasn't reported a status yet"),
         (autoscaler(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale"),
          "words of FailedGetScale"),
         (autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric")), ("False", "FailedGetObjectMetric"),
