@@ -1,4 +1,4 @@
-"""The objects that a TritonModel stands for. Pure: the same spec and choices give the same objects."""
+"""Renders the children of a TritonModel. Pure: the same spec and choices give the same objects."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ __all__ = ["Choices", "choose", "endpoint", "render"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """All objects of `model`, in the order in which they are applied."""
+    """All children of `model`, in the order in which they are applied."""
     return [obj for child in CHILDREN for obj in child.render(model, choices)]

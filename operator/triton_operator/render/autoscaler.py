@@ -1,4 +1,4 @@
-"""What scales the servers."""
+"""The HorizontalPodAutoscaler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .choices import Choices
 from .common import obj
 
 METRIC = "triton_autoscaler_load"
-"""The load in servers' worth, as prometheus-adapter names it (manifests/monitoring/adapter)."""
+"""The load as a number of servers, under the name that prometheus-adapter gives it (manifests/monitoring/adapter)."""
 
 _BEHAVIOR: dict[str, Any] = {
     "scaleUp": {
@@ -37,10 +37,11 @@ _BEHAVIOR: dict[str, Any] = {
 
 
 def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
-    """A HorizontalPodAutoscaler, where something shall scale.
+    """A HorizontalPodAutoscaler, if the spec has autoscaling.
 
-    No threshold is in it: its metric is the load divided by what one server is for, so that a new threshold is in
-    effect for it as soon as for the alerts. Without the metric it leaves the number as it is.
+    It contains no threshold. Its metric is the load, which the recording rules compute from the thresholds. So a new
+    threshold takes effect for the autoscaler and for the alerts at the same time. Without the metric the autoscaler
+    doesn't change the number of servers.
     """
     wanted = model.scaling
     if wanted is None:
@@ -78,7 +79,7 @@ def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
 
 
 def _status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Not its view of the metric, which changes every 15 s."""
+    """The conditions only, because the metric's value changes every 15 s."""
     return {k: status[k] for k in ("conditions",) if k in status}
 
 

@@ -1,4 +1,4 @@
-"""What the operator knows about one kind of object that it makes for TritonModels."""
+"""The descriptor of a child kind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Child:
-    """One kind of child object, with everything that is special about it.
+    """The properties of a child kind.
 
-    `render`: the objects of this kind that a TritonModel asks for. `always`: every TritonModel has them, under the same
-    names. `condition`: the condition that reports a refused write; servers run without a kind whose condition isn't
-    Progressing. `unchecked`: fields of the spec that become part of it without a schema, for the error message.
-    `needs_entrypoint`: it is rendered once the entry model is known, and kept while another one isn't known yet.
-    `status`: the part of its status that the operator reads; the rest is not stored, and a change of it is no event.
-    None: it reads nothing.
+    - `render`: returns the objects of this kind that a TritonModel needs.
+    - `always`: whether every TritonModel has them, under the same names.
+    - `condition`: the condition that reports a refused write. Serving needs the kind if this is Progressing.
+    - `unchecked`: fields of the spec that are copied into the object without validation, for the error message.
+    - `needs_entrypoint`: whether it can be rendered only when the entrypoint is known. Until then an existing object is
+      kept.
+    - `status`: returns the part of its status that the operator reads. The rest is not stored, and a change of it
+      causes no reconcile. None: the operator reads nothing.
     """
 
     kind: Kind

@@ -23,7 +23,7 @@ from .child import Child
 CHILDREN: tuple[Child, ...] = (
     service_account.CHILD,
     service.CHILD,
-    # Before the Deployment: no server is to run without it.
+    # Before the Deployment, so that no server runs without it.
     network_policy.CHILD,
     deployment.CHILD,
     disruption_budget.CHILD,
@@ -35,12 +35,12 @@ CHILDREN: tuple[Child, ...] = (
 
 KINDS: tuple[Kind, ...] = tuple(child.kind for child in CHILDREN)
 CONDITIONAL: frozenset[Kind] = frozenset(child.kind for child in CHILDREN if not child.always)
-"""Those that a TritonModel may not ask for, or no longer."""
+"""Kinds that not every TritonModel has."""
 BY_NAME: Mapping[str, Child] = {child.kind.kind: child for child in CHILDREN}
-"""By the kind's name: no two groups have the same among them."""
+"""By the kind's name, which is unique among them."""
 _BY_KIND = {(child.kind.api_version, child.kind.kind): child for child in CHILDREN}
 
 
 def of(obj: Mapping[str, Any]) -> Child:
-    """What is known about the kind of a child object; KeyError where the operator makes no such kind."""
+    """The descriptor of a child object's kind. Raises KeyError for other kinds."""
     return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]

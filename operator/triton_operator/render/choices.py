@@ -1,4 +1,4 @@
-"""What the spec leaves open and a rendering needs."""
+"""The input of rendering that isn't in the spec."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ Delivery = Literal["Copy", "ImageVolume"]
 
 @dataclass(frozen=True)
 class Choices:
-    """`tools_image`: the operator's own image, for the pods' init containers. `delivery`: Auto, resolved.
-    `replicas`: how many servers there shall be, by the spec or by whatever else scales. `entrypoint`: the model that
-    clients call, "" where it isn't known yet; `ensemble`: whether it is one. `thresholds`: what is in force, which the
-    rules carry as their last resort. `monitoring`: whether the cluster has the CRDs of prometheus-operator.
-    `operator_namespace`: from where the operator asks the servers. `metrics_job`: the label `job` that the
-    operator's own metrics have in Prometheus. `template`: the pod template to keep, None to render
-    one; `newer_template`: whether rendering would give another one."""
+    """
+    - `tools_image`: the operator's own image, for the init containers.
+    - `delivery`: the value of spec.modelImage.delivery, with Auto resolved.
+    - `replicas`: the desired number of servers, from the spec or from the live Deployment.
+    - `entrypoint`: the model that clients call, "" if it isn't known yet. `ensemble`: whether it is an ensemble.
+    - `thresholds`: the effective thresholds; the rules contain them as fallback values.
+    - `monitoring`: whether the cluster has the CRDs of prometheus-operator.
+    - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
+    - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
+    - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
+    """
 
     tools_image: str
     delivery: Delivery

@@ -1,4 +1,4 @@
-"""Which choices a rendering takes, so that nobody's pods restart for a reason that is not theirs."""
+"""Selects the choices for rendering, such that an upgrade of the operator restarts no pods."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .kept_template import spec_hash, unpack
 
 
 def choose(model: TritonModel, live: Mapping[str, Any] | None, defaults: Choices) -> Choices:
-    """The choices for `model`: those recorded on the live Deployment, so that neither a new version of the
-    operator nor a change of the nodes restarts a server; else `defaults`.
+    """The choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`. So neither a new version
+    of the operator nor a change of the nodes restarts a server.
 
-    `defaults` has what this cluster offers today and what is known of this model. The pod template that this Deployment
-    was made with is kept until the spec asks for other pods; a new tools image is taken along then.
+    `defaults` has the cluster's current capabilities and what is known about the model. The Deployment keeps its pod
+    template until the spec of the pods changes; then it gets the new tools image too.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)

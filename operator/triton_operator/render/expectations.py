@@ -1,4 +1,4 @@
-"""What a TritonModel promises its model repository: the limits and flags of the server, for the check."""
+"""The limits and flags of the server, which the repository check uses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 
 
 def expected(model: TritonModel) -> Expected:
-    """What `kubectl triton validate --spec` judges by: the very things that `arguments` tell the check in the pod,
-    and the size of /dev/shm, which the check there measures."""
+    """The input of `kubectl triton validate --spec`: the values that `arguments` passes to the check in the pod, and the
+    size of /dev/shm, which the check in the pod measures."""
     spec = model.spec
     cpu = (spec.server.resources.limits or {}).get("cpu")
     return Expected(
@@ -29,7 +29,7 @@ def expected(model: TritonModel) -> Expected:
 
 
 def arguments(model: TritonModel) -> list[str]:
-    """The same as arguments of `triton_operator.repository.check`."""
+    """The arguments of `triton_operator.repository.check`."""
     wanted = expected(model)
     return [
         *([f"--entrypoint={wanted.entrypoint}"] if wanted.entrypoint else []),

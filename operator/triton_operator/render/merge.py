@@ -1,4 +1,4 @@
-"""A part of a pod template laid over a whole one, as `kubectl patch` does it (strategic merge)."""
+"""Strategic merge of pod templates, as in `kubectl patch`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from triton_operator.api.lists import LIST_KEYS
 
 
 def merge(base: Any, patch: Any, field: str = "") -> Any:
-    """`patch` laid over `base`; None in the patch removes. Neither argument is changed."""
+    """`base` merged with `patch`. None in the patch removes a field. Doesn't modify its arguments."""
     if isinstance(base, dict) and isinstance(patch, dict):
         out = dict(base)
         for key, value in patch.items():

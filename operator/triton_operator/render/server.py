@@ -17,7 +17,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
     spec = model.spec
     resources = spec.server.resources.model_dump(exclude_none=True)
     drain = spec.rollout.drain_seconds
-    # Kubernetes takes a sleep of 0 seconds only from 1.33 on.
+    # Kubernetes before 1.33 refuses a sleep of 0 seconds.
     lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": drain}}}} if drain else {}
     return {
         "name": names.CONTAINER_SERVER,
@@ -29,7 +29,7 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "resources": resources,
         "volumeMounts": [mount(model, choices), SHM, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
         "securityContext": CONTAINER_SECURITY,
-        # Triton writes no termination message: the end of its log says why it left.
+        # Triton writes no termination message, so the last lines of its log explain why it ended.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/v2/health/live", period=1, failures=spec.rollout.startup_seconds),
         "livenessProbe": _probe("/v2/health/live", period=10, failures=3, timeout=5),
@@ -42,18 +42,18 @@ _QUANTILES = "--metrics-config=summary_latencies=true"
 
 
 def arguments(model: TritonModel) -> list[str]:
-    """The flags of tritonserver; the user's come last, so that theirs win where both set one."""
+    """The flags of tritonserver. The user's flags come last and override ours."""
     server, rollout = model.spec.server, model.spec.rollout
-    # Channels older than this are closed gracefully. One may be opened to a server that is going away for as long as a
-    # node hasn't heard of it: two thirds of the drain are left for that, the last one for the channel.
+    # Triton closes older channels gracefully. While a server drains, nodes that don't know it yet may open new channels
+    # to it. The first two thirds of the drain are for that, the last third is the age at which such a channel closes.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
-    # Quantiles of the latency, for the dashboards. Triton takes the first value of this option, not the last.
+    # Latency quantiles for the dashboards. Of this option Triton uses the first value, not the last.
     quantiles = [] if any("summary_latencies" in a for a in server.args) else [_QUANTILES]
     return [
         f"--model-repository={REPOSITORY}",
         f"--model-control-mode={server.model_control}",
         *(f"--load-model={name}" for name in server.load_models),
-        # A model that can't be loaded is told by name, over the API, instead of ending the server.
+        # If a model fails to load, the server keeps running and reports it through the API.
         "--exit-on-error=false",
         "--strict-readiness=true",
         f"--exit-timeout-secs={rollout.exit_seconds}",
@@ -65,15 +65,14 @@ def arguments(model: TritonModel) -> list[str]:
 
 
 def environment(model: TritonModel) -> list[dict[str, Any]]:
-    """The user's variables, and a home in the one writable place unless they name another."""
+    """The user's variables, and HOME in the only writable directory unless they set it."""
     env = model.spec.server.env
     named = any(variable.get("name") == "HOME" for variable in env)
     return env if named else [{"name": "HOME", "value": "/tmp"}, *env]  # noqa: S108
 
 
 def readiness_path(model: TritonModel) -> str:
-    """What must answer 200 before clients are sent here: the entry model; all models where none is named,
-    because which one is the entry is only known inside the image."""
+    """Path of the readiness probe: the entrypoint, or all models if the spec doesn't name one."""
     if model.spec.entrypoint:
         return f"/v2/models/{quote(model.spec.entrypoint, safe='')}/ready"
     return "/v2/health/ready"

@@ -13,10 +13,10 @@ _MIN_SHARED_MEMORY = Decimal(64 << 20)
 
 
 def shared_memory(spec: TritonModelSpec) -> str:
-    """Size of /dev/shm: as asked for, else half of the memory limit, else 1Gi.
+    """Size of /dev/shm: spec.server.sharedMemory, or half of the memory limit, or 1Gi.
 
-    The repository's real need isn't known before the image is on a node; the check in the pod compares the
-    two. The size only bounds: an empty /dev/shm takes no memory.
+    The repository's requirement isn't known until the image is on a node; the check in the pod compares the two. It is
+    only an upper bound: an empty /dev/shm takes no memory.
     """
     if spec.server.shared_memory is not None:
         return str(spec.server.shared_memory)
@@ -27,13 +27,13 @@ def shared_memory(spec: TritonModelSpec) -> str:
 
 
 def accelerators(resources: ResourceRequirements) -> int:
-    """How many extended resources a server holds: GPUs, NPUs, FPGAs, by any vendor's name."""
+    """Number of extended resources of a server, such as GPUs of any vendor."""
     return sum(int(quantity.parse(n)) for name, n in (resources.limits or {}).items() if "/" in name)
 
 
 def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, object]]:
-    """CPU and memory of the server, for init containers: a pod's need is the larger of the two, so it costs
-    nothing, keeps the QoS class, and satisfies quotas that want limits."""
+    """CPU and memory of the server, for init containers. A pod requests the maximum of both, so this costs nothing. It
+    keeps the QoS class and satisfies quotas that require limits."""
 
     def pick(values: Mapping[str, object] | None) -> dict[str, object]:
         return {k: v for k, v in (values or {}).items() if k in ("cpu", "memory")}
@@ -43,11 +43,11 @@ def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, objec
 
 
 def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
-    """maxSurge and maxUnavailable of the rollout: a surge pod, unless it would wait for an accelerator that
-    only the pod which it replaces could give up."""
+    """maxSurge and maxUnavailable of the rollout: one surge pod, or none if it would wait for the accelerator of the
+    pod that it replaces."""
     max_surge, max_unavailable = spec.rollout.max_surge, spec.rollout.max_unavailable
     if max_surge is None:
-        # With room to go below, no surge is needed; without, only a surge pod can begin the rollout.
+        # If no pod may be unavailable, only a surge pod can start the rollout.
         below = max_unavailable is None or str(max_unavailable) not in ("0", "0%")
         max_surge = 0 if accelerators(spec.server.resources) and below else 1
     if max_unavailable is None:

@@ -1,4 +1,4 @@
-"""The operator's process: every replica watches, the one that holds the Lease works."""
+"""The operator's process. Every replica watches; the replica that holds the Lease reconciles."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from .work import Workers
 
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 15
-"""After a signal, for the passes that have begun. With the release of the Lease and the watches it is less than the
-pod's grace period of 30 s."""
+"""How long to wait for running reconciles after a signal. Together with releasing the Lease and stopping the watches
+it is less than the pod's grace period of 30 s."""
 _WATCHES_SECONDS = 2
-"""For the watches to end, after all else."""
+"""How long to wait for the watches to end."""
 _STUCK_SECONDS = 300
 _RELIST_SECONDS = 5
-"""From the first watch that begins anew to a resync: the others mostly follow."""
+"""Delay from the restart of a watch to a resync, because the other watches usually restart too."""
 
 
 class App:
-    """Puts the parts together. `run` returns the exit code of the process."""
+    """Creates and connects the parts of the operator. `run` returns the exit code of the process."""
 
     def __init__(self, settings: Settings, api: KubernetesApi | None = None, metrics: Metrics | None = None) -> None:
         self._settings = settings
@@ -72,9 +72,9 @@ class App:
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
 
     async def run(self) -> int:
-        """Runs until a signal or until the lease is lost: 0 after a signal, else 1.
+        """Runs until a signal, or until the lease is lost. Returns 0 after a signal, otherwise 1.
 
-        Everything but the watches is started before them: kopf cancels what is started in its loop afterwards.
+        Starts all other tasks before the watches, because kopf cancels tasks that are created while it runs.
         """
         self._loop = asyncio.get_running_loop()
         watch.stop_on_signals(self._stop)
@@ -86,11 +86,11 @@ class App:
             served = asyncio.create_task(self._wait_for_crd(), name="served")
             await asyncio.wait({stop, served}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
-                return 0  # a request that hangs isn't waited for
+                return 0  # without waiting for hanging requests
             served.result()
             lead = asyncio.create_task(self._lead(), name="lead")
             lead.add_done_callback(lambda _: self._stop.set())
-            await asyncio.sleep(0.1)  # until its own tasks have begun
+            await asyncio.sleep(0.1)  # lets it create its tasks
             watching = asyncio.create_task(
                 watch.watch(
                     self._on_event, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
@@ -116,7 +116,7 @@ class App:
             server.close()
 
     async def _lead(self) -> None:
-        """Campaigns, works while leading, and ends when leading has ended."""
+        """Waits for the Lease, reconciles while it holds it, and returns when the Lease is lost."""
         async with asyncio.TaskGroup() as group:
             beside = (
                 self._resync(),
@@ -131,15 +131,16 @@ class App:
                 task.cancel()
 
     def _lost(self, lead: asyncio.Task[None]) -> int:
-        """Nothing is waited for: the next leader may begin before a pass or a watch that hangs has ended."""
+        """Exit code after losing the Lease. Doesn't wait for hanging reconciles: another replica may lead now."""
         if not lead.cancelled() and (error := lead.exception()):
-            _log.error("the work ended", exc_info=error)
+            _log.error("the workers failed", exc_info=error)
         return 1
 
     async def _resync(self) -> None:
-        """Lists everything at once, again when leading begins, and then every ten minutes or so: a watch can miss
-        what a listing shows. A replica that doesn't lead lists too, because the thresholds that it tells Prometheus
-        shall not be those of yesterday; when it begins to lead, work begins with what it has seen so far."""
+        """Lists all objects: at the start, when leading begins, and about every ten minutes. A watch can miss a change.
+
+        A replica that doesn't lead lists too, because Prometheus also reads its thresholds. When it begins to lead, it
+        starts with the objects that it knows."""
         failures = 0
         while True:
             leads, began = self._elector.leading.is_set(), time.monotonic()
@@ -152,7 +153,7 @@ class App:
                 if await asyncio.to_thread(self._listing.everything):
                     self._restart_watches()
             except Exception as error:
-                # Whatever it is, the watches and the workers go on.
+                # Watches and workers continue after any failure.
                 failures += 1
                 if isinstance(error, ApiError):
                     _log.warning("the listing failed: %s", error.message)
@@ -172,7 +173,7 @@ class App:
         self._listed.set()
 
     async def _wait_for_next_resync(self, seconds: float, *, leads: bool) -> None:
-        """Waits for the next listing: in so many seconds, when a watch has begun anew, or when leading begins."""
+        """Waits for the next listing: for `seconds`, or until a watch restarts, or until leading begins."""
         if not self._relisted.is_set():
             await self._pause(seconds)
         if self._relisted.is_set():
@@ -181,8 +182,8 @@ class App:
             self._relisted.clear()
 
     async def _pause(self, seconds: float) -> None:
-        """Waits so many seconds, or less where a listing is due. It makes no task: kopf waits 5 s for those that were
-        made while it ran, and cancels them, when it ends."""
+        """Waits for `seconds`, or until a listing is due. Creates no task, because kopf waits 5 s for tasks that were
+        created while it ran."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._due.wait()
@@ -194,24 +195,24 @@ class App:
             self._due.set()
 
     def _on_version_rollback(self) -> None:
-        """The elector calls it from a thread of its own."""
+        """The elector calls this in a thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._restart_watches)
 
     def _restart_watches(self) -> None:
-        """Begins the watches and the listing anew. A watch that goes on from a resourceVersion of before a restore of
-        etcd gets no event until the cluster has reached that number again, and no error."""
-        _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading everything anew")
+        """Restarts the watches and the listing. After a restore of etcd a watch that continues from an older
+        resourceVersion gets no error, and no event until the cluster has reached that number again."""
+        _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading all objects again")
         self._anew.set()
         self._relist()
 
     async def _resync_when_leading(self) -> None:
-        """A new leader waits for no listing."""
+        """Starts a resync when leading begins."""
         await self._elector.leading.wait()
         self._due.set()
 
     async def _discover(self) -> tuple[Kind, ...]:
-        """The kinds to watch."""
+        """Discovers the optional kinds; returns all kinds to watch."""
         served = await asyncio.to_thread(self._listing.discover)
         if served != self._listing.served and self._known.is_set():
             _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in served)) or "no monitoring")
@@ -221,15 +222,15 @@ class App:
         return self._listing.kinds()
 
     async def _poll_discovery(self) -> None:
-        """Watches for CRDs of others that come and go, and begins anew with what there is then. Prometheuses that come
-        and go concern every TritonModel: without this each would look for itself, again and again."""
+        """Polls for optional kinds and restarts the watches when they change. Enqueues all TritonModels when the
+        cluster's Prometheuses change."""
         while True:
             await asyncio.sleep(self._settings.discovery_seconds)
             before = self._listing.served
             try:
                 await self._discover()
             except ApiError as error:
-                _log.warning("which kinds the cluster has isn't known: %s", error.message)
+                _log.warning("could not discover the cluster's kinds: %s", error.message)
                 continue
             if self._listing.served != before:
                 self._anew.set()
@@ -242,12 +243,12 @@ class App:
                     self._queue.add(key)
 
     def _add_from_prober(self, key: str) -> None:
-        """The prober has news; it calls from a thread of its own."""
+        """The prober calls this in its own thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.add, key)
 
     async def _work(self) -> None:
-        # What is already there is known before the first decision.
+        # The first reconcile needs the complete listing.
         await self._listed.wait()
         await self._workers.work(cast(Reconciler, self._reconciler).reconcile)
 
@@ -262,7 +263,7 @@ class App:
         )
         self._prober.start()
         return Reconciler(
-            # A pass outlives the Lease where a request hangs.
+            # A hanging reconcile may outlive the Lease. It must not write then.
             self._api.fenced(self._elector.may_write),
             self._store,
             self._prober,
@@ -275,7 +276,7 @@ class App:
         )
 
     async def _wait_for_crd(self) -> None:
-        """Waits until the API server knows TritonModels: kopf looks for them once, when it starts."""
+        """Waits until the API server serves TritonModels, because kopf discovers kinds only when it starts."""
         while not self._stop.is_set():
             try:
                 await asyncio.to_thread(self._listing.models)
@@ -287,27 +288,27 @@ class App:
                 return
 
     def _on_permissions_restored(self) -> None:
-        """The rights are back; without them it wasn't known either which Prometheuses there are."""
+        """The operator may write again. Lists Prometheuses again too, because that probably failed meanwhile."""
         _log.info("the API server lets the operator write again")
         self._monitoring.forget()
 
     def _on_event(self, kind: str | None, obj: dict[str, Any]) -> None:
         if kind is None and self._known.is_set():
-            # A watch had to begin anew: what vanished meanwhile is told by no event.
+            # The watch was restarted, so it may have missed deletions.
             self._relist()
         key = self._store.mark_lost(obj) if kind == "DELETED" else self._store.put(obj)
         if key is None:
             return
         if kind == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj):
-            # A mended spec doesn't wait for the pause that the broken one had earned.
+            # Reconcile a changed spec at once, without the backoff of the previous one.
             self._queue.forget(key)
-        # Before it leads, nobody takes keys; then it begins with all, those first that changed last.
+        # A replica that doesn't lead doesn't reconcile. When leading begins, all keys are enqueued.
         if self._elector.leading.is_set():
             self._queue.add(key, state(obj))
 
     def _liveness_error(self) -> str:
         if self._workers.busy_seconds > _STUCK_SECONDS:
-            return f"a pass has been running for more than {_STUCK_SECONDS} s"
+            return f"a reconcile has been running for more than {_STUCK_SECONDS} s"
         if self._watching.is_set():
             self._watched_at = time.monotonic()
         elif time.monotonic() - self._watched_at > _STUCK_SECONDS:
@@ -319,19 +320,19 @@ class App:
 
 
 def _retry_seconds(error: Exception, failures: int, took: float) -> float:
-    """Until a listing that has failed is tried again. What is forbidden may be allowed at any moment, so it is tried
-    each 2 to 5 s, or less often where much is listed before the refusal."""
+    """Delay before a failed listing is retried. A forbidden one is retried every 2 to 5 s, because permissions may
+    return at any moment; less often if it takes long until the refusal."""
     if isinstance(error, ApiError) and error.code == 403:
         return min(60.0, random.uniform(2.0, 5.0) + 10 * took)  # noqa: S311
     return min(60.0, 2.0**failures)
 
 
 def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:
-    """The uid of the TritonModel that a Deployment is of, and how many servers it shall have."""
+    """The uid of a Deployment's TritonModel, and the desired number of servers."""
     owner = controller(deployment)
     return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])
 
 
 def _is_change_of_spec(model: dict[str, Any]) -> bool:
-    """Whether the status is about an older generation."""
+    """Whether the status describes an older generation."""
     return bool(model.get("status", {}).get("observedGeneration") != model["metadata"].get("generation"))

@@ -1,7 +1,7 @@
 """Leader election by a Lease, with client-go's protocol and timings.
 
-Other holders' clocks are never trusted: a lease counts from when this process saw it change. The election in the
-`kubernetes` package measures with the wall clock and doesn't release the lease (docs/decisions/0004-lease.md).
+The clocks of other holders don't matter: a lease runs from the moment when this process saw it change. The election of
+the `kubernetes` package uses the wall clock and doesn't release the lease (docs/decisions/0004-lease.md).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RENEW_SECONDS = 10
 RETRY_SECONDS = 2.0
 RELEASE_SECONDS = 6.0
 ATTEMPT_SECONDS = 5.0
-"""For one attempt, so that a request that hangs leaves time for another on a new connection."""
+"""Time limit of one attempt. It leaves time for a second attempt on a new connection."""
 _THREADS = 8
-"""More than attempts can be on their way until the slowest has timed out."""
+"""More than the number of attempts that can hang at the same time."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ class Elector:
         self._until = float("-inf")
         self.leading = asyncio.Event()
         self.held = False
-        """Whether the lease may be ours: it is, or a request for it is on its way."""
+        """Whether we may hold the lease: we hold it, or a request for it is in flight."""
 
     async def run(self) -> None:
-        """Campaigns until the lease is won, then renews; returns when it could not be renewed in time."""
+        """Waits for the lease, then renews it. Returns when it could not renew the lease in time."""
         while True:
             renewed = self._clock()
             if await self._attempt():
@@ -71,22 +71,22 @@ class Elector:
             while (left := self._until - self._clock()) > 0:
                 await asyncio.sleep(min(RETRY_SECONDS, left))
                 asked = self._clock()
-                # Never past the end: by then another may lead.
+                # Never wait past the deadline, because then another replica may lead.
                 if await self._attempt(min(ATTEMPT_SECONDS, self._until - asked)):
                     self._until = asked + RENEW_SECONDS
         finally:
             self._until = float("-inf")
             self.leading.clear()
         self.held = False
-        _log.error("the lease could not be renewed in %s s: leading no more", RENEW_SECONDS)
+        _log.error("could not renew the lease within %s s: no longer leading", RENEW_SECONDS)
 
     def may_write(self) -> bool:
-        """Whether this process leads, by the clock: a thread may ask before the event loop notices the end. Safe to
-        call from any thread."""
+        """Whether this process leads according to the clock. Thread-safe, and correct before the event loop has noticed
+        the end of the lease."""
         return self._clock() < self._until
 
     async def release(self) -> None:
-        """Gives the lease back, so that the next holder needs not wait for it to run out. Final: it takes no other."""
+        """Releases the lease, so that the next holder doesn't have to wait until it expires. Never takes it again."""
         self._over = True
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
@@ -94,15 +94,15 @@ class Elector:
                     try:
                         return await self._in_thread(self._give_back)
                     except ApiError as error:
-                        # A renewal that was on its way has come in between, or the connection broke.
+                        # A renewal was in flight, or the connection broke.
                         if error.code != 409 and not error.transient:
                             raise
                     await asyncio.sleep(pause)
                 await self._in_thread(self._give_back)
         except ApiError as error:
-            _log.warning("the lease could not be released: %s", error.message)
+            _log.warning("could not release the lease: %s", error.message)
         except TimeoutError:
-            _log.warning("the lease could not be released: no answer from the API server")
+            _log.warning("could not release the lease: no answer from the API server")
 
     def _give_back(self) -> None:
         lease = self._api.get(LEASES, self._namespace, self._name)
@@ -112,7 +112,7 @@ class Elector:
             _log.info("released the lease")
 
     async def _attempt(self, seconds: float = ATTEMPT_SECONDS) -> bool:
-        """Wins or renews the lease; False where another holds it, or the API server doesn't let us."""
+        """Takes or renews the lease; False if another replica holds it, or the request fails."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._in_thread(self._take)
@@ -124,7 +124,7 @@ class Elector:
         return False
 
     async def _in_thread(self, step: Callable[[], T]) -> T:
-        """In threads of its own: what hangs elsewhere must not keep the lease waiting."""
+        """Runs `step` in a thread of the elector's own pool, so that hanging requests elsewhere don't delay it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def _take(self) -> bool:
@@ -158,7 +158,7 @@ class Elector:
         return True
 
     def _may_take(self) -> bool:
-        """Asked after the lease was read: an attempt that outlives the release finds it given back, or changed."""
+        """Whether the lease may be taken. False after `release`, in case an attempt is still in flight."""
         if not self._over:
             self.held = True
         return not self._over

@@ -1,7 +1,7 @@
 """/healthz, /readyz and /metrics.
 
-The server is small on purpose. A web framework waits for slow clients when it ends, and limits neither the number of
-its connections nor how long one may say nothing.
+Uses a small server of its own. Web frameworks wait for slow clients during shutdown, and limit neither the number of
+connections nor their idle time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import CollectorRegistry
 
 Check = Callable[[], str]
-"""What is wrong, in words; "" where nothing is."""
+"""Returns an error message, "" if there is no error."""
 _CONNECTIONS = 32
-"""Open at a time, at most. The oldest is closed for a new one, so that idle clients don't keep the kubelet out."""
+"""Maximum number of open connections. A new one closes the oldest, so that idle clients can't block the kubelet."""
 _SECONDS = 10.0
-"""For one connection, from its first byte to its last."""
+"""Maximum duration of a connection."""
 _REQUEST_BYTES = 16_384
 _TEXT = "text/plain; charset=utf-8"
 _log = logging.getLogger(__name__)
 
 
 class Server:
-    """Answers until it is closed. That the loop answers at all is part of the check."""
+    """Answers until it is closed. It runs in the main event loop, so a blocked loop fails the liveness probe too."""
 
     def __init__(self, healthy: Check, ready: Check, registry: CollectorRegistry) -> None:
         self._checks, self._registry = {"/healthz": healthy, "/readyz": ready}, registry
@@ -39,7 +39,7 @@ class Server:
         self._listener = await asyncio.get_running_loop().create_server(lambda: _Connection(self), port=port)
 
     def close(self) -> None:
-        """Waits for no client."""
+        """Closes all connections at once."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._open):
@@ -56,17 +56,17 @@ class Server:
         self._open.pop(connection, None)
 
     def answer(self, request: bytes) -> bytes:
-        """The whole answer to the head of a request."""
+        """The complete response to a request head."""
         try:
             method, target, _ = request.split(b"\r\n", 1)[0].decode("ascii").split(" ")
         except ValueError:
             return _answer(HTTPStatus.BAD_REQUEST, b"not an HTTP request")
         if method not in ("GET", "HEAD"):
-            return _answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD are answered")
+            return _answer(HTTPStatus.METHOD_NOT_ALLOWED, b"use GET or HEAD")
         try:
             found = self._look(target.partition("?")[0])
         except Exception:
-            _log.exception("%s could not be answered", target)
+            _log.exception("could not answer %s", target)
             found = _answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log")
         return found if method == "GET" else found.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
@@ -74,13 +74,13 @@ class Server:
         if path == "/metrics":
             return _answer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
         if path not in self._checks:
-            return _answer(HTTPStatus.NOT_FOUND, b"there are /healthz, /readyz and /metrics")
+            return _answer(HTTPStatus.NOT_FOUND, b"not found; use /healthz, /readyz or /metrics")
         wrong = self._checks[path]()
         return _answer(HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK, (wrong or "ok").encode())
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its answer. It is no task: at its end kopf would wait for it."""
+    """One request and its response. Uses no task, because kopf waits for tasks when it ends."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -105,7 +105,7 @@ class _Connection(asyncio.Protocol):
         too_long = len(self._request) > _REQUEST_BYTES
         if too_long or b"\r\n\r\n" in self._request:
             self._transport.write(self._server.answer(b"" if too_long else self._request))
-            # Once all is written; `abort` comes before that where the client doesn't read.
+            # Closes when everything is written. If the client doesn't read, the timer aborts the connection.
             self._transport.close()
 
     def abort(self) -> None:

@@ -20,7 +20,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 @dataclass(frozen=True)
 class Facts:
-    """What the gauges tell of one state of a TritonModel. `limits`: kind, version and value. `seen`: which state."""
+    """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion."""
 
     uid: str
     ready: str
@@ -43,35 +43,35 @@ def facts(model: dict[str, Any]) -> Facts:
 
 
 class Metrics:
-    """One set of metrics on one registry."""
+    """The operator's metrics in one registry."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.registry = registry
         self.reconciles = PromCounter(
-            "triton_operator_reconciles", "Passes over a TritonModel, by how they ended.", ["result"], registry=registry
+            "triton_operator_reconciles", "Reconciles of TritonModels, by result.", ["result"], registry=registry
         )
         self.seconds = Histogram(
-            "triton_operator_reconcile_seconds", "How long a pass took.", buckets=_SECONDS, registry=registry
+            "triton_operator_reconcile_seconds", "Duration of a reconcile.", buckets=_SECONDS, registry=registry
         )
         self.waited = Histogram(
-            "triton_operator_queue_seconds", "How long a key was due before a worker took it.", buckets=_SECONDS,
+            "triton_operator_queue_seconds", "Time that a key waited in the work queue.", buckets=_SECONDS,
             registry=registry,
         )  # fmt: skip
-        self.depth = Gauge("triton_operator_queue_depth", "Keys that are due.", registry=registry)
+        self.depth = Gauge("triton_operator_queue_depth", "Keys in the work queue.", registry=registry)
         self.requests = PromCounter(
             "triton_operator_api_requests",
-            "Requests to the API server, by verb, resource and HTTP status (0: no answer). Watches are not counted.",
+            "Requests to the API server, by verb, resource and HTTP status (0: no answer), without watches.",
             ["verb", "resource", "code"],
             registry=registry,
         )
         self.threshold_changes = PromCounter(
             "triton_operator_threshold_changes",
-            "Annotations of thresholds that were accepted, or refused as unreadable, by kind.",
+            "Threshold annotations that were accepted or refused, by kind.",
             ["kind", "result"],
             registry=registry,
         )
         self.probes = PromCounter(
-            "triton_operator_probes", "Attempts to ask a Triton server or a Prometheus: answered, or failed.",
+            "triton_operator_probes", "Polls of Triton servers and of Prometheus, by result.",
             ["target", "result"], registry=registry,
         )  # fmt: skip
         self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
@@ -88,9 +88,10 @@ class Metrics:
     def count_models(
         self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Adds gauges of the TritonModels: how many are Ready, and of each its thresholds and servers. They are
-        read from `models` (namespace/name and the facts) when they are asked for, on every replica of the operator.
-        `wanted`: how many servers there shall be, by the TritonModel's uid."""
+        """Adds gauges: the number of TritonModels by their Ready condition, and thresholds and servers of each.
+
+        Each scrape, on every replica of the operator, reads them from `models` (key and values) and `wanted` (desired
+        number of servers, by the TritonModel's uid)."""
         self.registry.register(_Models(models))
         self.registry.register(_Thresholds(models, wanted))
 
@@ -107,7 +108,7 @@ class _Models(Collector):
 
 
 class _Thresholds(Collector):
-    """The limits that Prometheus compares with. The recording rules read them (render/rules)."""
+    """The thresholds that the recording rules use (render/rules)."""
 
     def __init__(
         self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
@@ -118,19 +119,19 @@ class _Thresholds(Collector):
         own = ["namespace", "tritonmodel"]
         limits = GaugeMetricFamily(
             "triton_operator_threshold",
-            "What is in force for a TritonModel: its annotations, or their defaults; +Inf where there is no limit.",
+            "Effective threshold of a TritonModel: from its annotations, or the default; +Inf for no limit.",
             labels=[*own, "kind", "version"],
         )
         invalid = GaugeMetricFamily(
-            "triton_operator_thresholds_invalid", "Annotations of thresholds that can't be read.", labels=own
+            "triton_operator_thresholds_invalid", "Number of invalid threshold annotations.", labels=own
         )
         seen = GaugeMetricFamily(
             "triton_operator_resource_version",
-            "Which state of the TritonModel this replica has seen: of several replicas the newest is right.",
+            "resourceVersion of the TritonModel in this replica. The replica with the highest one is up to date.",
             labels=own,
         )
         servers = GaugeMetricFamily(
-            "triton_operator_replicas", "Servers that are wanted, and that are ready.", labels=[*own, "state"]
+            "triton_operator_replicas", "Servers of a TritonModel, by state: wanted or ready.", labels=[*own, "state"]
         )
         wanted = self._wanted()
         for key, model in self._models():

@@ -1,4 +1,4 @@
-"""How the operator is run: from the environment, as a Deployment sets it."""
+"""Settings of the operator, from environment variables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from triton_operator.api import names
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespaces`: empty means all. `workers`: TritonModels that are worked on at once. `prometheus_url`: whom to ask
-    whether a threshold is live; empty means the Prometheus that picks up the rules. `discovery_seconds`: how often is
-    looked whether the cluster has the kinds of other operators. `progress_seconds`: how often at most the steps on the
-    way to Ready are written into one status; 0 for each at once. `collect_seconds`: how long Kubernetes' collector is
-    left alone with what a deleted TritonModel leaves. `metrics_job`: the label `job` of this operator's metrics in
-    Prometheus."""
+    """
+    - `namespaces`: the namespaces to watch; empty means all.
+    - `workers`: number of TritonModels that are reconciled at the same time.
+    - `resync_seconds`: interval between complete listings.
+    - `discovery_seconds`: interval between checks for optional kinds.
+    - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
+    - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
+    - `prometheus_url`: the Prometheus to query; empty means the one that selects the rules.
+    - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
+    """
 
     tools_image: str
     namespace: str
@@ -37,13 +41,13 @@ class Settings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> Settings:
-        """Raises ValueError, naming the variable, where one is missing or wrong."""
+        """Raises ValueError with the variable's name if a variable is missing or invalid."""
         if not env.get("TOOLS_IMAGE"):
             raise ValueError("TOOLS_IMAGE must name the operator's own image: the pods' init containers run from it")
         return cls(
             tools_image=env["TOOLS_IMAGE"],
             namespace=env.get("POD_NAMESPACE", "triton-operator"),
-            # A restarted container is another candidate than the one before, in the same pod.
+            # A restarted container is a new candidate for the Lease.
             identity=f"{env.get('POD_NAME', socket.gethostname())}_{os.urandom(4).hex()}",
             namespaces=tuple(n.strip() for n in env.get("WATCH_NAMESPACES", "").split(",") if n.strip()),
             workers=_number(env, "WORKERS", 8),

@@ -1,9 +1,8 @@
-"""kopf, for what it does best: watching, with reconnects and credentials. The only module that imports it.
+"""Watches objects with kopf, which handles reconnects and credentials. Only this module imports kopf.
 
-Nothing but `on.event` handlers are registered, so that kopf writes nothing: no annotation, no finalizer, no status.
-They only say what is watched: events go from kopf's streams straight to `seen`. What kopf does on an event's way to a
-handler (a task and a memory for each object, copies to find what changed) took most of the operator's CPU time
-(docs/scale.md), and serves handlers of other sorts.
+Only `on.event` handlers are registered, so that kopf writes nothing: no annotation, no finalizer, no status. They only
+declare what to watch. Events go directly from kopf's streams to `seen`, because kopf's own processing (a task for each
+object, copies to compute differences) took most of the operator's CPU time (docs/scale.md).
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ _DISCOVERY_SECONDS = 30
 
 
 class _Endless:
-    """Pauses between retries that never run out: an API server that is away for an hour, or rights that are, are
-    waited for. A dozen watches don't hammer it, so they are short."""
+    """An endless series of pauses between retries, in seconds, so that the watches survive any outage."""
 
     def __iter__(self) -> Iterator[float]:
         yield from (0.5, 1)
@@ -60,8 +58,10 @@ async def watch(
 ) -> None:
     """Calls `seen(type, object)` for every event of `kinds` until `stop` is set.
 
-    `type` is ADDED, MODIFIED or DELETED, or None for what a listing shows. `namespaces`: none means all. `anew` is
-    set where `kinds` would give others: kopf looks for them once, when it starts. `ready` tells that all are watched.
+    - `type`: ADDED, MODIFIED or DELETED, or None for an object in a listing.
+    - `namespaces`: empty means all.
+    - `anew`: the caller sets it to restart the watches, for instance because `kinds` would return other kinds.
+    - `ready`: set while all kinds are watched.
     """
     failures = 0
     while not stop.is_set():
@@ -71,18 +71,18 @@ async def watch(
             anew.clear()
             await _run(seen, await kinds(), namespaces, stop, anew, ready)
         except Exception as error:
-            # kopf gives up on some errors of the API server; an operator that others rely on doesn't.
+            # kopf ends on some errors of the API server. Start it again.
             if asyncio.get_running_loop().time() - started > 300:
                 failures = 0
             pause = _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)]
             failures += 1
-            foreseen = isinstance(error, _FORESEEN)
+            expected = isinstance(error, _EXPECTED)
             _log.log(
-                logging.WARNING if foreseen else logging.ERROR,
+                logging.WARNING if expected else logging.ERROR,
                 "the watches ended: %s; starting them again in %s s",
                 error or type(error).__name__,
                 pause,
-                exc_info=not foreseen,
+                exc_info=not expected,
             )
             stop_on_signals(stop)
             with contextlib.suppress(TimeoutError):
@@ -98,19 +98,19 @@ async def _run(
     anew: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
-    """One life of kopf. Raises DeafError where it runs and doesn't watch."""
+    """Runs kopf once. Raises WatchIncompleteError if it doesn't watch all kinds."""
     up, over, insights = asyncio.Event(), asyncio.Event(), Insights()
-    # Made before kopf starts: at its end it waits for tasks that were made while it ran.
+    # Created before kopf starts, because kopf waits at its end for tasks that were created meanwhile.
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     queueing.watcher = _direct_watcher(seen)  # type: ignore[assignment]
-    api.json = shallow  # type: ignore[attr-defined]  # a third of the time; all that is used is `loads`
+    api.json = shallow  # type: ignore[attr-defined]  # faster; kopf uses only `loads`
     try:
         await kopf.operator(
             registry=_registry(kinds),
             settings=_settings(kinds),
             insights=insights,
-            # By itself kopf asks for the user's name, which a container without /etc/passwd entry hasn't.
+            # The default needs the user's name, which a container without an /etc/passwd entry lacks.
             identity=names.FIELD_MANAGER,  # type: ignore[arg-type]
             standalone=True,
             clusterwide=not namespaces,
@@ -126,14 +126,14 @@ async def _run(
         return
     if over.is_set() and not stop.is_set():
         raise WatchIncompleteError(f"kopf watches only {sorted(_watched(insights))}")
-    stop.set()  # also where kopf caught the signal itself
+    stop.set()  # in case kopf caught the signal
 
 
 class WatchIncompleteError(Exception):
-    """kopf looked for the resources once, while the API server didn't answer for all of them."""
+    """kopf discovered the resources while the API server didn't report all of them."""
 
 
-_FORESEEN = (
+_EXPECTED = (
     WatchIncompleteError,
     ApiError,
     APIError,
@@ -142,19 +142,18 @@ _FORESEEN = (
     json.JSONDecodeError,
     TimeoutError,
 )
-"""What the API server, or the way to it, can do to a watch."""
+"""Expected failures of a watch."""
 
 
-class _Brief(logging.Filter):
-    """kopf tells of an error that ends a watch with a traceback, once in each of its tasks that it passes. It comes
-    to `watch` in the end, which says what becomes of it."""
+class _ExpectedErrorFilter(logging.Filter):
+    """Drops kopf's log records of expected watch errors. kopf logs each error several times; `watch` logs it once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], _FORESEEN))
+        return not (record.exc_info and isinstance(record.exc_info[1], _EXPECTED))
 
 
 for _name in ("kopf._core.reactor.orchestration", "kopf._core.reactor.running", "asyncio"):
-    logging.getLogger(_name).addFilter(_Brief())
+    logging.getLogger(_name).addFilter(_ExpectedErrorFilter())
 
 
 async def _guard(
@@ -166,9 +165,9 @@ async def _guard(
     ready: asyncio.Event,
     over: asyncio.Event,
 ) -> None:
-    """Sets `ready` once every kind is watched, and `over` where that doesn't come true, or when one of `ends` does."""
+    """Sets `ready` when every kind is watched. Sets `over` if that fails, or when one of `ends` is done."""
     while not up.is_set():
-        # kopf sets handlers of its own, after which it waits 5 s for its waiter on the stop flag.
+        # kopf replaces our signal handlers, and with its own ones it needs 5 s longer to stop. Restore ours.
         stop_on_signals(stop)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -188,13 +187,13 @@ def _watched(insights: Insights) -> set[tuple[str, str]]:
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """While kopf runs it has handlers of its own; process 1 of a container has none by default."""
+    """Sets `stop` on SIGTERM and SIGINT. Process 1 has no default handlers, and kopf installs its own."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
-    """kopf's watcher of one kind in one namespace, with `seen` in place of all that comes after the stream."""
+    """Replaces kopf's watcher of one kind in one namespace: passes the events of its stream directly to `seen`."""
 
     async def watcher(
         *,
@@ -217,8 +216,8 @@ def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
             try:
                 seen(event["type"], cast(Object, event["object"]))
             except Exception:
-                # One object that can't be dealt with must not end the watch of all others.
-                _log.exception("an event of %s could not be taken in", resource)
+                # One malformed object must not end the watch of all others.
+                _log.exception("could not process an event of %s", resource)
 
     return watcher
 
@@ -228,7 +227,7 @@ def _registry(kinds: Collection[Kind]) -> kopf.OperatorRegistry:
     kopf.on.login(registry=registry)(kopf.login_via_client)
 
     async def watched(**_: Any) -> None:
-        """Never called: it makes kopf watch the kind."""
+        """Never called. Registering it makes kopf watch the kind."""
 
     for kind in kinds:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(watched)
@@ -238,11 +237,11 @@ def _registry(kinds: Collection[Kind]) -> kopf.OperatorRegistry:
 def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    # Looking for CRDs and namespaces would need rights over the cluster that nothing else here does.
+    # Scanning for CRDs and namespaces would need cluster-wide permissions that nothing else here needs.
     settings.scanning.disabled = True
     settings.networking.error_backoffs = _Endless()
     settings.networking.request_timeout = 60
-    # As the other requests: by HTTPS_PROXY and NO_PROXY.
+    # Respect HTTPS_PROXY and NO_PROXY, as all other requests to the API server do.
     settings.networking.trust_env = True
     settings.watching.chunk_size = 100
     settings.process.ultimate_exiting_timeout = None
