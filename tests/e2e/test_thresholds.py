@@ -117,7 +117,7 @@ def _parsed(line: str) -> dict[str, object]:
 def test_a_value_that_means_nothing_is_refused_and_nothing_changes(other: Subject, shared_namespace: Namespace) -> None:
     before = shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION]
     told = shared_namespace.kubectl("annotate", "tm/other", "--overwrite", f"{ANNOTATION}=80qps", check=False)
-    assert f"{ANNOTATION}: '80qps' is not a number such as 80 or 12.5, without a unit" in told
+    assert f"{ANNOTATION}: '80qps' is not a plain number such as 80 or 12.5 (without a unit)" in told
     assert shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION] == before
 
 

@@ -169,9 +169,9 @@ def takes(status: TritonModelStatus) -> None:
 @given(specs.ANNOTATIONS, specs.ANNOTATIONS, st.sampled_from(["", "tokens_total"]), st.integers(0, 2**63))
 def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str, replicas: int) -> None:
     found = thresholds.parse(written, counter)
-    for slot, requested in found.requested.items():
-        assert slot not in {w.slot for w in found.invalid}
-        kind = next(k for k in thresholds.KINDS if k.name == slot.kind)
+    for threshold, requested in found.requested.items():
+        assert threshold not in {w.threshold for w in found.invalid}
+        kind = next(k for k in thresholds.KINDS if k.name == threshold.kind)
         assert kind.least < requested.value <= kind.most
         assert Decimal(thresholds.text(requested.value)) == requested.value  # what is shown is what was asked for
     told = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
@@ -179,7 +179,7 @@ def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str
     for invalid in found.invalid:
         assert invalid.source in invalid.message
         assert len(invalid.message) < 600
-    before = {slot: requested.value for slot, requested in thresholds.parse(older, counter).requested.items()}
+    before = {threshold: requested.value for threshold, requested in thresholds.parse(older, counter).requested.items()}
     force = thresholds.effective(thresholds.accepted(found, before), replicas)
     assert all(value > 0 for value in force.values())
     assert {s.kind for s in force} >= {k.name for k in thresholds.KINDS}

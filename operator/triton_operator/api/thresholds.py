@@ -1,6 +1,6 @@
-"""Thresholds in annotations: which there are, how strictly they are read, and what is in force.
+"""Thresholds in annotations: their kinds, their validation, and their effective values.
 
-A value never reaches the pod template, so that no change of one restarts a pod.
+No threshold is part of the pod template, so that a change restarts no pod.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from . import names
 
 PREFIX = f"{names.GROUP}/"
 VALUE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?$"
-"""What a value looks like: a plain decimal number. No unit, no exponent, no sign. Its range is checked apart, so that a
-value that is too large is told as that."""
+"""A plain decimal number without unit, exponent or sign. The range is checked separately, for a better message."""
 VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
 MOST = 64
-"""Annotations of thresholds that one TritonModel may have. Annotations have room for 14500: the status would be larger
-than etcd takes, and Prometheus would get a series for each."""
+"""Maximum number of threshold annotations of a TritonModel. An object has room for 14,500 annotations, which would make
+the status too large for etcd, and would create as many series in Prometheus."""
 
 REMOVE_SOME = "remove the thresholds of versions that are no longer served"
 
 
 @dataclass(frozen=True)
 class ThresholdKind:
-    """One kind of threshold. Values must be above `least` and at most `most`. `default` is in force where nothing
-    is set; infinity is no limit."""
+    """One kind of threshold. A value must be above `least` and at most `most`. `default`: the effective value if
+    none is set; infinity means no limit."""
 
     name: str
     default: float
@@ -40,25 +39,25 @@ class ThresholdKind:
 
 
 MAX_QPS = ThresholdKind("max-qps", math.inf, versioned=True, alias="max_qps")
-"""Requests a second that the model may get, over all its versions and servers."""
+"""Maximum demand of the model, in requests per second, over all versions and servers."""
 MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
-"""Requests a second that one server is for: what the autoscaler aims at."""
+"""Capacity of one server, in requests per second. The autoscaler scales on it."""
 MAX_TPS = ThresholdKind("max-tps", math.inf)
-"""Tokens a second that the model may make, over all its servers."""
+"""Maximum number of tokens per second, over all servers."""
 ENSEMBLE_COEFFICIENT = ThresholdKind("ensemble-coefficient", 1, most=1000)
-"""As how many requests one request counts: the depth of a pipeline."""
+"""The number of requests that one request counts as, for instance the depth of a pipeline."""
 SPIKE_FACTOR = ThresholdKind("spike-factor", 3, least=1, most=1000)
-"""A load this many times that of the last ten minutes is a spike."""
+"""A demand above this multiple of the last ten minutes' average is a spike."""
 MAX_TPS_PER_REPLICA = ThresholdKind("max-tps-per-replica", math.inf)
-"""max-tps by the most servers there may be. Only derived; nobody sets it."""
+"""Derived: max-tps divided by the maximum number of servers. It can't be set."""
 
 KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACTOR)
-"""What may be set, in the order in which status tells it."""
+"""The kinds that users can set, in the order of the status."""
 
 
 @dataclass(frozen=True, order=True)
 class ThresholdKey:
-    """What one value is for. `version` is Triton's, as a number without `v`; "" is the model as a whole."""
+    """Kind and model version of a threshold. `version` is a number without `v`; "" means all versions."""
 
     kind: str
     version: str = ""
@@ -69,7 +68,7 @@ class ThresholdKey:
 
 @dataclass(frozen=True)
 class RequestedThreshold:
-    """A value as it was written. `source` is the annotation's key."""
+    """A valid value in an annotation. `source` is the annotation's key."""
 
     value: Decimal
     source: str
@@ -77,24 +76,24 @@ class RequestedThreshold:
 
 @dataclass(frozen=True)
 class InvalidThreshold:
-    """An annotation that can't be read: which, why, and what to do."""
+    """An invalid annotation. `message` says what is wrong and what to do."""
 
     source: str
     message: str
-    slot: ThresholdKey | None = None
+    threshold: ThresholdKey | None = None
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What the annotations of one TritonModel say."""
+    """The thresholds in the annotations of a TritonModel."""
 
     requested: Mapping[ThresholdKey, RequestedThreshold]
     invalid: tuple[InvalidThreshold, ...] = ()
 
 
 def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds:
-    """Reads every threshold of `annotations`. `token_counter`: spec.monitoring.tokenCounter, without which
-    tokens can't be counted. Never raises: what can't be read is in `invalid`."""
+    """Reads the thresholds in `annotations`. `token_counter`: spec.monitoring.tokenCounter, which max-tps needs. Never
+    raises; invalid annotations are in `invalid`."""
     requested: dict[ThresholdKey, RequestedThreshold] = {}
     invalid: list[InvalidThreshold] = []
     keys = sorted(filter(is_threshold, annotations), key=_rank)
@@ -104,24 +103,26 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
         if isinstance(found, InvalidThreshold):
             invalid.append(found)
         elif found is not None:
-            slot, value = found
-            other = requested.get(slot)
+            threshold, value = found
+            other = requested.get(threshold)
             if other is not None and other.value != value.value:
-                # Which of them is meant nobody can tell: neither is taken.
+                # Neither value is used, because it isn't clear which one is meant.
                 invalid.append(
-                    InvalidThreshold(key, f"{key}={text} and {other.source}={other.value} differ: remove one", slot)
+                    InvalidThreshold(
+                        key, f"{key}={text} and {other.source}={other.value} differ: remove one", threshold
+                    )
                 )
-                del requested[slot]
+                del requested[threshold]
                 continue
-            requested.setdefault(slot, value)
+            requested.setdefault(threshold, value)
     if len(keys) > MOST:
         invalid.append(_too_many(keys))
-    return Thresholds({s: a for s, a in requested.items() if s not in {w.slot for w in invalid}}, tuple(invalid))
+    return Thresholds({s: a for s, a in requested.items() if s not in {w.threshold for w in invalid}}, tuple(invalid))
 
 
 def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict[ThresholdKey, float]:
-    """What is in force: `values` and, for every kind that has none, its default. What a server is for follows from
-    the model's ceiling where it isn't set: divided by `max_replicas`, the most servers that there may be."""
+    """The effective thresholds: `values`, and the default for each kind without a value. If max-qps-per-replica
+    isn't set, it is max-qps divided by `max_replicas`, the maximum number of servers."""
     out = {ThresholdKey(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
     share = max(max_replicas, 1)
     if math.isinf(out[ThresholdKey(MAX_QPS_PER_REPLICA.name)]):
@@ -131,13 +132,13 @@ def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict
 
 
 def is_threshold(key: str) -> bool:
-    """Whether an annotation's key is one of a threshold, or means to be."""
+    """Whether an annotation's key is that of a threshold, valid or not."""
     return _split(key) is not None
 
 
 def _rank(key: str) -> tuple[bool, int, str]:
-    """The order in which annotations count where there are too many: those of the whole model first, then the lowest
-    versions, so that a version that is added takes nothing from the others."""
+    """Sort key for the case that there are too many: thresholds of all versions first, then by version number. So an
+    added version doesn't displace others."""
     _, version = _split(key) or (None, None)
     return version is not None, len((version or "").removeprefix("v")), key
 
@@ -146,7 +147,8 @@ def _too_many(keys: Sequence[str]) -> InvalidThreshold:
     first, after = keys[MOST], len(keys) - MOST - 1
     more = f" and the {after} after it are" if after else " is"
     return InvalidThreshold(
-        first, f"{len(keys)} annotations are thresholds, and {MOST} may be: {first}{more} ignored; {REMOVE_SOME}"
+        first,
+        f"{len(keys)} threshold annotations, but at most {MOST} are allowed: {first}{more} ignored; {REMOVE_SOME}",
     )
 
 
@@ -156,32 +158,32 @@ def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, Reques
         return None
     kind, version = found
     if version is not None and not kind.versioned:
-        return InvalidThreshold(
-            key, f"{key}: {kind.name} is for the whole model and takes no version; remove the .{version}"
-        )
+        return InvalidThreshold(key, f"{key}: {kind.name} applies to all versions; remove the .{version}")
     if version is not None and not re.fullmatch(VERSION_PATTERN, version):
         return InvalidThreshold(key, f"{key}: {version!r} is not a model version such as 2 or v2")
-    slot = ThresholdKey(kind.name, (version or "").removeprefix("v"))
+    threshold = ThresholdKey(kind.name, (version or "").removeprefix("v"))
     if not re.fullmatch(VALUE_PATTERN, text):
-        return InvalidThreshold(key, f"{key}={text[:32]!r} is not a number such as 80 or 12.5, without a unit", slot)
+        return InvalidThreshold(
+            key, f"{key}={text[:32]!r} is not a plain number such as 80 or 12.5 (without a unit)", threshold
+        )
     value = Decimal(text)
     if not kind.least < value <= kind.most:
-        hint = "; to have none, remove the annotation" if value == 0 else ""
+        hint = "; remove the annotation to have no limit" if value == 0 else ""
         return InvalidThreshold(
-            key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", slot
+            key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", threshold
         )
     if kind is MAX_TPS and not token_counter:
         return InvalidThreshold(
             key,
-            f"{key}: no model of this repository is known to count tokens; name the counter that Triton exposes in "
-            "spec.monitoring.tokenCounter, or use max-qps",
-            slot,
+            f"{key}: max-tps needs a token counter: set "
+            "spec.monitoring.tokenCounter to the counter in the metrics of Triton, or use max-qps",
+            threshold,
         )
-    return slot, RequestedThreshold(value, key)
+    return threshold, RequestedThreshold(value, key)
 
 
 def _split(key: str) -> tuple[ThresholdKind, str | None] | None:
-    """The kind and, where there is one, the version that an annotation's key names."""
+    """The kind and the version in an annotation's key; None for other annotations."""
     for kind in KINDS:
         for base in (PREFIX + kind.name, *([kind.alias] if kind.alias else [])):
             if key == base:
@@ -192,32 +194,34 @@ def _split(key: str) -> tuple[ThresholdKind, str | None] | None:
 
 
 def text(value: float | Decimal) -> str:
-    """How a value is shown: 80, 12.5, none."""
+    """The value as text: 80, 12.5, none."""
     number = float(value)
     return "none" if math.isinf(number) else f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def last_accepted(status: Mapping[str, Any]) -> dict[ThresholdKey, Decimal]:
-    """The values that a status holds: in force until better ones come. What isn't a value is passed over, because
-    others may write a status too."""
+    """The accepted values in a status. Skips entries that aren't valid, because other clients may write a status
+    too."""
     kept = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
     return {ThresholdKey(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
 
 
 def accepted(found: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[ThresholdKey, Decimal]:
-    """The values to compare with: what the annotations say, and the last good value where they say nonsense."""
-    kept = {w.slot: before[w.slot] for w in found.invalid if w.slot is not None and w.slot in before}
+    """The accepted values: the requested ones, and the last accepted value for each invalid annotation."""
+    kept = {
+        w.threshold: before[w.threshold] for w in found.invalid if w.threshold is not None and w.threshold in before
+    }
     return {**kept, **{s: a.value for s, a in found.requested.items()}}
 
 
 def of(model: Mapping[str, Any]) -> Thresholds:
-    """What the annotations of a TritonModel, as the API server has it, say."""
+    """The thresholds in the annotations of a TritonModel (as JSON)."""
     monitoring = model["spec"].get("monitoring", {})
     return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
 
 
 def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[ThresholdKey, float]:
-    """What is in force for a TritonModel, as the API server has it. `found`: `of(model)`, where that is known."""
+    """The effective thresholds of a TritonModel (as JSON). `found`: `of(model)`, if the caller has it."""
     spec = model["spec"]
     scaling = spec.get("autoscaling", {})
     scales = scaling and scaling.get("engine", "HPA") != "None"

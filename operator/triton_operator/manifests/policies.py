@@ -84,9 +84,9 @@ variables.after.filter(k,
             {
                 "expression": f"variables.countAfter <= {thresholds.MOST} || "
                 "variables.countAfter <= variables.countBefore",
-                "message": f"at most {thresholds.MOST} annotations may be thresholds",
-                "messageExpression": f"string(variables.countAfter) + ' annotations are thresholds, and "
-                f"{thresholds.MOST} may be: {thresholds.REMOVE_SOME}'",
+                "message": f"at most {thresholds.MOST} threshold annotations are allowed",
+                "messageExpression": f"string(variables.countAfter) + ' threshold annotations, but "
+                f"at most {thresholds.MOST} are allowed: {thresholds.REMOVE_SOME}'",
                 "reason": "Invalid",
             },
             {
@@ -137,7 +137,7 @@ def _fault() -> str:
         ),
         (
             f"e.version != '' && !(e.kind in {versioned})",
-            "e.key + ': ' + e.kind + ' is for the whole model and takes no version; remove the .' + e.version",
+            "e.key + ': ' + e.kind + ' applies to all versions; remove the .' + e.version",
         ),
         (
             f"e.version != '' && !e.version.matches({cel_text(thresholds.VERSION_PATTERN)})",
@@ -145,17 +145,17 @@ def _fault() -> str:
         ),
         (
             f"!e.text.matches({cel_text(thresholds.VALUE_PATTERN)})",
-            f"e.key + ': ' + {shown} + ' is not a number such as 80 or 12.5, without a unit'",
+            f"e.key + ': ' + {shown} + ' is not a plain number such as 80 or 12.5 (without a unit)'",
         ),
         (
             f"double(e.text) <= {least}[e.kind] || double(e.text) > {most}[e.kind]",
             f"e.key + '=' + e.text + ': must be ' + {bounds}[e.kind] + "
-            "(double(e.text) == 0.0 ? '; to have none, remove the annotation' : '')",
+            "(double(e.text) == 0.0 ? '; remove the annotation to have no limit' : '')",
         ),
         (
             f"e.kind == {cel_text(thresholds.MAX_TPS.name)} && variables.counter == ''",
-            "e.key + ': no model of this repository is known to count tokens; name the counter that Triton exposes "
-            "in spec.monitoring.tokenCounter, or use max-qps'",
+            "e.key + ': max-tps needs a token counter: set spec.monitoring.tokenCounter to the counter in "
+            "the metrics of Triton, or use max-qps'",
         ),
         ("e.clash != ''", "e.key + '=' + e.text + ' and ' + e.clash + ' differ: remove one'"),
     ]

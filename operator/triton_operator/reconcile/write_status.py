@@ -68,16 +68,16 @@ class StatusWriter:
         """Records changed and refused thresholds. The user who changed them is in the API server's audit log."""
         key = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
         for change in changes(before.thresholds, status.thresholds):
-            values = {"threshold": str(change.slot), "old": change.old, "new": change.new}
+            values = {"threshold": str(change.threshold), "old": change.old, "new": change.new}
             _log.info("threshold changed: %s", change, extra={"key": key, **values})
-            self._on_threshold(change.slot.kind, "accepted")
+            self._on_threshold(change.threshold.kind, "accepted")
             if before.observed_generation:  # not for the thresholds that it was created with
                 self._post(raw, "Normal", "ThresholdChanged", str(change))
         told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
         if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
             for invalid in thresholds.of(raw).invalid:
                 _log.warning("threshold refused: %s", invalid.message, extra={"key": key, "threshold": invalid.source})
-                self._on_threshold(invalid.slot.kind if invalid.slot else "unknown", "refused")
+                self._on_threshold(invalid.threshold.kind if invalid.threshold else "unknown", "refused")
 
     def _post(self, raw: Object, kind: str, reason: str, message: str) -> None:
         events.post(self._api, raw, kind, reason, message, self._clock())

@@ -13,8 +13,8 @@ _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 
 
 def expected(model: TritonModel) -> Expected:
-    """The input of `kubectl triton validate --spec`: the values that `arguments` passes to the check in the pod, and the
-    size of /dev/shm, which the check in the pod measures."""
+    """The input of `kubectl triton validate --spec`: the values that `arguments` passes to the check in the pod, and
+    the size of /dev/shm, which the check in the pod measures."""
     spec = model.spec
     cpu = (spec.server.resources.limits or {}).get("cpu")
     return Expected(

@@ -75,7 +75,7 @@ def threshold_live(
         known = {ThresholdKey(t.kind, t.version) for t in states}
         kept = (
             "; the last accepted value stays in effect"
-            if any(w.slot in known for w in observed.requested.invalid)
+            if any(w.threshold in known for w in observed.requested.invalid)
             else ""
         )
         return condition(
@@ -213,9 +213,9 @@ def _behind(wanted: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKe
     return next((s for s, v in wanted.items() if answer.values.get(s) != v), None)
 
 
-def _still(slot: ThresholdKey, wanted: Mapping[ThresholdKey, float], values: Mapping[ThresholdKey, float]) -> str:
-    has = f"still uses {text(values[slot])}" if slot in values else "doesn't have it yet"
-    return f"{slot} is {text(wanted[slot])}; Prometheus {has}"
+def _still(threshold: ThresholdKey, wanted: Mapping[ThresholdKey, float], values: Mapping[ThresholdKey, float]) -> str:
+    has = f"still uses {text(values[threshold])}" if threshold in values else "doesn't have it yet"
+    return f"{threshold} is {text(wanted[threshold])}; Prometheus {has}"
 
 
 def _not_selected(prometheuses: Sequence[Prometheus]) -> str:

@@ -13,13 +13,13 @@ from triton_operator.api.thresholds import ThresholdKey, Thresholds, accepted, l
 class Change:
     """A threshold that was set, changed or removed. `old`, `new`: the values as text, "" for none."""
 
-    slot: ThresholdKey
+    threshold: ThresholdKey
     old: str
     new: str
     source: str
 
     def __str__(self) -> str:
-        return f"{self.slot}: {self.old or 'none'} → {self.new or 'none'} (annotation {self.source})"
+        return f"{self.threshold}: {self.old or 'none'} → {self.new or 'none'} (annotation {self.source})"
 
 
 def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
@@ -27,14 +27,16 @@ def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> li
     known = {ThresholdKey(t.kind, t.version): t for t in before}
     values = accepted(found, last_accepted({"thresholds": [t.model_dump() for t in known.values()]}))
     out = []
-    for slot, value in sorted(values.items()):
-        requested, old, shown = found.requested.get(slot), known.get(slot), text(value)
+    for threshold, value in sorted(values.items()):
+        requested, old, shown = found.requested.get(threshold), known.get(threshold), text(value)
         if old is not None and old.value == shown:
             source = requested.source if requested else old.source
             out.append(old.model_copy(update={"source": source}))
         elif requested is not None:
             out.append(
-                ThresholdStatus(kind=slot.kind, version=slot.version, value=shown, source=requested.source, since=now)
+                ThresholdStatus(
+                    kind=threshold.kind, version=threshold.version, value=shown, source=requested.source, since=now
+                )
             )
     return out
 
@@ -45,11 +47,11 @@ def changes(before: Iterable[ThresholdStatus], now: Iterable[ThresholdStatus]) -
     new = {ThresholdKey(t.kind, t.version): t for t in now}
     return [
         Change(
-            slot,
-            old[slot].value if slot in old else "",
-            new[slot].value if slot in new else "",
-            (new.get(slot) or old[slot]).source,
+            threshold,
+            old[threshold].value if threshold in old else "",
+            new[threshold].value if threshold in new else "",
+            (new.get(threshold) or old[threshold]).source,
         )
-        for slot in sorted({*old, *new})
-        if slot not in old or slot not in new or old[slot].value != new[slot].value
+        for threshold in sorted({*old, *new})
+        if threshold not in old or threshold not in new or old[threshold].value != new[threshold].value
     ]

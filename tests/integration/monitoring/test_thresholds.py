@@ -122,8 +122,8 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "8O"}}})
         message = told(own, "ThresholdLive", "False", "ThresholdInvalid")
         assert message == (
-            f"{annotation}='8O' is not a number such as 80 or 12.5, without a unit; the last accepted value stays in "
-            "effect"
+            f"{annotation}='8O' is not a plain number such as 80 or 12.5 (without a unit); "
+            "the last accepted value stays in effect"
         )
         eventually(lambda: events(own, "ThresholdInvalid"), SOON)
         assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 1

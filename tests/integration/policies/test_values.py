@@ -72,30 +72,32 @@ def test_the_policy_refuses_more_thresholds_than_the_operator_takes(plane: Contr
     most = thresholds.MOST
     many = {f"{MAX_QPS}.{n}": "1" for n in range(1, most)} | {"max_qps": "80"}
     assert not same_mind(plane, {**many, "example.com/note": "x"})
-    too_many = "65 annotations are thresholds, and 64 may be: remove the thresholds of versions that are no longer"
+    too_many = (
+        "65 threshold annotations, but at most 64 are allowed: remove the thresholds of versions that are no longer"
+    )
     assert too_many in same_mind(plane, {**many, "max_qps.64": "1"})
-    assert "14500 annotations are thresholds" in same_mind(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
+    assert "14500 threshold annotations" in same_mind(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
 
 
 def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) -> None:
     api, name = plane.api, "too-many-before"
     api.patch("TritonModel", name, {"metadata": {"labels": {"a": "b"}}})
     annotate(api, name, **{"max-qps.1": "2"})
-    assert "71 annotations are thresholds" in refusal(lambda: annotate(api, name, spike_factor="4"))
+    assert "71 threshold annotations" in refusal(lambda: annotate(api, name, spike_factor="4"))
     annotate(api, name, **{"max-qps.2": None})
 
 
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [
-        ({MAX_QPS: "80qps"}, "tritonoperator.io/max-qps: '80qps' is not a number such as 80 or 12.5, without a unit"),
-        ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a number"),
+        ({MAX_QPS: "80qps"}, "max-qps: '80qps' is not a plain number such as 80 or 12.5 (without a unit)"),
+        ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a plain number"),
         ({MAX_QPS: "10000000000"}, "must be above 0 and at most 1000000000"),
-        ({MAX_QPS: "0"}, "must be above 0 and at most 1000000000; to have none, remove the annotation"),
+        ({MAX_QPS: "0"}, "must be above 0 and at most 1000000000; remove the annotation to have no limit"),
         ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
         ({f"{MAX_QPS}.x": "8"}, "tritonoperator.io/max-qps.x: x is not a model version such as 2 or v2"),
-        ({f"{PREFIX}max-tps.v2": "8"}, "max-tps is for the whole model and takes no version; remove the .v2"),
-        ({f"{PREFIX}max-tps": "8"}, "name the counter that Triton exposes in spec.monitoring.tokenCounter"),
+        ({f"{PREFIX}max-tps.v2": "8"}, "max-tps applies to all versions; remove the .v2"),
+        ({f"{PREFIX}max-tps": "8"}, "set spec.monitoring.tokenCounter to the counter in the metrics of Triton"),
         ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
         # What would do nothing, in silence
         ({f"{PREFIX}max-qsp": "8"}, "tritonoperator.io/max-qsp is no threshold; there are tritonoperator.io/max-qps "),
@@ -104,7 +106,7 @@ def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) ->
         ({"max-qps": "8"}, "max-qps is no threshold; there are tritonoperator.io/max-qps (and max-qps.v2 for"),
         ({"spike_factor": "8"}, "spike_factor is no threshold"),
         # All at once
-        ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a number"),
+        ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a plain number"),
     ],
 )  # fmt: skip
 def test_a_refusal_says_which_annotation_and_what_to_do(
@@ -120,8 +122,8 @@ def test_a_wrong_value_from_before_the_policy_holds_nothing_up(plane: ControlPla
     api.patch("TritonModel", name, {"metadata": {"finalizers": None}})
     api.patch("TritonModel", name, {"status": {"selector": "a=b"}}, subresource="status")
     annotate(api, name, spike_factor="4")
-    assert "'slow' is not a number" in refusal(lambda: annotate(api, name, max_qps="slow"))
-    assert "'slower' is not a number" in refusal(
+    assert "'slow' is not a plain number" in refusal(lambda: annotate(api, name, max_qps="slow"))
+    assert "'slower' is not a plain number" in refusal(
         lambda: api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "slower"}}})
     )
     api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "80", f"{PREFIX}depth": None}}})

@@ -19,7 +19,7 @@ QPS, PER_REPLICA, TPS = ThresholdKey("max-qps"), ThresholdKey("max-qps-per-repli
 def requested(annotations: dict[str, str], token_counter: str = "tokens_total") -> dict[str, str]:
     found = parse(annotations, token_counter)
     assert found.invalid == ()
-    return {str(slot): str(a.value) for slot, a in found.requested.items()}
+    return {str(threshold): str(a.value) for threshold, a in found.requested.items()}
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_what_is_no_number(value: str) -> None:
     found = parse({f"{P}max-qps": value})
     (invalid,) = found.invalid
     assert found.requested == {}
-    assert (invalid.source, invalid.slot) == (f"{P}max-qps", QPS)
-    assert "is not a number such as 80 or 12.5" in invalid.message
+    assert (invalid.source, invalid.threshold) == (f"{P}max-qps", QPS)
+    assert "is not a plain number such as 80 or 12.5" in invalid.message
     assert len(invalid.message) < 200
 
 
 @pytest.mark.parametrize(
     ("annotation", "value", "words"),
     [
-        ("max-qps", "0", "must be above 0 and at most 1000000000; to have none, remove the annotation"),
+        ("max-qps", "0", "must be above 0 and at most 1000000000; remove the annotation to have no limit"),
         ("max-qps", "0.0", "must be above 0"),
         ("max-qps", "1000000000.000001", "=1000000000.000001: must be above 0 and at most 1000000000"),
         ("max-qps", "9" * 15, "must be above 0 and at most 1000000000"),
@@ -75,9 +75,9 @@ def test_what_is_no_number(value: str) -> None:
         ("max-qps.v02", "1", "'v02' is not a model version"),
         ("max-qps.canary", "1", "'canary' is not a model version"),
         ("max-qps.2.3", "1", "'2.3' is not a model version"),
-        ("max-qps-per-replica.2", "1", "is for the whole model and takes no version; remove the .2"),
-        ("max-tps.v1", "1", "is for the whole model and takes no version; remove the .v1"),
-        ("max-tps", "5", "spec.monitoring.tokenCounter, or use max-qps"),
+        ("max-qps-per-replica.2", "1", "applies to all versions; remove the .2"),
+        ("max-tps.v1", "1", "applies to all versions; remove the .v1"),
+        ("max-tps", "5", "spec.monitoring.tokenCounter to the counter in the metrics of Triton, or use max-qps"),
     ],
 )
 def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> None:
@@ -101,7 +101,7 @@ def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> No
 def test_of_two_that_differ_none_is_taken(annotations: dict[str, str]) -> None:
     found = parse(annotations)
     assert found.requested == {}
-    assert {w.slot for w in found.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
+    assert {w.threshold for w in found.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
 
 
 V2 = ThresholdKey("max-qps", "2")
@@ -110,7 +110,7 @@ V2 = ThresholdKey("max-qps", "2")
 def test_one_that_is_wrong_does_not_keep_back_the_others() -> None:
     found = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
     assert set(found.requested) == {QPS}
-    assert {str(w.slot) for w in found.invalid} == {"max-qps.v2", "spike-factor"}
+    assert {str(w.threshold) for w in found.invalid} == {"max-qps.v2", "spike-factor"}
 
 
 def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
@@ -121,10 +121,11 @@ def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
     # Those of the whole model come first, and the lowest versions: a version that is added takes nothing from others.
     assert set(found.requested) == {QPS, *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
     spike, more = found.invalid
-    assert spike.slot == ThresholdKey("spike-factor")
-    assert (more.source, more.slot) == (f"{P}max-qps.63", None)
+    assert spike.threshold == ThresholdKey("spike-factor")
+    assert (more.source, more.threshold) == (f"{P}max-qps.63", None)
     assert more.message == (
-        "14502 annotations are thresholds, and 64 may be: tritonoperator.io/max-qps.63 and the 14437 after it are "
+        "14502 threshold annotations, but at most 64 are allowed: "
+        "tritonoperator.io/max-qps.63 and the 14437 after it are "
         "ignored; remove the thresholds of versions that are no longer served"
     )
     # Neither does a status of an earlier operator keep them.

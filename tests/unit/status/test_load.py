@@ -142,7 +142,7 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
          ("True", "Live"),
          "Prometheus uses max-qps.v2 9"),
         ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
-        ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a number"),
+        ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
         ({MAX_QPS: "80", "max_qps": "90"}, {"answer": says()}, ("False", "ThresholdInvalid"), "differ: remove one"),
         ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": says()}, ("False", "ThresholdInvalid"), "tokenCounter"),
     ],
