@@ -1,4 +1,4 @@
-"""docs/permissions.md: what the operator may do, and why."""
+"""Generates docs/permissions.md from the operator's RBAC rules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _HEAD = """\
 <!-- Made by `make generate` from operator/triton_operator/manifests/rbac.py. -->
 # What the operator may do
 
-Each rule of `manifests/rbac/operator.yaml` with its reason. `tests/security/test_least_privilege.py` runs the operator
-through what it does, on a real API server with an audit log: every verb is used there, or has in the test the reason
-why it can't be seen, and no request is refused. There is no rule for Secrets and ConfigMaps, for the logs of pods or
-for commands in them, for roles, and for writing a TritonModel but for its status.
+For security reviewers: each permission of the operator (`manifests/rbac/operator.yaml`) and its reason.
+
+It has no permission for Secrets and ConfigMaps, for pod logs and `exec`, for roles, or for writing TritonModels except
+their status. `tests/security/test_least_privilege.py` runs the operator on a real API server with an audit log. It
+checks that no request is rejected and that each verb is used, or gives the reason why the test can't use it.
 """
 
 
@@ -22,10 +23,10 @@ def text() -> str:
     return "\n".join(
         [
             _HEAD,
-            "## In the namespaces that are served\n",
+            "## In the namespaces that it watches\n",
             *_table(rbac.grants()),
-            "\n## In the cluster as a whole\n",
-            "The namespaced installation does without (`manifests/namespaced`).\n",
+            "\n## In the whole cluster\n",
+            "The installation for one namespace (`manifests/namespaced`) doesn't have these.\n",
             *_table(rbac.cluster_grants()),
             "\n## In its own namespace\n",
             *_table(rbac.own_grants()),

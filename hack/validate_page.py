@@ -1,9 +1,10 @@
-"""docs/validate.md, from the checks' own codes, and from what the real server said of the corpus."""
+"""Generates docs/validate.md from the repository check's codes and the real server's verdicts on the corpus."""
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,15 @@ THEMES = {
     "TR2": "Directories and files",
     "TR3": "model.py",
     "TR4": "Ensembles",
-    "TR5": "What the pod has",
+    "TR5": "Resources and flags of the server",
     "TR6": "ONNX",
-    "TR7": "Warm-up and first states",
-    "TR9": "The real server",
+    "TR7": "Warm-up and initial state",
+    "TR9": "The real server (`--with-server`)",
 }
 WHEN = {
     "start": "at start, reading the configuration",
     "load": "when it loads the model",
-    "hang": "hangs, no model ready",
+    "hang": "hangs; no model becomes ready",
     "request": "at the first request",
     "never": "never",
 }
@@ -40,19 +41,20 @@ HEAD = """\
 <!-- Made by `make generate` from hack/validate_page.py; change that instead. -->
 # Checking a model repository
 
-`kubectl triton validate` tells what is wrong with a model repository before a server sees it: with file and line, all
-faults at once, in a fraction of a second, and without Triton. It is the very check that runs in each pod before the
-server is started; there its errors keep the server from starting, and the conditions of the TritonModel tell them with
-the reason `RepositoryInvalid`.
+For model owners: how to check a repository before a server loads it, and what each code means.
+
+`kubectl triton validate` reports all errors at once, with file and line, in a fraction of a second and without Triton.
+The same check runs in each pod before the server starts. If it finds errors there, the server doesn't start and the
+TritonModel's conditions show them with the reason `RepositoryInvalid`.
 
 ```sh
 kubectl triton validate model_images/detection/repository                 # a directory
-kubectl triton validate registry.example.com/team/detection:3             # an image, which Docker has or pulls
-kubectl triton validate detection.tar --path /models                      # an image that was saved to a file
+kubectl triton validate registry.example.com/team/detection:3             # an image that Docker has or can pull
+kubectl triton validate detection.tar --path /models                      # an image in a file, from docker save
 kubectl triton validate repository --spec detection.yaml                  # with the limits and flags of a TritonModel
-kubectl triton validate --spec detection.yaml                             # and with its own image
+kubectl triton validate --spec detection.yaml                             # with the TritonModel's image, too
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
-kubectl triton validate repository --with-server                          # what tritonserver itself says, too
+kubectl triton validate repository --with-server                          # also runs tritonserver
 ```
 
 ```
@@ -61,48 +63,48 @@ declared are: SIZE, TENSOR
 repository: 4 models, 1 errors, 0 warnings, 0 notes
 ```
 
-| Exit code | |
+| Exit code | Meaning |
 |---|---|
-| 0 | no errors; there may be warnings and notes |
+| 0 | no errors; warnings and notes are possible |
 | 1 | errors; with `--strict` also warnings |
-| 2 | nothing could be checked: the arguments are wrong, there is no such image, Docker can't be run |
+| 2 | the check couldn't run: wrong arguments, image not found, Docker not available |
 
-An **error** is what Triton refuses, or what fails every request; a pod isn't started with it. A **warning** starts, and
-then does something other than what the text seems to ask for. A **note** is legitimate and worth knowing.
+- An **error**: Triton rejects the model, or every request fails. The pod doesn't start the server.
+- A **warning**: the server starts, but probably doesn't do what the author expects.
+- A **note**: valid and worth knowing.
 
-## What it should know
+## Information about the server
 
-Some checks need to know what the server will have. In the pod that comes from the TritonModel; here from `--spec`, or
-from these options, which win over it. What isn't said isn't judged.
+Some checks need facts about the server. In the pod they come from the TritonModel; on your machine they come from
+`--spec` or from these options, which override it. A check whose fact is unknown is skipped.
 
-| Option | In the TritonModel | For |
+| Option | In the TritonModel | Used by |
 |---|---|---|
 | `--entrypoint` | `spec.entrypoint` | TR501 |
 | `--load-models a,b` | `spec.server.loadModels` | TR503; errors of models that aren't loaded become warnings |
-| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if it is a `tritonserver` | TR109, TR311 |
+| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if the image's name is `tritonserver` | TR109, TR311 |
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
-| `--gpus` | extended resources of the limits | TR119, the number of instances |
+| `--gpus` | extended resources in the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
 | `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
-| `--path` | `spec.modelImage.path` | where in an image the models are; `/models` |
+| `--path` | `spec.modelImage.path` | the directory of the models in an image; default `/models` |
 
-`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above,
-and adds what it refuses as TR901 and TR902. It runs the models' code; everything else here only reads.
+`--with-server` also starts tritonserver in Docker on the repository (`--server-image`, `--seconds`) with these limits,
+and reports its errors as TR901 and TR902. Only this option runs the models' code.
 
 ## Output for programs
 
-`--format json` gives one object with `ok`, `counts`, `models` and `findings`; each finding has `code`, `severity`,
+`--format json` prints one object with `ok`, `counts`, `models` and `findings`. Each finding has `code`, `severity`,
 `file` (relative to the repository), `line` and `column` (from 1, or null), `message` and `remedy`. `--format sarif`
-gives SARIF 2.1.0, with places relative to the base `REPOSITORY`. Both go to standard output, alone.
+prints SARIF 2.1.0 with paths relative to the base `REPOSITORY`. Both print nothing else to standard output.
 
-## The codes
+## Codes
 
 A code never changes its meaning.
 """
 
 
 def text() -> str:
-    """The whole page."""
     return "\n".join([HEAD, *_codes(), "", *_corpus()]) + "\n"
 
 
@@ -125,38 +127,53 @@ def _corpus() -> list[str]:
     total = sum(counts.values())
     late = counts["request"] + counts["never"]
     lines = [
-        "## Who catches what",
+        "## What `validate` finds, compared with tritonserver",
         "",
-        f"{len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`), made by mutating {len(GOOD)} good",
-        "ones (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
-        f"Server: `{verdicts['image']}`, started on each repository by itself, with a limit of 45 s. Every model that",
-        "got ready was asked with zeros, once for one and, where it takes batches, once for two. `make corpus` does it",
-        "all again.",
+        _paragraph(
+            f"`tests/corpus/faults/` has {len(FAULTS)} repositories with one error each, derived from {len(GOOD)} valid "
+            "ones in `tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + "."
+        ),
         "",
-        "| | Faults |",
+        _paragraph(
+            f"`make corpus` starts `{verdicts['image']}` on each repository, for at most 45 s. It then sends every model "
+            "that becomes ready a request of zeros: a batch of one and, if the model batches, a batch of two."
+        ),
+        "",
+        "| | Repositories |",
         "|---|---|",
-        f"| `validate`: an error, so that no server is started | {ours['error']} of {len(FAULTS)} |",
-        f"| `validate`: a warning | {ours['warning']} of {len(FAULTS)} |",
-        f"| `validate`: a note | {ours['note']} of {len(FAULTS)} |",
+        f"| `validate`: error, so the server doesn't start | {ours['error']} of {len(FAULTS)} |",
+        f"| `validate`: warning | {ours['warning']} of {len(FAULTS)} |",
+        f"| `validate`: note | {ours['note']} of {len(FAULTS)} |",
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
-        f"Of the good ones `validate` says nothing, and the server serves all of them. {late} faults get past a start",
-        "of the server: clients see them first, or nobody does. The place in a file is told by the server for the",
-        "syntax of config.pbtxt and of Python, in its log.",
+        _paragraph(
+            "`validate` reports nothing for the valid repositories, and the server serves all of them. The server starts "
+            f"with {late} of the errors: clients then get wrong or failed responses, or the error stays unnoticed. The "
+            "server reports a line only for the syntax of config.pbtxt and Python."
+        ),
         "",
-        "That `validate` tells all of them says that each check does what it is there for, and not that there are no",
-        "other faults: both were written by the same people. What it doesn't see is in [limits](limits.md).",
+        _paragraph(
+            "`validate` finds all of these errors because the same authors wrote the checks and the repositories; it "
+            "doesn't find every possible error. [limits](limits.md#repository-check-and-sample-models) lists what it "
+            "doesn't see."
+        ),
         "",
     ]
     if verdicts["onnxruntime"] == "Python":
         lines += [
-            "The onnxruntime backend of this server image is one written in Python, which compares less than the one",
-            "in C++: that one refuses names, types and shapes that differ from the file when it loads the model. The",
-            "rows of TR6 tell of the Python one.",
+            _paragraph(
+                "The onnxruntime backend of this server image is written in Python and compares less than the native "
+                "one, which rejects names, types and shapes that differ from the file when it loads the model. The rows "
+                "of TR6 show the Python backend."
+            ),
             "",
         ]
-    lines += ["| Fault | Of | `validate` | tritonserver | What it says |", "|---|---|---|---|---|"]
+    lines += ["| Error | In | `validate` | tritonserver | Its message |", "|---|---|---|---|---|"]
     return [*lines, *(_row(fault, rows.get(fault.name)) for fault in FAULTS)]
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _row(fault: Fault, row: dict[str, str] | None) -> str:
