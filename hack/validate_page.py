@@ -82,7 +82,7 @@ Some checks need facts about the server. In the pod they come from the TritonMod
 |---|---|---|
 | `--entrypoint` | `spec.entrypoint` | TR501 |
 | `--load-models a,b` | `spec.server.loadModels` | TR503; errors of models that aren't loaded become warnings |
-| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if the image's name is `tritonserver` | TR109, TR311 |
+| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if the image is a `tritonserver` | TR109, TR311 |
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
 | `--gpus` | extended resources in the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
@@ -130,13 +130,13 @@ def _corpus() -> list[str]:
         "## What `validate` finds, compared with tritonserver",
         "",
         _paragraph(
-            f"`tests/corpus/faults/` has {len(FAULTS)} repositories with one error each, derived from {len(GOOD)} valid "
-            "ones in `tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + "."
+            f"`tests/corpus/faults/` has {len(FAULTS)} repositories with one error each, derived from {len(GOOD)} "
+            "valid ones in `tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + "."
         ),
         "",
         _paragraph(
-            f"`make corpus` starts `{verdicts['image']}` on each repository, for at most 45 s. It then sends every model "
-            "that becomes ready a request of zeros: a batch of one and, if the model batches, a batch of two."
+            f"`make corpus` starts `{verdicts['image']}` on each repository, for at most 45 s. It then sends every "
+            "model that becomes ready a request of zeros: a batch of one and, if the model batches, a batch of two."
         ),
         "",
         "| | Repositories |",
@@ -147,9 +147,9 @@ def _corpus() -> list[str]:
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
         _paragraph(
-            "`validate` reports nothing for the valid repositories, and the server serves all of them. The server starts "
-            f"with {late} of the errors: clients then get wrong or failed responses, or the error stays unnoticed. The "
-            "server reports a line only for the syntax of config.pbtxt and Python."
+            "`validate` reports nothing for the valid repositories, and the server serves all of them. The server "
+            f"starts with {late} of the errors: clients then get wrong or failed responses, or the error stays "
+            "unnoticed. The server reports a line only for the syntax of config.pbtxt and Python."
         ),
         "",
         _paragraph(
@@ -163,8 +163,8 @@ def _corpus() -> list[str]:
         lines += [
             _paragraph(
                 "The onnxruntime backend of this server image is written in Python and compares less than the native "
-                "one, which rejects names, types and shapes that differ from the file when it loads the model. The rows "
-                "of TR6 show the Python backend."
+                "one, which rejects names, types and shapes that differ from the file when it loads the model. The "
+                "rows of TR6 show the Python backend."
             ),
             "",
         ]

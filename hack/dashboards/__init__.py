@@ -1,4 +1,4 @@
-"""Grafana's dashboards as code: what each figure is, how it is computed, and where it stands.
+"""Grafana dashboards as code: panels, queries and descriptions.
 
 `generate.py` writes them as JSON into manifests/monitoring/dashboards, and docs/dashboards.md from the same panels.
 """

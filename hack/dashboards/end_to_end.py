@@ -1,4 +1,4 @@
-"""What clients get: success, latency, load against the limit, the error budget."""
+"""The dashboard of what clients get: success, latency, demand and limit, error budget."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from dashboards.parts import (
 )
 
 BUDGET = "(1 - $objective / 100)"
-ENTRY_ONLY = "Only the entry model counts, the one that clients call: an ensemble's stages would count a request again."
+ENTRY_ONLY = "Only the entry model counts: the steps of an ensemble would count each request again."
 
 
 def quantile(q: str) -> str:
-    """A quantile of the entry model, in seconds, of the slowest server."""
+    """Returns the query of a latency quantile of the entry model on the slowest server, in seconds."""
     return f"max by ({OF_MODEL}) " + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}') + " / 1e6"
 
 
 def limit(more: str, kind: str = "max-qps", way: str = "") -> str:
-    """A limit; none where there is none, which Prometheus has as infinity. `way`: how it came, else the one in "
-    "force."""
+    """Returns the query of a limit, which is empty for the value +Inf (no limit).
+
+    `way` is `:live`, `:literal` or, for the effective value, empty.
+    """
     return f'triton:threshold{way}{{kind="{kind}",{MODEL}{more}}} < Inf'
 
 
 AVERAGE = ratio(
     of_entry(rate("nv_inference_request_duration_us")), of_entry(rate("nv_inference_request_success")), OF_MODEL
 )
-AS_BELOW = "Triton's own quantile, of the slowest server; see Latency."
+AS_BELOW = "Triton's quantile of the slowest server; see Latency."
 QUANTILES_HOW = (
-    "Triton's own summary of a request's time inside the server, over about the last minute, of each server; quantiles "
-    "can't be added up, so this is the slowest server's. Servers have summaries with "
-    "`--metrics-config=summary_latencies=true`; without it there is only the average. A server without requests shows "
-    "none."
+    "Triton's summary of the time of a request inside the server, over about the last minute. Quantiles can't be added "
+    "up over servers, so this is the slowest server. The summary needs `--metrics-config=summary_latencies=true`; "
+    "without it there is only the average. A server without requests has none."
 )
 
 DASHBOARD = Dashboard(
@@ -57,7 +58,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate, 5 min",
-                    "1 − `triton:error_ratio:5m`: the part of the last five minutes' requests that succeeded.",
+                    "1 − `triton:error_ratio:5m`: the fraction of the last five minutes' requests that succeeded.",
                     "percentunit",
                     (Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "success"),),
                     kind="stat",
@@ -68,7 +69,7 @@ DASHBOARD = Dashboard(
                 Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
-                    "`triton:utilization:ratio`, see below.",
+                    "`triton:utilization:ratio`; see Load against the limit.",
                     "percentunit",
                     (Query(f"triton:utilization:ratio{{{MODEL}}}", "of the limit"),),
                     kind="stat",
@@ -77,16 +78,16 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Budget burn, 1 h",
-                    "As below. At 14.4 a thirty days' budget is gone in two days: that pages.",
+                    "See Error budget burn. At 14.4, a 30-day error budget lasts two days; this is a critical alert.",
                     "short",
-                    (Query(f"triton:error_ratio:1h{{{MODEL}}}\n/ {BUDGET}", "times the even pace"),),
+                    (Query(f"triton:error_ratio:1h{{{MODEL}}}\n/ {BUDGET}", "× budget"),),
                     kind="stat",
                     width=4,
                     levels=(1, 14.4),
                 ),
                 Panel(
                     "Servers that are scraped",
-                    "The sum of `up` over the TritonModel's pods, as Prometheus sees them.",
+                    "The sum of `up` over the TritonModel's pods.",
                     "short",
                     (Query(f"sum by (namespace, tritonmodel) (up{{{MODEL}}})", "servers"),),
                     kind="stat",
@@ -100,12 +101,12 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "QPS and the limit",
-                    "Served: `triton:my_qps_threshold:1m` (alias `triton:qps:rate1m`), successful requests a second "
-                    "over the last minute, of each version. Demand: `triton:demand:rate1m` added up over versions: "
-                    "successes, failures and what queues up, times the ensemble coefficient; above capacity served "
-                    "stays and demand goes on. It is the demand that is compared with the limit. Limit: "
-                    "`triton:threshold`, the operator's live value, else its last, else the rule's literal. "
-                    "No line: no limit. " + ENTRY_ONLY,
+                    "Served: `triton:my_qps_threshold:1m` (same as `triton:qps:rate1m`), successful requests per "
+                    "second over the last minute, by version. Demand: `triton:demand:rate1m` summed over versions: "
+                    "successes, failures and the growth of the queue, times the ensemble coefficient. Above capacity, "
+                    "demand grows and served doesn't. The alert compares demand with the limit. Limit: "
+                    "`triton:threshold`, the operator's live value, else its last, else the fallback value in the "
+                    "rule. No line: no limit. " + ENTRY_ONLY,
                     "reqps",
                     (
                         Query(f"triton:qps:rate1m{{{MODEL}}}", "served {{model}} v{{version}}"),
@@ -118,7 +119,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Utilization",
                     "`triton:utilization:ratio`: the largest of demand ÷ max-qps, each version's demand ÷ its own "
-                    "limit, and tokens ÷ max-tps. Above 1 for 30 s is an alert.",
+                    "limit, and tokens ÷ max-tps. Above 1 for 30 s an alert fires.",
                     "percentunit",
                     (
                         Query(f"triton:utilization:ratio{{{MODEL}}}", "utilization"),
@@ -127,9 +128,9 @@ DASHBOARD = Dashboard(
                     width=8,
                 ),
                 Panel(
-                    "Tokens a second and the limit",
-                    "`triton:tokens:rate1m`: the counter that `spec.monitoring.tokenCounter` names, a second, over all "
-                    "servers; empty where none is named. Limit: `max-tps`.",
+                    "Tokens per second and the limit",
+                    "`triton:tokens:rate1m`: the rate of the counter in `spec.monitoring.tokenCounter` over all "
+                    "servers; empty if it isn't set. Limit: `max-tps`.",
                     "short",
                     (
                         Query(f"triton:tokens:rate1m{{{MODEL}}}", "tokens {{model}}"),
@@ -138,10 +139,10 @@ DASHBOARD = Dashboard(
                     width=8,
                 ),
                 Panel(
-                    "The limit, by its two ways",
-                    "`triton:threshold:live` is what the operators expose, `triton:threshold:literal` what the "
-                    "PrometheusRule carries. The rules take the first, and for 5 minutes its last value. They differ "
-                    "for about a minute after a change; longer is an alert.",
+                    "The limit by source",
+                    "`triton:threshold:live` is the operator's metric, `triton:threshold:literal` the fallback value "
+                    "in the PrometheusRule. The rules use the first; without it its last value for 5 minutes. They "
+                    "differ for about a minute after a change; after 5 minutes an alert fires.",
                     "reqps",
                     (
                         Query(limit(',version=""', way=":live"), "live"),
@@ -153,7 +154,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Alerts",
-                    "Prometheus' own series `ALERTS`: pending while the condition must still hold on, then firing.",
+                    "Prometheus' series `ALERTS`: pending or firing.",
                     "short",
                     (Query(f"max by (alertname, alertstate) (ALERTS{{{MODEL}}})", "{{alertname}} {{alertstate}}"),),
                     kind="state-timeline",
@@ -167,8 +168,8 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Success rate",
                     "1 − `triton:error_ratio`: failures ÷ (successes + failures) of the entry model, over the last 5 "
-                    "minutes and the last hour. Triton counts a failed request of an ensemble twice; that is "
-                    "corrected. Requests that Triton can't parse are counted nowhere. No line: no requests.",
+                    "minutes and the last hour. Triton counts a failed request of an ensemble twice; the rules correct "
+                    "that. Requests that Triton can't parse are in no counter. No line: no requests.",
                     "percentunit",
                     (
                         Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "5 min"),
@@ -179,8 +180,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Failures by reason",
-                    "The entry model's `nv_inference_request_failure`, a second, summed up over servers, as Triton "
-                    "counts: an ensemble's failed request counts twice and has the reason OTHER. `corrected` is "
+                    "The entry model's `nv_inference_request_failure`, per second, summed over servers, as Triton "
+                    "counts: a failed request of an ensemble counts twice and has the reason OTHER. `corrected` is "
                     "`triton:failures:rate5m`, where it counts once.",
                     "reqps",
                     (
@@ -191,9 +192,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Error budget burn",
-                    "`triton:error_ratio` over each window ÷ (1 − objective). At 1 the budget lasts just as long as it "
-                    "shall. Pages: above 14.4 over 1 h and 5 min, or above 6 over 6 h and 30 min; a ticket: above 1 "
-                    "over 3 days and 6 h. The objective is chosen at the top: set it to the TritonModel's "
+                    "`triton:error_ratio` over each window ÷ (1 − objective). At 1 the error budget lasts exactly its "
+                    "period. Critical alert: above 14.4 over 1 h and 5 min, or above 6 over 6 h and 30 min. Warning: "
+                    "above 1 over 3 days and 6 h. Set the variable Objective to the TritonModel's "
                     "`spec.monitoring.objective`.",
                     "short",
                     tuple(
@@ -210,8 +211,8 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Latency of the entry model",
                     "P50, P90 and P99: " + QUANTILES_HOW + " Average: `nv_inference_request_duration_us` ÷ "
-                    "`nv_inference_request_success`, both summed up over servers, so each request weighs the same. "
-                    "Without the network and the client.",
+                    "`nv_inference_request_success`, both summed over servers, so each request has the same weight. "
+                    "Excludes the network and the client.",
                     "s",
                     (
                         Query(quantile("0.5"), "P50 v{{version}}"),
@@ -222,7 +223,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "P99 of each server",
-                    "The same summary of each server by itself: whether one is slower than the others.",
+                    "The same summary for each server. Shows whether one is slower than the others.",
                     "s",
                     (
                         Query(

@@ -1,4 +1,4 @@
-"""Inside a pipeline: each model that an ensemble is composed of, preprocess, network and postprocess."""
+"""The dashboard of the models that an ensemble is composed of."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ BY = "model, version"
 NAME = "{{model}} v{{version}}"
 SUCCESS = rate("nv_inference_request_success", CHOSEN)
 FAILURE = rate("nv_inference_request_failure", CHOSEN)
-PER_REQUEST = (
-    "÷ `nv_inference_request_success`, both as rates and summed up over servers first: the average of a request."
-)
+PER_REQUEST = "÷ `nv_inference_request_success`, both as rates and summed over servers: the average per request."
 
 
 def per_request(part: str) -> str:
-    """Seconds of one part of a request's way through a model."""
+    """Returns the query of the average seconds that a request spends in one part of a model."""
     return ratio(rate(f"nv_inference_{part}_duration_us", CHOSEN), SUCCESS, BY) + "\n/ 1e6"
 
 
@@ -47,9 +45,9 @@ PARTS = ("compute_input", "compute_infer", "compute_output")
 DASHBOARD = Dashboard(
     "modules",
     "Triton / Modules",
-    "Each model that does work: of an ensemble, the composing models (say preprocess, network, postprocess), not the "
-    "ensemble itself, which only passes tensors on. Times are averages, since they can be added up: queue, input, "
-    "inference and output together are nearly the whole of a model's time.",
+    "Each model that computes: for an ensemble, its composing models (such as preprocess, network, postprocess) and "
+    "not the ensemble itself. Times are averages, because averages can be added up: queue, input, inference and output "
+    "are together nearly the whole time of a model.",
     (
         NAMESPACE,
         TRITONMODEL,
@@ -63,8 +61,8 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Success rate of each model",
                     "`nv_inference_request_success` ÷ (the same + `nv_inference_request_failure`), of the model's own "
-                    "counters. Take care: an error that a Python model answers for one request counts as a failure of "
-                    "the ensemble and a success of that model. Look at the requests beside, too.",
+                    "counters. If a Python model answers a request with an error, Triton counts a failure of the "
+                    "ensemble but a success of that model: also check Requests through each model.",
                     "percentunit",
                     (
                         Query(
@@ -77,9 +75,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Requests through each model",
-                    "`nv_inference_request_success`, a second, and in the same way the entry's (`triton:qps:rate1m`). "
-                    "In a plain chain all are equal: where a model has fewer than the one before it, that one "
-                    "answered the difference with errors.",
+                    "`nv_inference_request_success` per second, and the entry model's (`triton:qps:rate1m`). In a "
+                    "chain all are equal. If a model has fewer requests than the one before it, that one answered "
+                    "the difference with errors.",
                     "reqps",
                     (
                         Query(f"sum by ({BY}) ({SUCCESS})", NAME),
@@ -89,8 +87,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Failures by reason",
-                    "`nv_inference_request_failure`, a second: REJECTED by a full queue or a timeout in it, CANCELED "
-                    "by the client, BACKEND where the execution as a whole failed, OTHER.",
+                    "`nv_inference_request_failure` per second. REJECTED: the queue was full or its timeout expired; "
+                    "CANCELED: by the client; BACKEND: the whole execution failed; OTHER.",
                     "reqps",
                     (Query(f"sum by (model, version, reason) ({FAILURE})", NAME + " {{reason}}"),),
                     width=8,
@@ -102,10 +100,10 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "$model: where the time goes",
-                    "The four parts of a request's time in this model, averages, stacked: waiting in the queue "
+                    "The average time of a request in this model, in four parts: waiting in the queue "
                     "(`triton:queue_duration_seconds:avg1m`), then `nv_inference_compute_input_duration_us`, "
-                    f"`…_infer_…` and `…_output_…` {PER_REQUEST} A request in a batch is counted with the whole "
-                    "batch's time.",
+                    f"`…_infer_…` and `…_output_…` {PER_REQUEST} A request in a batch counts the time of the "
+                    "whole batch.",
                     "s",
                     (
                         Query(QUEUE, "queue"),
@@ -118,32 +116,32 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Time, by part",
+            "Time by part",
             (
-                time_panel("Average latency", "request", "From arrival to answer, the queue included."),
+                time_panel("Average latency", "request", "From arrival to response, including the queue."),
                 Panel(
                     "Queue",
                     "`triton:queue_duration_seconds:avg1m`: `nv_inference_queue_duration_us` ÷ requests, over the last "
-                    "minute. Above `spec.monitoring.queueMilliseconds` it is an alert.",
+                    "minute. Above `spec.monitoring.queueMilliseconds` an alert fires.",
                     "s",
                     (Query(QUEUE, "{{model}}"),),
                     width=8,
                 ),
                 Panel(
                     "Waiting requests",
-                    "`nv_inference_pending_request_count`: that have arrived and aren't being executed, summed up over "
-                    "servers, at the moment of the scrape.",
+                    "`nv_inference_pending_request_count`: requests that wait for execution, summed over servers, at "
+                    "the time of the scrape.",
                     "short",
                     (Query(f"sum by ({BY}) (nv_inference_pending_request_count{{{MODEL}{CHOSEN}}})", NAME),),
                     width=8,
                 ),
-                time_panel("Input", "compute_input", "Gathering the inputs, copies to the accelerator among it."),
-                time_panel("Inference", "compute_infer", "The execution itself."),
-                time_panel("Output", "compute_output", "Handing the outputs on, copies from the accelerator among it."),
+                time_panel("Input", "compute_input", "Collecting the inputs, including copies to the accelerator."),
+                time_panel("Inference", "compute_infer", "The execution."),
+                time_panel("Output", "compute_output", "Returning the outputs, including copies from the accelerator."),
                 Panel(
                     "P99 of each model",
-                    "Triton's own summary (`summary_latencies`) over about the last minute, of the slowest server: "
-                    "quantiles can't be added up over servers, nor over models.",
+                    "Triton's summary (`summary_latencies`) over about the last minute, of the slowest server. "
+                    "Quantiles can't be added up over servers or models.",
                     "s",
                     (
                         Query(
@@ -160,9 +158,9 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Batch size",
-                    "`nv_inference_count` ÷ `nv_inference_exec_count`, as rates: how many inferences an execution "
-                    "does. A request that is a batch of 4 by itself counts as 4. A Python model that loops over its "
-                    "batch shows the same figure as one that doesn't.",
+                    "`nv_inference_count` ÷ `nv_inference_exec_count`, as rates: inferences per execution. A request "
+                    "with a batch of 4 counts as 4. A Python model that loops over its batch has the same value as "
+                    "one that doesn't.",
                     "short",
                     (
                         Query(
@@ -173,7 +171,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Executions",
-                    "`nv_inference_exec_count`, a second, over all servers.",
+                    "`nv_inference_exec_count` per second, over all servers.",
                     "ops",
                     (Query(f"sum by ({BY}) ({rate('nv_inference_exec_count', CHOSEN)})", NAME),),
                 ),

@@ -1,4 +1,4 @@
-"""The operator itself."""
+"""The dashboard of the operator."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def average(series: str) -> str:
 
 
 def times(title: str, series: str, how: str) -> Panel:
-    """A histogram of the operator: quantiles over all its replicas, and the average."""
+    """Returns the panel of a histogram: quantiles over all replicas of the operator, and the average."""
     return Panel(
         title,
-        f"{how} P50 and P99 from the buckets of `{series}`, over all replicas of the operator, so between the bounds "
-        "of a bucket they are estimates; average: sum ÷ count.",
+        f"{how} P50 and P99 are estimates from the buckets of `{series}`, over all replicas of the operator; average: "
+        "sum ÷ count.",
         "s",
         (
             Query(quantile(0.5, series), "P50"),
@@ -40,12 +40,12 @@ def times(title: str, series: str, how: str) -> Panel:
 DASHBOARD = Dashboard(
     "operator",
     "Triton / Operator",
-    "Whether the operator works, how much it has to do, and what it tells of all TritonModels.",
+    "Whether the operator works, how busy it is, and the state of all TritonModels.",
     (Variable("job", "Job", "triton_operator_leading", "job"),),
     (
         Mark(
             "Limit changed",
-            "`max-qps` of any TritonModel has changed in Prometheus. A version is among the mark's tags.",
+            "Prometheus started to use another `max-qps` of any TritonModel. The tags of the mark contain the version.",
             f'changes(triton:threshold{{kind="max-qps"}}{RATE}) > 0',
             "max-qps of {{namespace}}/{{tritonmodel}}",
             "red",
@@ -57,8 +57,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Leaders",
-                    "The sum of `triton_operator_leading`. 0 for longer than a hand-over takes (about 15 s): nobody "
-                    "works.",
+                    "The sum of `triton_operator_leading`. After a leader dies it is 0 for about 15 s; if it stays 0, "
+                    "no change of a TritonModel takes effect.",
                     "short",
                     (Query(f"sum(triton_operator_leading{JOB})", "leaders"),),
                     kind="stat",
@@ -67,7 +67,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Operators that are scraped",
-                    "How many targets expose `triton_operator_leading`.",
+                    "The number of targets that expose `triton_operator_leading`.",
                     "short",
                     (Query(f"count(triton_operator_leading{JOB})", "operators"),),
                     kind="stat",
@@ -76,7 +76,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models`, by the condition Ready; the largest of what the replicas count.",
+                    "`triton_operator_models` by the condition Ready; the largest value of the replicas.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     kind="stat",
@@ -84,8 +84,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid`: annotations of thresholds that say nothing readable, over "
-                    "all TritonModels. The last good value stays in force.",
+                    "`triton_operator_thresholds_invalid`: invalid threshold annotations of all TritonModels. The last "
+                    "valid value stays in effect.",
                     "short",
                     (
                         Query(
@@ -104,21 +104,21 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models`, as above, over time.",
+                    "`triton_operator_models` over time.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     width=8,
                     stacked=True,
                 ),
                 Panel(
-                    "The fullest TritonModels",
-                    "`triton:utilization:ratio`, the ten highest: demand against the limit.",
+                    "TritonModels with the highest utilization",
+                    "The ten highest values of `triton:utilization:ratio`, demand ÷ limit.",
                     "percentunit",
                     (Query("topk(10, triton:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
                     width=8,
                 ),
                 Panel(
-                    "Servers that are missing",
+                    "Missing servers",
                     "`triton_operator_replicas`, wanted − ready, of each TritonModel.",
                     "short",
                     (
@@ -135,10 +135,10 @@ DASHBOARD = Dashboard(
             "Thresholds",
             (
                 Panel(
-                    "Changes of thresholds",
-                    "`triton_operator_threshold_changes_total`, how much more in each interval, by kind: accepted, or "
-                    "refused as unreadable. Only the leader counts; a new leader begins at 0, and the first change of "
-                    "a kind that it sees makes no step.",
+                    "Threshold changes",
+                    "The increase of `triton_operator_threshold_changes_total` in each interval, by kind: accepted or "
+                    "refused. Only the leader counts. A new leader starts at 0, and the first change of each kind "
+                    "isn't visible.",
                     "short",
                     (
                         Query(
@@ -150,7 +150,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid` of each TritonModel that has one.",
+                    "`triton_operator_thresholds_invalid` of each TritonModel with an invalid one.",
                     "short",
                     (
                         Query(
@@ -165,26 +165,26 @@ DASHBOARD = Dashboard(
             "Work",
             (
                 Panel(
-                    "Passes",
-                    "`triton_operator_reconciles_total`, a second, by how they ended: ok, retry (the API server "
-                    "didn't let us), error (a fault of the operator's).",
+                    "Reconciles",
+                    "`triton_operator_reconciles_total` per second by result: ok, retry (the API server didn't accept "
+                    "a request), error (a bug in the operator).",
                     "ops",
                     (Query(f"sum by (result) (rate(triton_operator_reconciles_total{JOB}{RATE}))", "{{result}}"),),
                     width=8,
                 ),
-                times("How long a pass takes", "triton_operator_reconcile_seconds", "From taking a key to its end."),
-                times("How long a key waits", "triton_operator_queue_seconds", "From being due to a free worker."),
+                times("Duration of a reconcile", "triton_operator_reconcile_seconds", "From taking a key to the end."),
+                times("Time in the work queue", "triton_operator_queue_seconds", "From when a key is due to a worker."),
                 Panel(
-                    "Keys that are due",
-                    "`triton_operator_queue_depth` of each replica. Only the leader works it off.",
+                    "Keys in the work queue",
+                    "`triton_operator_queue_depth` of each replica. Only the leader processes its queue.",
                     "short",
                     (Query(f"triton_operator_queue_depth{JOB}", "{{pod}}"),),
                     width=8,
                 ),
                 Panel(
                     "Requests to the API server",
-                    "`triton_operator_api_requests_total`, a second, by verb and HTTP status; 0 is no answer. Watches "
-                    "are not counted.",
+                    "`triton_operator_api_requests_total` per second by verb and HTTP status; 0 means no response. "
+                    "Without watches.",
                     "reqps",
                     (
                         Query(
@@ -196,7 +196,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Writes to the API server",
-                    "The same, without reads, by resource. At rest only the lease is written.",
+                    "The same without reads, by resource. When nothing changes, only the Lease is written.",
                     "reqps",
                     (
                         Query(
@@ -227,7 +227,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "CPU",
-                    "`process_cpu_seconds_total` of the same, as a rate: cores.",
+                    "`process_cpu_seconds_total` of these targets as a rate, in cores.",
                     "short",
                     (Query(f"rate(process_cpu_seconds_total{JOB}{RATE})\n{PROCESS}", "{{pod}}"),),
                     width=8,

@@ -1,4 +1,4 @@
-"""What a dashboard consists of, before it is Grafana's JSON or a page of the documentation."""
+"""The parts of a dashboard, from which Grafana's JSON and the documentation are generated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MODEL = 'namespace="$namespace",tritonmodel="$tritonmodel"'
-"""The matchers of the one TritonModel that a reader has chosen."""
+"""Matchers of the chosen TritonModel."""
 RATE = "[$__rate_interval]"
 SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
@@ -15,7 +15,7 @@ OF_POD = "namespace, tritonmodel, pod"
 
 @dataclass(frozen=True)
 class Query:
-    """One query and the name of its lines. `line`: how it is drawn; a limit is a dashed red line."""
+    """One query and the name of its lines. `line` is the style; a limit is a dashed red line."""
 
     expr: str
     legend: str
@@ -24,9 +24,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `how`: how its figures are computed, for whoever must trust them. `unit` is Grafana's name of it.
-    `each`: a variable, for each value of which the panel stands once. `levels`: from these values on it is orange and
-    red, or below them where the first is above the second."""
+    """One panel.
+
+    `how` describes how the panel is computed. `unit` is Grafana's name of the unit. The panel is repeated for each
+    value of the variable `each`. `levels` are the values for orange and red; if the first is larger, the panel is
+    orange and red below them.
+    """
 
     title: str
     how: str
@@ -50,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """What the reader chooses at the top, out of the values of `label` in `series`."""
+    """A variable whose values are those of `label` in `series`."""
 
     name: str
     title: str
@@ -61,7 +64,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader chooses out of `values`, or writes."""
+    """A variable with the suggested `values`; the reader can also type one."""
 
     name: str
     title: str
@@ -70,7 +73,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Mark:
-    """Moments that are marked in every panel: where `expr` is above 0."""
+    """An annotation in every panel at the times when `expr` is above 0."""
 
     name: str
     how: str
@@ -81,7 +84,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`name` is the file's and, after `triton-`, the dashboard's id in Grafana."""
+    """One dashboard. `name` is the file name and, after `triton-`, the dashboard's id in Grafana."""
 
     name: str
     title: str
@@ -91,22 +94,22 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-# Every TritonModel has a limit, be it infinite: `triton:threshold` is there even while the operator isn't.
+# Every TritonModel has this series, with +Inf for no limit, and also while the operator is down.
 NAMESPACE = Variable("namespace", "Namespace", 'triton:threshold{kind="max-qps"}', "namespace")
 TRITONMODEL = Variable(
     "tritonmodel", "TritonModel", 'triton:threshold{kind="max-qps",namespace="$namespace"}', "tritonmodel"
 )
 LIMIT_CHANGED = Mark(
     "Limit changed",
-    "`max-qps`, of the model or of a version, has changed in Prometheus: not when the annotation was written but when "
-    "the rules began to compare with it. A mark may come up to 30 s late. A version is among the mark's tags.",
+    "Prometheus started to use another `max-qps`, of the model or of a version. This is after the change of the "
+    "annotation. The mark may be up to 30 s late. Its tags contain the version.",
     f'changes(triton:threshold{{kind="max-qps",{MODEL}}}{RATE}) > 0',
     "max-qps changed",
     "red",
 )
 LIMIT_COUNT = Mark(
-    "A version's limit came or went",
-    "The number of limits has changed; the model's own is always one of them.",
+    "Limit of a version added or removed",
+    "The number of `max-qps` limits changed, including the model's own.",
     f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}}){SUBQUERY}) > 0',
     "max-qps of a version set or removed",
     "purple",
@@ -114,15 +117,15 @@ LIMIT_COUNT = Mark(
 
 
 def rate(series: str, more: str = "") -> str:
-    """A counter of the chosen TritonModel's servers, a second."""
+    """Returns the rate of a counter of the chosen TritonModel's servers."""
     return f"rate({series}{{{MODEL}{more}}}{RATE})"
 
 
 def ratio(over: str, under: str, by: str) -> str:
-    """One sum divided by the other: summed up over servers first, so that each request weighs the same."""
+    """Returns the quotient of two sums over servers, so that each request has the same weight."""
     return f"sum by ({by}) ({over})\n/\nsum by ({by}) ({under})"
 
 
 def of_entry(expr: str) -> str:
-    """Only the model that clients call: the one whose QPS is recorded."""
+    """Limits `expr` to the entry model, the one with recorded QPS."""
     return f"({expr}\n  and on ({OF_MODEL}) triton:qps:rate1m{{{MODEL}}})"

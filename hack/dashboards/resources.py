@@ -1,4 +1,4 @@
-"""What the servers of one TritonModel use, and how many there are."""
+"""The dashboard of the servers of one TritonModel: number, CPU, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from triton_operator.api import names
 
 SERVER = f'namespace="$namespace",container="{names.CONTAINER_SERVER}"'
 JOIN = f"and on (namespace, pod) up{{{MODEL}}}"
-JOINED = " The kubelet knows pods, not TritonModels: `up` says which pods are the TritonModel's."
+JOINED = " The kubelet's series have no TritonModel; the query selects its pods with `up`."
 
 
 def used(series: str, by: str = "pod") -> str:
-    """A series of the kubelet about the pods of the chosen TritonModel."""
+    """Returns the query of a kubelet series for the pods of the chosen TritonModel."""
     return f"sum by ({by}) (({series})\n  {JOIN})"
 
 
@@ -33,8 +33,8 @@ def limit(resource: str) -> str:
 DASHBOARD = Dashboard(
     "resources",
     "Triton / Resources",
-    "CPU, memory and accelerators of one TritonModel's servers, how many servers there are, and for how many there is "
-    "load. Needs the kubelet's cAdvisor series and, for the limits, kube-state-metrics.",
+    "CPU, memory and accelerators of one TritonModel's servers, the number of servers, and the load. Needs the "
+    "kubelet's cAdvisor series and, for the limits, kube-state-metrics.",
     (NAMESPACE, TRITONMODEL),
     (LIMIT_CHANGED,),
     (
@@ -43,8 +43,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Replicas wanted and ready",
-                    "`triton_operator_replicas`, from the operator: wanted by the spec or the autoscaler, ready by "
-                    "the Deployment; the largest of what the operator's replicas say. Scraped: the sum of `up`.",
+                    "`triton_operator_replicas`: wanted, from the spec or the autoscaler; ready, from the Deployment. "
+                    "If the operator's replicas differ, the largest. Scraped: the sum of `up`.",
                     "short",
                     (
                         Query(f"max by (state) (triton_operator_replicas{{{MODEL}}})", "{{state}}"),
@@ -53,11 +53,11 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Load, in servers",
-                    "`triton:load:replicas`: for how many servers there is load if each carried all that it is for: "
-                    "demand ÷ max-qps-per-replica, or tokens ÷ their share, whichever is more. Predicted: "
-                    "`triton:load_predicted:replicas`, by the line through the last 5 minutes, 2 minutes from now, at "
-                    "most twice the load. `triton:autoscaler_load:replicas` is what the autoscaler reads; it aims at "
-                    "`spec.autoscaling.utilization` of it for each server. No line: no limit, or no requests.",
+                    "`triton:load:replicas`: the number of servers that could handle the demand at full use. This is "
+                    "demand ÷ max-qps-per-replica or tokens ÷ max-tps-per-replica, whichever is larger. Predicted: "
+                    "`triton:load_predicted:replicas`, the trend of the last 5 minutes, 2 minutes ahead, at most "
+                    "twice the load. The autoscaler reads `triton:autoscaler_load:replicas` and keeps it at "
+                    "`spec.autoscaling.utilization` per server. No line: no limit, or no requests.",
                     "short",
                     (
                         Query(f"triton:load:replicas{{{MODEL}}}", "load"),
@@ -75,8 +75,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "CPU",
-                    f"`container_cpu_usage_seconds_total` of the container `{names.CONTAINER_SERVER}`, as a rate: "
-                    "cores. Limit: `kube_pod_container_resource_limits`, of kube-state-metrics." + JOINED,
+                    f"`container_cpu_usage_seconds_total` of the container `{names.CONTAINER_SERVER}`, as a rate, "
+                    "in cores. Limit: `kube_pod_container_resource_limits` of kube-state-metrics." + JOINED,
                     "short",
                     (
                         Query(used(f"rate(container_cpu_usage_seconds_total{{{SERVER}}}{RATE})"), "{{pod}}"),
@@ -86,9 +86,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "CPU throttled",
-                    "`container_cpu_cfs_throttled_periods_total` ÷ `container_cpu_cfs_periods_total`: in which part "
-                    "of the scheduler's periods the server was stopped by its CPU limit. More threads than cores do "
-                    "that." + JOINED,
+                    "`container_cpu_cfs_throttled_periods_total` ÷ `container_cpu_cfs_periods_total`: the fraction of "
+                    "the scheduler's periods in which the CPU limit stopped the server. A usual cause is more "
+                    "threads than cores." + JOINED,
                     "percentunit",
                     (
                         Query(
@@ -103,8 +103,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Memory",
-                    "`container_memory_working_set_bytes`, which must stay under the limit; tensors in /dev/shm "
-                    "are part of it. Limit: `kube_pod_container_resource_limits`." + JOINED,
+                    "`container_memory_working_set_bytes`, which must stay below the limit. It includes tensors in "
+                    "/dev/shm. Limit: `kube_pod_container_resource_limits`." + JOINED,
                     "bytes",
                     (
                         Query(used(f"container_memory_working_set_bytes{{{SERVER}}}"), "{{pod}}"),
@@ -119,15 +119,15 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "GPU utilization",
-                    "`nv_gpu_utilization` of each GPU that a server sees: the part of the time in which any kernel "
-                    "ran, not how full the GPU was. GPU series are there only with NVIDIA GPUs.",
+                    "`nv_gpu_utilization` of each GPU that a server sees: the fraction of time in which at least one "
+                    "kernel ran. It doesn't show how much of the GPU was used. Only with NVIDIA GPUs.",
                     "percentunit",
                     (Query(f"max by (pod, gpu_uuid) (nv_gpu_utilization{{{MODEL}}})", "{{pod}} {{gpu_uuid}}"),),
                     most=1,
                 ),
                 Panel(
                     "GPU memory",
-                    "`nv_gpu_memory_used_bytes` and `nv_gpu_memory_total_bytes`: of the GPU, whoever uses it.",
+                    "`nv_gpu_memory_used_bytes` and `nv_gpu_memory_total_bytes`: of the GPU, including other programs.",
                     "bytes",
                     (
                         Query(f"max by (pod, gpu_uuid) (nv_gpu_memory_used_bytes{{{MODEL}}})", "{{pod}} {{gpu_uuid}}"),
@@ -143,7 +143,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Pinned memory",
                     "`nv_pinned_memory_pool_used_bytes` and `nv_pinned_memory_pool_total_bytes`: the pool of "
-                    "page-locked memory through which tensors go to a GPU. When it is full, copies become slower.",
+                    "page-locked memory for copies of tensors to a GPU. When it is full, copies are slower.",
                     "bytes",
                     (
                         Query(f"sum by ({OF_POD}) (nv_pinned_memory_pool_used_bytes{{{MODEL}}})", "{{pod}}"),
