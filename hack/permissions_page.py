@@ -1,4 +1,4 @@
-"""Generates docs/permissions.md from the operator's RBAC rules."""
+"""Generates docs/permissions.md: the operator's RBAC rules and their reasons."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ _HEAD = """\
 <!-- Made by `make generate` from operator/triton_operator/manifests/rbac.py. -->
 # What the operator may do
 
-For security reviewers: each permission of the operator (`manifests/rbac/operator.yaml`) and its reason.
+For cluster administrators and security reviewers: which permissions the operator has, and why it needs each one.
 
-It has no permission for Secrets and ConfigMaps, for pod logs and `exec`, for roles, or for writing TritonModels except
-their status. `tests/security/test_least_privilege.py` runs the operator on a real API server with an audit log. It
-checks that no request is rejected and that each verb is used, or gives the reason why the test can't use it.
+The tables list the rules of `manifests/rbac/operator.yaml` with their reasons. The operator has no rule for:
+
+- Secrets and ConfigMaps
+- logs of pods, and commands in pods
+- roles and role bindings
+- writing a TritonModel, except its status
+
+`tests/security/test_least_privilege.py` runs the operator on a real API server with an audit log. The test checks that
+the operator uses every verb, or gives the reason why the audit log can't show it. It also checks that the API server
+refuses no request.
 """
 
 
@@ -23,10 +30,10 @@ def text() -> str:
     return "\n".join(
         [
             _HEAD,
-            "## In the namespaces that it watches\n",
+            "## In the served namespaces\n",
             *_table(rbac.grants()),
             "\n## In the whole cluster\n",
-            "The installation for one namespace (`manifests/namespaced`) doesn't have these.\n",
+            "The namespaced installation (`manifests/namespaced`) doesn't have these rules.\n",
             *_table(rbac.cluster_grants()),
             "\n## In its own namespace\n",
             *_table(rbac.own_grants()),
@@ -36,7 +43,7 @@ def text() -> str:
 
 
 def _table(grants: Iterable[Grant]) -> Iterable[str]:
-    """One line for each reason."""
+    """Yields the lines of a Markdown table with one row for each reason."""
     yield "| Verbs | Resources | Why |"
     yield "|---|---|---|"
     lines: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Generates docs/validate.md from the repository check's codes and the real server's verdicts on the corpus."""
+"""Generates docs/validate.md from the codes of the repository check and the results of tritonserver on the corpus."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ THEMES = {
     "TR2": "Directories and files",
     "TR3": "model.py",
     "TR4": "Ensembles",
-    "TR5": "Resources and flags of the server",
+    "TR5": "Resources and flags of the pod",
     "TR6": "ONNX",
-    "TR7": "Warm-up and initial state",
-    "TR9": "The real server (`--with-server`)",
+    "TR7": "Warm-up and initial states",
+    "TR9": "tritonserver",
 }
 WHEN = {
-    "start": "at start, reading the configuration",
+    "start": "at start, when it reads the configuration",
     "load": "when it loads the model",
     "hang": "hangs; no model becomes ready",
     "request": "at the first request",
@@ -41,20 +41,21 @@ HEAD = """\
 <!-- Made by `make generate` from hack/validate_page.py; change that instead. -->
 # Checking a model repository
 
-For model owners: how to check a repository before a server loads it, and what each code means.
+For authors of model repositories: how to find faults in a repository before a server loads it, and what each code
+means.
 
-`kubectl triton validate` reports all errors at once, with file and line, in a fraction of a second and without Triton.
-The same check runs in each pod before the server starts. If it finds errors there, the server doesn't start and the
-TritonModel's conditions show them with the reason `RepositoryInvalid`.
+`kubectl triton validate` reports all faults of a model repository, with file and line. It takes a fraction of a second
+and doesn't need Triton. The same repository check runs in each pod before the server. An error there stops the server
+from starting, and the TritonModel's conditions show it with the reason `RepositoryInvalid`.
 
 ```sh
 kubectl triton validate model_images/detection/repository                 # a directory
 kubectl triton validate registry.example.com/team/detection:3             # an image that Docker has or can pull
-kubectl triton validate detection.tar --path /models                      # an image in a file, from docker save
+kubectl triton validate detection.tar --path /models                      # an image in a file (docker save)
 kubectl triton validate repository --spec detection.yaml                  # with the limits and flags of a TritonModel
-kubectl triton validate --spec detection.yaml                             # with the TritonModel's image, too
+kubectl triton validate --spec detection.yaml                             # the model image of the TritonModel
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
-kubectl triton validate repository --with-server                          # also runs tritonserver
+kubectl triton validate repository --with-server                          # starts tritonserver, too
 ```
 
 ```
@@ -63,55 +64,59 @@ declared are: SIZE, TENSOR
 repository: 4 models, 1 errors, 0 warnings, 0 notes
 ```
 
-| Exit code | Meaning |
+| Exit code | |
 |---|---|
-| 0 | no errors; warnings and notes are possible |
+| 0 | no errors; there may be warnings and notes |
 | 1 | errors; with `--strict` also warnings |
-| 2 | the check couldn't run: wrong arguments, image not found, Docker not available |
+| 2 | nothing was checked: the arguments are wrong, the image doesn't exist, or Docker doesn't run |
 
-- An **error**: Triton rejects the model, or every request fails. The pod doesn't start the server.
-- A **warning**: the server starts, but probably doesn't do what the author expects.
-- A **note**: valid and worth knowing.
+Severities:
 
-## Information about the server
+- **error**: Triton refuses the model, or every request fails. The pod doesn't start the server.
+- **warning**: Triton loads the model, but it behaves differently from what the file suggests.
+- **note**: valid; you may want to know it.
 
-Some checks need facts about the server. In the pod they come from the TritonModel; on your machine they come from
-`--spec` or from these options, which override it. A check whose fact is unknown is skipped.
+## Settings of the server
 
-| Option | In the TritonModel | Used by |
+Some checks depend on the server's resources and flags. In the pod they come from the TritonModel. On the command line
+they come from `--spec` or from these options; the options win. Without a value the check is skipped.
+
+| Option | In the TritonModel | For |
 |---|---|---|
 | `--entrypoint` | `spec.entrypoint` | TR501 |
 | `--load-models a,b` | `spec.server.loadModels` | TR503; errors of models that aren't loaded become warnings |
-| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if the image is a `tritonserver` | TR109, TR311 |
+| `--server-version 2.51`, `24.10` | the tag of `spec.server.image`, if it is a `tritonserver` | TR109, TR311 |
 | `--cpus` | `spec.server.resources.limits.cpu` | TR505 |
-| `--gpus` | extended resources in the limits | TR119, the number of instances |
+| `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
 | `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
-| `--path` | `spec.modelImage.path` | the directory of the models in an image; default `/models` |
+| `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
-`--with-server` also starts tritonserver in Docker on the repository (`--server-image`, `--seconds`) with these limits,
-and reports its errors as TR901 and TR902. Only this option runs the models' code.
+`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
+It reports what tritonserver refuses as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
+only read files.
 
 ## Output for programs
 
 `--format json` prints one object with `ok`, `counts`, `models` and `findings`. Each finding has `code`, `severity`,
 `file` (relative to the repository), `line` and `column` (from 1, or null), `message` and `remedy`. `--format sarif`
-prints SARIF 2.1.0 with paths relative to the base `REPOSITORY`. Both print nothing else to standard output.
+prints SARIF 2.1.0 with locations relative to the base `REPOSITORY`. With both, standard output contains nothing else.
 
-## Codes
+## The codes
 
 A code never changes its meaning.
 """
 
 
 def text() -> str:
+    """Returns the text of the page."""
     return "\n".join([HEAD, *_codes(), "", *_corpus()]) + "\n"
 
 
 def _codes() -> list[str]:
     lines: list[str] = []
     for start, title in THEMES.items():
-        lines += [f"### {title}", "", "| Code | What |", "|---|---|"]
+        lines += [f"### {title}", "", "| Code | Meaning |", "|---|---|"]
         lines += [f"| {code} | {what} |" for code, what in CODES.items() if code.startswith(start)]
         lines.append("")
     if left := [code for code in CODES if code[:3] not in THEMES]:
@@ -127,53 +132,39 @@ def _corpus() -> list[str]:
     total = sum(counts.values())
     late = counts["request"] + counts["never"]
     lines = [
-        "## What `validate` finds, compared with tritonserver",
+        "## Comparison with tritonserver",
         "",
-        _paragraph(
-            f"`tests/corpus/faults/` has {len(FAULTS)} repositories with one error each, derived from {len(GOOD)} "
-            "valid ones in `tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + "."
-        ),
+        f"The corpus has {len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`). They are mutations",
+        f"of {len(GOOD)} good repositories (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
         "",
-        _paragraph(
-            f"`make corpus` starts `{verdicts['image']}` on each repository, for at most 45 s. It then sends every "
-            "model that becomes ready a request of zeros: a batch of one and, if the model batches, a batch of two."
-        ),
+        f"The server is `{verdicts['image']}`. `make corpus` starts it on each repository, with a limit of 45 s. Then",
+        "it sends a request of zeros to every ready model and, if the model takes batches, a request with a batch of",
+        "two.",
         "",
-        "| | Repositories |",
+        "| | Faults |",
         "|---|---|",
-        f"| `validate`: error, so the server doesn't start | {ours['error']} of {len(FAULTS)} |",
-        f"| `validate`: warning | {ours['warning']} of {len(FAULTS)} |",
-        f"| `validate`: note | {ours['note']} of {len(FAULTS)} |",
+        f"| `validate`: an error; the server isn't started | {ours['error']} of {len(FAULTS)} |",
+        f"| `validate`: a warning | {ours['warning']} of {len(FAULTS)} |",
+        f"| `validate`: a note | {ours['note']} of {len(FAULTS)} |",
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
-        _paragraph(
-            "`validate` reports nothing for the valid repositories, and the server serves all of them. The server "
-            f"starts with {late} of the errors: clients then get wrong or failed responses, or the error stays "
-            "unnoticed. The server reports a line only for the syntax of config.pbtxt and Python."
-        ),
+        f"In the good repositories `validate` finds nothing, and the server serves all of them. With {late} faults the",
+        "server starts: then the first request fails, or the server never reports the fault. The server reports a file",
+        "and line only for syntax errors in config.pbtxt and in Python, in its log.",
         "",
-        _paragraph(
-            "`validate` finds all of these errors because the same authors wrote the checks and the repositories; it "
-            "doesn't find every possible error. [limits](limits.md#repository-check-and-sample-models) lists what it "
-            "doesn't see."
-        ),
+        "`validate` finds all faults of the corpus. This doesn't mean that it finds every other fault: the same people",
+        "wrote the checks and the corpus. For known gaps see [limits](limits.md).",
         "",
     ]
     if verdicts["onnxruntime"] == "Python":
         lines += [
-            _paragraph(
-                "The onnxruntime backend of this server image is written in Python and compares less than the native "
-                "one, which rejects names, types and shapes that differ from the file when it loads the model. The "
-                "rows of TR6 show the Python backend."
-            ),
+            "This server image has an onnxruntime backend in Python, which checks less than the C++ backend. The C++",
+            "backend compares names, types and shapes with the file when it loads the model, and refuses differences.",
+            "The rows of TR6 show the results of the Python backend.",
             "",
         ]
-    lines += ["| Error | In | `validate` | tritonserver | Its message |", "|---|---|---|---|---|"]
+    lines += ["| Fault | Model | `validate` | tritonserver | Message of tritonserver |", "|---|---|---|---|---|"]
     return [*lines, *(_row(fault, rows.get(fault.name)) for fault in FAULTS)]
-
-
-def _paragraph(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _row(fault: Fault, row: dict[str, str] | None) -> str:
@@ -184,5 +175,4 @@ def _row(fault: Fault, row: dict[str, str] | None) -> str:
 
 
 def _cell(said: str, most: int = 140) -> str:
-    line = " ".join(said.split()).replace("|", "\\|").replace("<", "&lt;")
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return textwrap.shorten(said.replace("|", "\\|").replace("<", "&lt;"), most, placeholder=" …")

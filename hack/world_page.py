@@ -18,7 +18,7 @@ _BEGIN, _END = "<!-- parts: made by `make generate` -->\n", "<!-- end of parts -
 
 
 def text() -> str:
-    """Returns the page with an up-to-date table."""
+    """Returns the page with the current table."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}{''.join(_table())}{_END}{after}"

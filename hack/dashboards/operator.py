@@ -22,10 +22,10 @@ def average(series: str) -> str:
 
 
 def times(title: str, series: str, how: str) -> Panel:
-    """Returns the panel of a histogram: quantiles over all replicas of the operator, and the average."""
+    """Returns a panel of a histogram of the operator: quantiles over all replicas, and the average."""
     return Panel(
         title,
-        f"{how} P50 and P99 are estimates from the buckets of `{series}`, over all replicas of the operator; average: "
+        f"{how} P50 and P99 are estimates from the buckets of `{series}`, over all replicas of the operator. Average: "
         "sum ÷ count.",
         "s",
         (
@@ -40,12 +40,13 @@ def times(title: str, series: str, how: str) -> Panel:
 DASHBOARD = Dashboard(
     "operator",
     "Triton / Operator",
-    "Whether the operator works, how busy it is, and the state of all TritonModels.",
+    "The operator's health, its load, and the state of all TritonModels.",
     (Variable("job", "Job", "triton_operator_leading", "job"),),
     (
         Mark(
             "Limit changed",
-            "Prometheus started to use another `max-qps` of any TritonModel. The tags of the mark contain the version.",
+            "`max-qps` of any TritonModel changed in Prometheus. If the limit is a version's, the version is a tag of "
+            "the annotation.",
             f'changes(triton:threshold{{kind="max-qps"}}{RATE}) > 0',
             "max-qps of {{namespace}}/{{tritonmodel}}",
             "red",
@@ -57,8 +58,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Leaders",
-                    "The sum of `triton_operator_leading`. After a leader dies it is 0 for about 15 s; if it stays 0, "
-                    "no change of a TritonModel takes effect.",
+                    "The sum of `triton_operator_leading`. A change of the leader takes about 15 s. If the value stays "
+                    "0 for longer, no replica reconciles.",
                     "short",
                     (Query(f"sum(triton_operator_leading{JOB})", "leaders"),),
                     kind="stat",
@@ -66,7 +67,7 @@ DASHBOARD = Dashboard(
                     levels=(1, 0.5),
                 ),
                 Panel(
-                    "Operators that are scraped",
+                    "Scraped operator replicas",
                     "The number of targets that expose `triton_operator_leading`.",
                     "short",
                     (Query(f"count(triton_operator_leading{JOB})", "operators"),),
@@ -76,16 +77,16 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models` by the condition Ready; the largest value of the replicas.",
+                    "`triton_operator_models` by the condition Ready: the maximum over the operator's replicas.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     kind="stat",
                     width=6,
                 ),
                 Panel(
-                    "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid`: invalid threshold annotations of all TritonModels. The last "
-                    "valid value stays in effect.",
+                    "Invalid thresholds",
+                    "`triton_operator_thresholds_invalid`: the number of threshold annotations with an invalid value, "
+                    "over all TritonModels. The last valid value stays accepted.",
                     "short",
                     (
                         Query(
@@ -104,22 +105,22 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models` over time.",
+                    "`triton_operator_models` by the condition Ready, over time.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     width=8,
                     stacked=True,
                 ),
                 Panel(
-                    "TritonModels with the highest utilization",
-                    "The ten highest values of `triton:utilization:ratio`, demand ÷ limit.",
+                    "Highest utilization",
+                    "The ten highest values of `triton:utilization:ratio`: demand ÷ limit.",
                     "percentunit",
                     (Query("topk(10, triton:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
                     width=8,
                 ),
                 Panel(
                     "Missing servers",
-                    "`triton_operator_replicas`, wanted − ready, of each TritonModel.",
+                    "`triton_operator_replicas`, wanted − ready, for each TritonModel.",
                     "short",
                     (
                         Query(
@@ -136,9 +137,9 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Threshold changes",
-                    "The increase of `triton_operator_threshold_changes_total` in each interval, by kind: accepted or "
-                    "refused. Only the leader counts. A new leader starts at 0, and the first change of each kind "
-                    "isn't visible.",
+                    "The increase of `triton_operator_threshold_changes_total` in each interval, by kind and result: "
+                    "accepted, or rejected as invalid. Only the leader counts. A new leader starts at 0; the panel "
+                    "doesn't show its first change of each kind.",
                     "short",
                     (
                         Query(
@@ -149,8 +150,8 @@ DASHBOARD = Dashboard(
                     ),
                 ),
                 Panel(
-                    "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid` of each TritonModel with an invalid one.",
+                    "Invalid thresholds by TritonModel",
+                    "`triton_operator_thresholds_invalid` of each TritonModel with an invalid threshold.",
                     "short",
                     (
                         Query(
@@ -162,29 +163,29 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Work",
+            "Reconciles",
             (
                 Panel(
                     "Reconciles",
-                    "`triton_operator_reconciles_total` per second by result: ok, retry (the API server didn't accept "
-                    "a request), error (a bug in the operator).",
+                    "The rate of `triton_operator_reconciles_total`, by result: ok, retry (a request to the API server "
+                    "failed), error (a bug in the operator).",
                     "ops",
                     (Query(f"sum by (result) (rate(triton_operator_reconciles_total{JOB}{RATE}))", "{{result}}"),),
                     width=8,
                 ),
-                times("Duration of a reconcile", "triton_operator_reconcile_seconds", "From taking a key to the end."),
-                times("Time in the work queue", "triton_operator_queue_seconds", "From when a key is due to a worker."),
+                times("Reconcile duration", "triton_operator_reconcile_seconds", "The time of one reconcile."),
+                times("Queue duration", "triton_operator_queue_seconds", "The time from a key being due to its start."),
                 Panel(
-                    "Keys in the work queue",
-                    "`triton_operator_queue_depth` of each replica. Only the leader processes its queue.",
+                    "Queue depth",
+                    "`triton_operator_queue_depth` of each replica: keys that are due. Only the leader processes them.",
                     "short",
                     (Query(f"triton_operator_queue_depth{JOB}", "{{pod}}"),),
                     width=8,
                 ),
                 Panel(
                     "Requests to the API server",
-                    "`triton_operator_api_requests_total` per second by verb and HTTP status; 0 means no response. "
-                    "Without watches.",
+                    "The rate of `triton_operator_api_requests_total`, by verb and HTTP status; 0 means no response. "
+                    "Excludes watches.",
                     "reqps",
                     (
                         Query(
@@ -196,7 +197,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Writes to the API server",
-                    "The same without reads, by resource. When nothing changes, only the Lease is written.",
+                    "The rate of `triton_operator_api_requests_total` for writes, by resource. When nothing changes, "
+                    "the operator writes only the Lease.",
                     "reqps",
                     (
                         Query(
@@ -227,7 +229,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "CPU",
-                    "`process_cpu_seconds_total` of these targets as a rate, in cores.",
+                    "The rate of `process_cpu_seconds_total` of the targets that expose `triton_operator_leading`, in "
+                    "cores.",
                     "short",
                     (Query(f"rate(process_cpu_seconds_total{JOB}{RATE})\n{PROCESS}", "{{pod}}"),),
                     width=8,

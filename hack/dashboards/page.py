@@ -8,43 +8,46 @@ HEAD = """\
 <!-- Made by `make generate` from hack/dashboards; change those instead. -->
 # Dashboards
 
-For everyone who looks at a panel: how it is computed. For cluster operators: how to install the four Grafana
-dashboards. Grafana shows the same descriptions behind the *i* of each panel.
+For operators of TritonModels: how to install the four Grafana dashboards, and how each panel is computed. Grafana shows
+the same descriptions behind the *i* of each panel.
 
-## Install them
+## Install the dashboards
 
 ```sh
 kubectl apply -k manifests/monitoring/dashboards
 ```
 
-This creates one ConfigMap per dashboard in the namespace `triton-operator`, with the label `grafana_dashboard: "1"` and
-the annotation `grafana_folder: Triton`. The sidecar of Grafana's Helm chart (also in kube-prometheus-stack) loads them
-with these values:
+This creates one ConfigMap for each dashboard in the namespace `triton-operator`, with the label
+`grafana_dashboard: "1"` and the annotation `grafana_folder: Triton`. The sidecar of Grafana's Helm chart (also part of
+kube-prometheus-stack) loads the ConfigMaps if it watches that namespace and selects that label:
 
 ```yaml
 grafana:
   sidecar:
     dashboards:
       enabled: true
-      searchNamespace: ALL          # or a list that contains triton-operator
+      searchNamespace: ALL          # or triton-operator among others
       folderAnnotation: grafana_folder
       provider:
         foldersFromFilesStructure: true
 ```
 
-- Without `folderAnnotation` the dashboards are in the folder General.
-- For another namespace, label or folder, write a kustomization with this directory as its resource and patch the
-  values.
-- Without a sidecar, import the four JSON files in Grafana (Dashboards → New → Import).
-- They need Grafana 9 or newer.
+Without `folderAnnotation` the dashboards are in the folder General. For another namespace, label or folder write a
+kustomization that has this folder as a resource and patches it. Without a sidecar import the four JSON files in Grafana
+(Dashboards → New → Import). The dashboards need Grafana 9 or later.
 
-Prometheus must have the operator's metrics and the recorded series `triton:…`, which the operator's PodMonitors and
-PrometheusRules create. The dashboard *Resources* also needs the kubelet's cAdvisor series, and kube-state-metrics for
-the limits. Choose the Prometheus with the variable *Data source*.
+The dashboards need these series in Prometheus:
 
-Queries use Grafana's `$__rate_interval`: four scrape intervals, or the width of a pixel if that is longer. Set the
-scrape interval of the data source to that of your servers (`spec.monitoring.scrapeSeconds`). The windows of recorded
-series are in their names.
+- the operator's metrics
+- the servers' metrics, which the operator's PodMonitors scrape
+- `triton:…`, which the operator's PrometheusRules record
+- for Triton / Resources: the kubelet's cAdvisor series and, for the limits, kube-state-metrics
+
+Choose the Prometheus with the variable *Data source*.
+
+`$__rate_interval` is a variable of Grafana: four scrape intervals, or the time of one pixel if that is longer. Set the
+scrape interval of the data source to that of your servers (`spec.monitoring.scrapeSeconds`). The recorded series
+contain their window in their names.
 """
 
 

@@ -1,4 +1,4 @@
-"""The parts of a dashboard, from which Grafana's JSON and the documentation are generated."""
+"""The parts of a dashboard. `grafana` renders them as JSON and `page` as documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MODEL = 'namespace="$namespace",tritonmodel="$tritonmodel"'
-"""Matchers of the chosen TritonModel."""
+"""The label matchers of the TritonModel that the reader selected."""
 RATE = "[$__rate_interval]"
 SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
@@ -15,7 +15,7 @@ OF_POD = "namespace, tritonmodel, pod"
 
 @dataclass(frozen=True)
 class Query:
-    """One query and the name of its lines. `line` is the style; a limit is a dashed red line."""
+    """A query and the legend of its series. `line` is the drawing style; "limit" is a dashed red line."""
 
     expr: str
     legend: str
@@ -24,11 +24,13 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel.
+    """A panel.
 
-    `how` describes how the panel is computed. `unit` is Grafana's name of the unit. The panel is repeated for each
-    value of the variable `each`. `levels` are the values for orange and red; if the first is larger, the panel is
-    orange and red below them.
+    - `how`: the description: how the values are computed
+    - `unit`: Grafana's name of the unit
+    - `each`: a variable; Grafana repeats the panel for each of its values
+    - `levels`: the panel is orange and red above these values, or below them if the first is the larger
+    - `most`: the maximum of the axis
     """
 
     title: str
@@ -53,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable whose values are those of `label` in `series`."""
+    """A dashboard variable whose options are the values of `label` in `series`."""
 
     name: str
     title: str
@@ -64,7 +66,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Choice:
-    """A variable with the suggested `values`; the reader can also type one."""
+    """A dashboard variable whose options are `values`; the reader may type another value."""
 
     name: str
     title: str
@@ -73,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Mark:
-    """An annotation in every panel at the times when `expr` is above 0."""
+    """An annotation in every panel, at the times when `expr` returns a value."""
 
     name: str
     how: str
@@ -84,7 +86,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """One dashboard. `name` is the file name and, after `triton-`, the dashboard's id in Grafana."""
+    """A dashboard. `name` is the file's name; `triton-` and `name` make the dashboard's uid in Grafana."""
 
     name: str
     title: str
@@ -94,22 +96,23 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-# Every TritonModel has this series, with +Inf for no limit, and also while the operator is down.
+# Every TritonModel has `triton:threshold` (infinity without a limit), even while the operator doesn't run.
 NAMESPACE = Variable("namespace", "Namespace", 'triton:threshold{kind="max-qps"}', "namespace")
 TRITONMODEL = Variable(
     "tritonmodel", "TritonModel", 'triton:threshold{kind="max-qps",namespace="$namespace"}', "tritonmodel"
 )
 LIMIT_CHANGED = Mark(
     "Limit changed",
-    "Prometheus started to use another `max-qps`, of the model or of a version. This is after the change of the "
-    "annotation. The mark may be up to 30 s late. Its tags contain the version.",
+    "`max-qps` of the model or of a version changed in Prometheus. The time is when the rules started to use the "
+    "value, not when the annotation of the TritonModel was written. It may be up to 30 s late. A version is a tag of "
+    "the annotation.",
     f'changes(triton:threshold{{kind="max-qps",{MODEL}}}{RATE}) > 0',
     "max-qps changed",
     "red",
 )
 LIMIT_COUNT = Mark(
-    "Limit of a version added or removed",
-    "The number of `max-qps` limits changed, including the model's own.",
+    "A version's limit was set or removed",
+    "The number of limits changed. The model's own limit always counts as one.",
     f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}}){SUBQUERY}) > 0',
     "max-qps of a version set or removed",
     "purple",
@@ -117,15 +120,15 @@ LIMIT_COUNT = Mark(
 
 
 def rate(series: str, more: str = "") -> str:
-    """Returns the rate of a counter of the chosen TritonModel's servers."""
+    """Returns the per-second rate of a counter of the selected TritonModel's servers."""
     return f"rate({series}{{{MODEL}{more}}}{RATE})"
 
 
 def ratio(over: str, under: str, by: str) -> str:
-    """Returns the quotient of two sums over servers, so that each request has the same weight."""
+    """Returns `over` divided by `under`, each summed over servers first, so that each request has the same weight."""
     return f"sum by ({by}) ({over})\n/\nsum by ({by}) ({under})"
 
 
 def of_entry(expr: str) -> str:
-    """Limits `expr` to the entry model, the one with recorded QPS."""
+    """Restricts a query to the entrypoint: the model that `triton:qps:rate1m` records."""
     return f"({expr}\n  and on ({OF_MODEL}) triton:qps:rate1m{{{MODEL}}})"
