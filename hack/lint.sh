@@ -14,6 +14,7 @@ check ruff "$bin/ruff" check .
 check format "$bin/ruff" format --check .
 check mypy "$bin/mypy"
 check imports "$bin/lint-imports"
+# shellcheck disable=SC2016
 check spelling bash -c 'git ls-files -z | xargs -0 "$1"' - "$bin/codespell"
 check prose "$bin/python" hack/prose.py
 check generated "$bin/python" hack/generate.py --check
