@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that tells of a fault without running the code; all of it is told, not only the first.
+# Runs all static checks and reports every failure, not only the first.
 . "$(dirname "$0")/lib.sh"
 
 failed=0
@@ -14,6 +14,9 @@ check ruff "$bin/ruff" check .
 check format "$bin/ruff" format --check .
 check mypy "$bin/mypy"
 check imports "$bin/lint-imports"
+# shellcheck disable=SC2016
+check spelling bash -c 'git ls-files -z | xargs -0 "$1"' - "$bin/codespell"
+check prose "$bin/python" hack/prose.py
 check generated "$bin/python" hack/generate.py --check
 check locks "$bin/python" hack/lock.py --check
 # shellcheck disable=SC2016

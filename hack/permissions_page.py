@@ -1,4 +1,4 @@
-"""docs/permissions.md: what the operator may do, and why."""
+"""Generates docs/permissions.md: the operator's RBAC rules and their reasons."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ _HEAD = """\
 <!-- Made by `make generate` from operator/triton_operator/manifests/rbac.py. -->
 # What the operator may do
 
-Each rule of `manifests/rbac/operator.yaml` with its reason. `tests/security/test_least_privilege.py` runs the operator
-through what it does, on a real API server with an audit log: every verb is used there, or has in the test the reason
-why it can't be seen, and no request is refused. There is no rule for Secrets and ConfigMaps, for the logs of pods or
-for commands in them, for roles, and for writing a TritonModel but for its status.
+For cluster administrators and security reviewers: which permissions the operator has, and why it needs each one.
+
+The tables list the rules of `manifests/rbac/operator.yaml` with their reasons. The operator has no rule for:
+
+- Secrets and ConfigMaps
+- logs of pods, and commands in pods
+- roles and role bindings
+- writing a TritonModel, except its status
+
+`tests/security/test_least_privilege.py` runs the operator on a real API server with an audit log. The test checks that
+the operator uses every verb, or gives the reason why the audit log can't show it. It also checks that the API server
+refuses no request.
 """
 
 
@@ -22,10 +30,10 @@ def text() -> str:
     return "\n".join(
         [
             _HEAD,
-            "## In the namespaces that are served\n",
+            "## In the served namespaces\n",
             *_table(rbac.grants()),
-            "\n## In the cluster as a whole\n",
-            "The namespaced installation does without (`manifests/namespaced`).\n",
+            "\n## In the whole cluster\n",
+            "The namespaced installation (`manifests/namespaced`) doesn't have these rules.\n",
             *_table(rbac.cluster_grants()),
             "\n## In its own namespace\n",
             *_table(rbac.own_grants()),
@@ -35,7 +43,7 @@ def text() -> str:
 
 
 def _table(grants: Iterable[Grant]) -> Iterable[str]:
-    """One line for each reason."""
+    """Yields the lines of a Markdown table with one row for each reason."""
     yield "| Verbs | Resources | Why |"
     yield "|---|---|---|"
     lines: dict[tuple[str, str], list[str]] = {}

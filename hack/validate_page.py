@@ -1,9 +1,10 @@
-"""docs/validate.md, from the checks' own codes, and from what the real server said of the corpus."""
+"""Generates docs/validate.md from the codes of the repository check and the results of tritonserver on the corpus."""
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,15 @@ THEMES = {
     "TR2": "Directories and files",
     "TR3": "model.py",
     "TR4": "Ensembles",
-    "TR5": "What the pod has",
+    "TR5": "Resources and flags of the pod",
     "TR6": "ONNX",
-    "TR7": "Warm-up and first states",
-    "TR9": "The real server",
+    "TR7": "Warm-up and initial states",
+    "TR9": "tritonserver",
 }
 WHEN = {
-    "start": "at start, reading the configuration",
+    "start": "at start, when it reads the configuration",
     "load": "when it loads the model",
-    "hang": "hangs, no model ready",
+    "hang": "hangs; no model becomes ready",
     "request": "at the first request",
     "never": "never",
 }
@@ -40,19 +41,21 @@ HEAD = """\
 <!-- Made by `make generate` from hack/validate_page.py; change that instead. -->
 # Checking a model repository
 
-`kubectl triton validate` tells what is wrong with a model repository before a server sees it: with file and line, all
-faults at once, in a fraction of a second, and without Triton. It is the very check that runs in each pod before the
-server is started; there its errors keep the server from starting, and the conditions of the TritonModel tell them with
-the reason `RepositoryInvalid`.
+For authors of model repositories: how to find faults in a repository before a server loads it, and what each code
+means.
+
+`kubectl triton validate` reports all faults of a model repository, with file and line. It takes a fraction of a second
+and doesn't need Triton. The same repository check runs in each pod before the server. An error there stops the server
+from starting, and the TritonModel's conditions show it with the reason `RepositoryInvalid`.
 
 ```sh
 kubectl triton validate model_images/detection/repository                 # a directory
-kubectl triton validate registry.example.com/team/detection:3             # an image, which Docker has or pulls
-kubectl triton validate detection.tar --path /models                      # an image that was saved to a file
+kubectl triton validate registry.example.com/team/detection:3             # an image that Docker has or can pull
+kubectl triton validate detection.tar --path /models                      # an image in a file (docker save)
 kubectl triton validate repository --spec detection.yaml                  # with the limits and flags of a TritonModel
-kubectl triton validate --spec detection.yaml                             # and with its own image
+kubectl triton validate --spec detection.yaml                             # the model image of the TritonModel
 kubectl triton validate repository --format sarif >validate.sarif         # for code hosts and editors
-kubectl triton validate repository --with-server                          # what tritonserver itself says, too
+kubectl triton validate repository --with-server                          # starts tritonserver, too
 ```
 
 ```
@@ -65,15 +68,18 @@ repository: 4 models, 1 errors, 0 warnings, 0 notes
 |---|---|
 | 0 | no errors; there may be warnings and notes |
 | 1 | errors; with `--strict` also warnings |
-| 2 | nothing could be checked: the arguments are wrong, there is no such image, Docker can't be run |
+| 2 | nothing was checked: the arguments are wrong, the image doesn't exist, or Docker doesn't run |
 
-An **error** is what Triton refuses, or what fails every request; a pod isn't started with it. A **warning** starts, and
-then does something other than what the text seems to ask for. A **note** is legitimate and worth knowing.
+Severities:
 
-## What it should know
+- **error**: Triton refuses the model, or every request fails. The pod doesn't start the server.
+- **warning**: Triton loads the model, but it behaves differently from what the file suggests.
+- **note**: valid; you may want to know it.
 
-Some checks need to know what the server will have. In the pod that comes from the TritonModel; here from `--spec`, or
-from these options, which win over it. What isn't said isn't judged.
+## Settings of the server
+
+Some checks depend on the server's resources and flags. In the pod they come from the TritonModel. On the command line
+they come from `--spec` or from these options; the options win. Without a value the check is skipped.
 
 | Option | In the TritonModel | For |
 |---|---|---|
@@ -84,16 +90,17 @@ from these options, which win over it. What isn't said isn't judged.
 | `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
 | `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
-| `--path` | `spec.modelImage.path` | where in an image the models are; `/models` |
+| `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
-`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above,
-and adds what it refuses as TR901 and TR902. It runs the models' code; everything else here only reads.
+`--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
+It reports what tritonserver refuses as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
+only read files.
 
 ## Output for programs
 
-`--format json` gives one object with `ok`, `counts`, `models` and `findings`; each finding has `code`, `severity`,
+`--format json` prints one object with `ok`, `counts`, `models` and `findings`. Each finding has `code`, `severity`,
 `file` (relative to the repository), `line` and `column` (from 1, or null), `message` and `remedy`. `--format sarif`
-gives SARIF 2.1.0, with places relative to the base `REPOSITORY`. Both go to standard output, alone.
+prints SARIF 2.1.0 with locations relative to the base `REPOSITORY`. With both, standard output contains nothing else.
 
 ## The codes
 
@@ -102,14 +109,14 @@ A code never changes its meaning.
 
 
 def text() -> str:
-    """The whole page."""
+    """Returns the text of the page."""
     return "\n".join([HEAD, *_codes(), "", *_corpus()]) + "\n"
 
 
 def _codes() -> list[str]:
     lines: list[str] = []
     for start, title in THEMES.items():
-        lines += [f"### {title}", "", "| Code | What |", "|---|---|"]
+        lines += [f"### {title}", "", "| Code | Meaning |", "|---|---|"]
         lines += [f"| {code} | {what} |" for code, what in CODES.items() if code.startswith(start)]
         lines.append("")
     if left := [code for code in CODES if code[:3] not in THEMES]:
@@ -125,37 +132,38 @@ def _corpus() -> list[str]:
     total = sum(counts.values())
     late = counts["request"] + counts["never"]
     lines = [
-        "## Who catches what",
+        "## Comparison with tritonserver",
         "",
-        f"{len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`), made by mutating {len(GOOD)} good",
-        "ones (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
-        f"Server: `{verdicts['image']}`, started on each repository by itself, with a limit of 45 s. Every model that",
-        "got ready was asked with zeros, once for one and, where it takes batches, once for two. `make corpus` does it",
-        "all again.",
+        f"The corpus has {len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`). They are mutations",
+        f"of {len(GOOD)} good repositories (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
+        "",
+        f"The server is `{verdicts['image']}`. `make corpus` starts it on each repository, with a limit of 45 s. Then",
+        "it sends a request of zeros to every ready model and, if the model takes batches, a request with a batch of",
+        "two.",
         "",
         "| | Faults |",
         "|---|---|",
-        f"| `validate`: an error, so that no server is started | {ours['error']} of {len(FAULTS)} |",
+        f"| `validate`: an error; the server isn't started | {ours['error']} of {len(FAULTS)} |",
         f"| `validate`: a warning | {ours['warning']} of {len(FAULTS)} |",
         f"| `validate`: a note | {ours['note']} of {len(FAULTS)} |",
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
-        f"Of the good ones `validate` says nothing, and the server serves all of them. {late} faults get past a start",
-        "of the server: clients see them first, or nobody does. The place in a file is told by the server for the",
-        "syntax of config.pbtxt and of Python, in its log.",
+        f"In the good repositories `validate` finds nothing, and the server serves all of them. With {late} faults the",
+        "server starts: then the first request fails, or the server never reports the fault. The server reports a file",
+        "and line only for syntax errors in config.pbtxt and in Python, in its log.",
         "",
-        "That `validate` tells all of them says that each check does what it is there for, and not that there are no",
-        "other faults: both were written by the same people. What it doesn't see is in [limits](limits.md).",
+        "`validate` finds all faults of the corpus. This doesn't mean that it finds every other fault: the same people",
+        "wrote the checks and the corpus. For known gaps see [limits](limits.md).",
         "",
     ]
     if verdicts["onnxruntime"] == "Python":
         lines += [
-            "The onnxruntime backend of this server image is one written in Python, which compares less than the one",
-            "in C++: that one refuses names, types and shapes that differ from the file when it loads the model. The",
-            "rows of TR6 tell of the Python one.",
+            "This server image has an onnxruntime backend in Python, which checks less than the C++ backend. The C++",
+            "backend compares names, types and shapes with the file when it loads the model, and refuses differences.",
+            "The rows of TR6 show the results of the Python backend.",
             "",
         ]
-    lines += ["| Fault | Of | `validate` | tritonserver | What it says |", "|---|---|---|---|---|"]
+    lines += ["| Fault | Model | `validate` | tritonserver | Message of tritonserver |", "|---|---|---|---|---|"]
     return [*lines, *(_row(fault, rows.get(fault.name)) for fault in FAULTS)]
 
 
@@ -167,5 +175,4 @@ def _row(fault: Fault, row: dict[str, str] | None) -> str:
 
 
 def _cell(said: str, most: int = 140) -> str:
-    line = " ".join(said.split()).replace("|", "\\|").replace("<", "&lt;")
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return textwrap.shorten(said.replace("|", "\\|").replace("<", "&lt;"), most, placeholder=" …")

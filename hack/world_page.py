@@ -1,4 +1,4 @@
-"""The table of parts in docs/bare-machine.md, made from hack/world."""
+"""Generates the table of parts in docs/bare-machine.md from hack/world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGIN, _END = "<!-- parts: made by `make generate` -->\n", "<!-- end of parts -
 
 
 def text() -> str:
-    """The page with its table as it should be."""
+    """Returns the page with the current table."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}{''.join(_table())}{_END}{after}"

@@ -1,6 +1,6 @@
-"""Grafana's dashboards as code: what each figure is, how it is computed, and where it stands.
+"""The Grafana dashboards as code: panels, queries, descriptions and layout.
 
-`generate.py` writes them as JSON into manifests/monitoring/dashboards, and docs/dashboards.md from the same panels.
+`generate.py` writes them as JSON to manifests/monitoring/dashboards, and docs/dashboards.md from the same panels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients get: success, latency, load against the limit, the error budget."""
+"""The dashboard of what clients get: success rate, latency, load and limit, error budget."""
 
 from __future__ import annotations
 
@@ -20,35 +20,37 @@ from dashboards.parts import (
 )
 
 BUDGET = "(1 - $objective / 100)"
-ENTRY_ONLY = "Only the entry model counts, the one that clients call: an ensemble's stages would count a request again."
+ENTRY_ONLY = "Only the entrypoint counts: the composing models of an ensemble would count each request again."
 
 
 def quantile(q: str) -> str:
-    """A quantile of the entry model, in seconds, of the slowest server."""
+    """Returns a query for a latency quantile of the entrypoint on the slowest server, in seconds."""
     return f"max by ({OF_MODEL}) " + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}') + " / 1e6"
 
 
 def limit(more: str, kind: str = "max-qps", way: str = "") -> str:
-    """A limit; none where there is none, which Prometheus has as infinity. `way`: how it came, else the one in "
-    "force."""
+    """Returns a query for a limit, without the series whose value is infinity (no limit).
+
+    `way`: ":live" for the accepted value, ":literal" for the fallback value, "" for the one that the rules use.
+    """
     return f'triton:threshold{way}{{kind="{kind}",{MODEL}{more}}} < Inf'
 
 
 AVERAGE = ratio(
     of_entry(rate("nv_inference_request_duration_us")), of_entry(rate("nv_inference_request_success")), OF_MODEL
 )
-AS_BELOW = "Triton's own quantile, of the slowest server; see Latency."
+AS_BELOW = "Triton's quantile on the slowest server; see Latency."
 QUANTILES_HOW = (
-    "Triton's own summary of a request's time inside the server, over about the last minute, of each server; quantiles "
-    "can't be added up, so this is the slowest server's. Servers have summaries with "
-    "`--metrics-config=summary_latencies=true`; without it there is only the average. A server without requests shows "
-    "none."
+    "Triton's summary of the time of a request in the server, over about the last minute. Quantiles of several servers "
+    "can't be added, so the panel shows the slowest server. Triton exposes summaries with "
+    "`--metrics-config=summary_latencies=true`; without it only the average is shown. A server without requests has no "
+    "value."
 )
 
 DASHBOARD = Dashboard(
     "end-to-end",
     "Triton / End to end",
-    "What the clients of one TritonModel get. " + ENTRY_ONLY,
+    "Success rate, latency and load of one TritonModel, as its clients see them. " + ENTRY_ONLY,
     (NAMESPACE, TRITONMODEL, Choice("objective", "Objective, %", ("99.9", "99.5", "99", "99.95", "99.99", "95"))),
     (LIMIT_CHANGED, LIMIT_COUNT),
     (
@@ -57,7 +59,7 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate, 5 min",
-                    "1 − `triton:error_ratio:5m`: the part of the last five minutes' requests that succeeded.",
+                    "1 − `triton:error_ratio:5m`: the fraction of requests in the last 5 minutes that succeeded.",
                     "percentunit",
                     (Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "success"),),
                     kind="stat",
@@ -68,7 +70,7 @@ DASHBOARD = Dashboard(
                 Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
-                    "`triton:utilization:ratio`, see below.",
+                    "`triton:utilization:ratio`; see Load and limit.",
                     "percentunit",
                     (Query(f"triton:utilization:ratio{{{MODEL}}}", "of the limit"),),
                     kind="stat",
@@ -76,17 +78,17 @@ DASHBOARD = Dashboard(
                     levels=(0.75, 1),
                 ),
                 Panel(
-                    "Budget burn, 1 h",
-                    "As below. At 14.4 a thirty days' budget is gone in two days: that pages.",
+                    "Error budget burn, 1 h",
+                    "See Success. At 14.4 the error budget of 30 days lasts 2 days; the alert pages.",
                     "short",
-                    (Query(f"triton:error_ratio:1h{{{MODEL}}}\n/ {BUDGET}", "times the even pace"),),
+                    (Query(f"triton:error_ratio:1h{{{MODEL}}}\n/ {BUDGET}", "burn rate"),),
                     kind="stat",
                     width=4,
                     levels=(1, 14.4),
                 ),
                 Panel(
-                    "Servers that are scraped",
-                    "The sum of `up` over the TritonModel's pods, as Prometheus sees them.",
+                    "Scraped servers",
+                    "The sum of `up` over the TritonModel's pods: servers that Prometheus scrapes successfully.",
                     "short",
                     (Query(f"sum by (namespace, tritonmodel) (up{{{MODEL}}})", "servers"),),
                     kind="stat",
@@ -96,16 +98,16 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Load against the limit",
+            "Load and limit",
             (
                 Panel(
-                    "QPS and the limit",
-                    "Served: `triton:my_qps_threshold:1m` (alias `triton:qps:rate1m`), successful requests a second "
-                    "over the last minute, of each version. Demand: `triton:demand:rate1m` added up over versions: "
-                    "successes, failures and what queues up, times the ensemble coefficient; above capacity served "
-                    "stays and demand goes on. It is the demand that is compared with the limit. Limit: "
-                    "`triton:threshold`, the operator's live value, else its last, else the rule's literal. "
-                    "No line: no limit. " + ENTRY_ONLY,
+                    "QPS and limit",
+                    "Served: `triton:my_qps_threshold:1m` (alias `triton:qps:rate1m`), successful requests per second "
+                    "over the last minute, for each version. Demand: the sum of `triton:demand:rate1m` over versions: "
+                    "served and failed requests and the growth of the queue, times the ensemble coefficient. Above the "
+                    "capacity of the servers, demand keeps growing and served doesn't. The alerts compare demand with "
+                    "the limit. Limit: `triton:threshold`, the operator's accepted value or, if the metric is missing, "
+                    "the fallback value. Without a limit there is no line. " + ENTRY_ONLY,
                     "reqps",
                     (
                         Query(f"triton:qps:rate1m{{{MODEL}}}", "served {{model}} v{{version}}"),
@@ -118,7 +120,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Utilization",
                     "`triton:utilization:ratio`: the largest of demand ÷ max-qps, each version's demand ÷ its own "
-                    "limit, and tokens ÷ max-tps. Above 1 for 30 s is an alert.",
+                    "limit, and tokens ÷ max-tps. An alert fires if it is above 1 for 30 s.",
                     "percentunit",
                     (
                         Query(f"triton:utilization:ratio{{{MODEL}}}", "utilization"),
@@ -127,9 +129,9 @@ DASHBOARD = Dashboard(
                     width=8,
                 ),
                 Panel(
-                    "Tokens a second and the limit",
-                    "`triton:tokens:rate1m`: the counter that `spec.monitoring.tokenCounter` names, a second, over all "
-                    "servers; empty where none is named. Limit: `max-tps`.",
+                    "Tokens per second and limit",
+                    "`triton:tokens:rate1m`: the rate of the counter in `spec.monitoring.tokenCounter`, summed over "
+                    "servers. Empty if the field isn't set. Limit: `max-tps`.",
                     "short",
                     (
                         Query(f"triton:tokens:rate1m{{{MODEL}}}", "tokens {{model}}"),
@@ -138,22 +140,24 @@ DASHBOARD = Dashboard(
                     width=8,
                 ),
                 Panel(
-                    "The limit, by its two ways",
-                    "`triton:threshold:live` is what the operators expose, `triton:threshold:literal` what the "
-                    "PrometheusRule carries. The rules take the first, and for 5 minutes its last value. They differ "
-                    "for about a minute after a change; longer is an alert.",
+                    "Limit, live and fallback",
+                    "`triton:threshold:live` is the accepted value that the operator exposes. "
+                    "`triton:threshold:literal` is the fallback value in the PrometheusRule. The rules use the live "
+                    "value, and its last value for 5 minutes after it disappears. After a change the two differ for "
+                    "about a minute; an alert fires if they differ for longer.",
                     "reqps",
                     (
                         Query(limit(',version=""', way=":live"), "live"),
-                        Query(limit(',version=""', way=":literal"), "literal"),
+                        Query(limit(',version=""', way=":literal"), "fallback"),
                         Query(limit(',version!=""', way=":live"), "live, v{{version}}"),
-                        Query(limit(',version!=""', way=":literal"), "literal, v{{version}}"),
+                        Query(limit(',version!=""', way=":literal"), "fallback, v{{version}}"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "Alerts",
-                    "Prometheus' own series `ALERTS`: pending while the condition must still hold on, then firing.",
+                    "Prometheus' series `ALERTS`: pending until the expression has been true for the alert's `for`, "
+                    "then firing.",
                     "short",
                     (Query(f"max by (alertname, alertstate) (ALERTS{{{MODEL}}})", "{{alertname}} {{alertstate}}"),),
                     kind="state-timeline",
@@ -166,9 +170,10 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate",
-                    "1 − `triton:error_ratio`: failures ÷ (successes + failures) of the entry model, over the last 5 "
-                    "minutes and the last hour. Triton counts a failed request of an ensemble twice; that is "
-                    "corrected. Requests that Triton can't parse are counted nowhere. No line: no requests.",
+                    "1 − `triton:error_ratio`: failures ÷ (successes + failures) of the entrypoint, over the last 5 "
+                    "minutes and the last hour. Triton counts a failed request of an ensemble twice; the recording "
+                    "rule corrects it. Triton doesn't count requests that it can't parse. Without requests there is "
+                    "no line.",
                     "percentunit",
                     (
                         Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "5 min"),
@@ -179,9 +184,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Failures by reason",
-                    "The entry model's `nv_inference_request_failure`, a second, summed up over servers, as Triton "
-                    "counts: an ensemble's failed request counts twice and has the reason OTHER. `corrected` is "
-                    "`triton:failures:rate5m`, where it counts once.",
+                    "The rate of the entrypoint's `nv_inference_request_failure`, summed over servers. Triton counts "
+                    "a failed request of an ensemble twice, with the reason OTHER. `corrected` is "
+                    "`triton:failures:rate5m`, which counts it once.",
                     "reqps",
                     (
                         Query("sum by (reason) " + of_entry(rate("nv_inference_request_failure")), "{{reason}}"),
@@ -191,9 +196,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Error budget burn",
-                    "`triton:error_ratio` over each window ÷ (1 − objective). At 1 the budget lasts just as long as it "
-                    "shall. Pages: above 14.4 over 1 h and 5 min, or above 6 over 6 h and 30 min; a ticket: above 1 "
-                    "over 3 days and 6 h. The objective is chosen at the top: set it to the TritonModel's "
+                    "`triton:error_ratio` of each window ÷ (1 − objective). At 1 the error budget lasts exactly its "
+                    "period. The alert pages above 14.4 over 1 h and 5 min, or above 6 over 6 h and 30 min. It opens a "
+                    "ticket above 1 over 3 days and 6 h. Set the variable Objective to the TritonModel's "
                     "`spec.monitoring.objective`.",
                     "short",
                     tuple(
@@ -208,10 +213,10 @@ DASHBOARD = Dashboard(
             "Latency",
             (
                 Panel(
-                    "Latency of the entry model",
+                    "Latency of the entrypoint",
                     "P50, P90 and P99: " + QUANTILES_HOW + " Average: `nv_inference_request_duration_us` ÷ "
-                    "`nv_inference_request_success`, both summed up over servers, so each request weighs the same. "
-                    "Without the network and the client.",
+                    "`nv_inference_request_success`, both summed over servers, so each request has the same weight. "
+                    "Excludes the network and the client.",
                     "s",
                     (
                         Query(quantile("0.5"), "P50 v{{version}}"),
@@ -222,7 +227,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "P99 of each server",
-                    "The same summary of each server by itself: whether one is slower than the others.",
+                    "The same summary for each server. It shows whether one server is slower than the others.",
                     "s",
                     (
                         Query(

@@ -1,4 +1,4 @@
-"""Dashboards as Grafana's JSON, of a form that Grafana 9 and everything newer reads."""
+"""Renders dashboards as Grafana JSON, for Grafana 9 or later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FOLDER = "Triton"
 TAG = "triton-operator"
 COLUMNS = 24
 STEP = "30s"
-"""Of marks; `$__rate_interval` is always longer, so that no change falls between two of them."""
+"""The step of annotation queries. It is shorter than `$__rate_interval`, so that no change falls between two steps."""
 HEIGHTS = {"timeseries": 9, "stat": 4, "state-timeline": 9}
 
 
 def text(dashboard: Dashboard) -> str:
-    """The file that a Grafana sidecar hands to Grafana."""
+    """Returns the JSON file that the Grafana sidecar loads."""
     return json.dumps(document(dashboard), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -52,7 +52,7 @@ def document(dashboard: Dashboard) -> Json:
 
 
 def kustomization(dashboards: tuple[Dashboard, ...]) -> Json:
-    """One ConfigMap a dashboard, with the label that Grafana's sidecar looks for."""
+    """Returns a kustomization with one ConfigMap for each dashboard, with the label that the sidecar selects."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -82,7 +82,7 @@ def _variable(variable: Variable | Choice) -> Json:
         "datasource": DATASOURCE,
         "definition": asked,
         "query": {"query": asked, "refId": "values"},
-        # When the time range changes too: models come and go.
+        # 2: also refresh when the time range changes, because the set of models changes.
         "refresh": 2,
         "sort": 1,
     }
@@ -98,7 +98,7 @@ def _mark(mark: Mark) -> Json:
         "enable": True,
         "iconColor": mark.color,
         "expr": mark.expr,
-        # Newer Grafana reads `target`, older `expr` and `step`.
+        # Newer Grafana versions read `target`, older ones `expr` and `step`.
         "step": STEP,
         "target": {"refId": "Anno", "expr": mark.expr, "interval": STEP},
         "titleFormat": mark.name,
@@ -108,7 +108,7 @@ def _mark(mark: Mark) -> Json:
 
 
 def _panels(rows: tuple[Row, ...]) -> list[Json]:
-    """Every panel at its place: from left to right, and on to the next line where one is full."""
+    """Lays the panels out from left to right, and starts a new line if one is full."""
     out: list[Json] = []
     top = 0
     for row in rows:
@@ -163,13 +163,13 @@ def _defaults(panel: Panel) -> Json:
 
 
 def _steps(first: float, second: float) -> list[Json]:
-    """Green, orange, red from the one value to the other, upwards or downwards."""
+    """Returns threshold steps: green, orange, red at the two values; descending values reverse the colors."""
     colors = ("green", "orange", "red") if first < second else ("red", "orange", "green")
     return [{"color": c, "value": v} for c, v in zip(colors, (None, *sorted((first, second))), strict=True)]
 
 
 def _overrides(panel: Panel) -> list[Json]:
-    """How limits and bars are drawn, by the query that gives them."""
+    """Returns the drawing style of queries that are limits or bars."""
     looks = {
         "limit": [
             {"id": "color", "value": {"mode": "fixed", "fixedColor": "red"}},

@@ -1,4 +1,4 @@
-"""Inside a pipeline: each model that an ensemble is composed of, preprocess, network and postprocess."""
+"""The dashboard of the models in a pipeline, such as preprocess, network and postprocess."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ BY = "model, version"
 NAME = "{{model}} v{{version}}"
 SUCCESS = rate("nv_inference_request_success", CHOSEN)
 FAILURE = rate("nv_inference_request_failure", CHOSEN)
-PER_REQUEST = (
-    "÷ `nv_inference_request_success`, both as rates and summed up over servers first: the average of a request."
-)
+PER_REQUEST = "÷ `nv_inference_request_success`, both as rates summed over servers: the average of a request."
 
 
 def per_request(part: str) -> str:
-    """Seconds of one part of a request's way through a model."""
+    """Returns a query for the average seconds that a request spends in one stage of a model."""
     return ratio(rate(f"nv_inference_{part}_duration_us", CHOSEN), SUCCESS, BY) + "\n/ 1e6"
 
 
@@ -47,9 +45,9 @@ PARTS = ("compute_input", "compute_infer", "compute_output")
 DASHBOARD = Dashboard(
     "modules",
     "Triton / Modules",
-    "Each model that does work: of an ensemble, the composing models (say preprocess, network, postprocess), not the "
-    "ensemble itself, which only passes tensors on. Times are averages, since they can be added up: queue, input, "
-    "inference and output together are nearly the whole of a model's time.",
+    "The models of one TritonModel that execute: the composing models of an ensemble (such as preprocess, network, "
+    "postprocess), without the ensemble, which only passes tensors. Times are averages, because averages can be added: "
+    "queue, input, inference and output make up nearly all of a model's time.",
     (
         NAMESPACE,
         TRITONMODEL,
@@ -62,9 +60,10 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate of each model",
-                    "`nv_inference_request_success` ÷ (the same + `nv_inference_request_failure`), of the model's own "
-                    "counters. Take care: an error that a Python model answers for one request counts as a failure of "
-                    "the ensemble and a success of that model. Look at the requests beside, too.",
+                    "`nv_inference_request_success` ÷ (`nv_inference_request_success` + "
+                    "`nv_inference_request_failure`) of each model. If a Python model returns an error for one "
+                    "request, Triton counts a failure of the ensemble but a success of that model. Compare with "
+                    "Requests through each model.",
                     "percentunit",
                     (
                         Query(
@@ -77,20 +76,20 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Requests through each model",
-                    "`nv_inference_request_success`, a second, and in the same way the entry's (`triton:qps:rate1m`). "
-                    "In a plain chain all are equal: where a model has fewer than the one before it, that one "
-                    "answered the difference with errors.",
+                    "The rate of `nv_inference_request_success`, and the entrypoint's (`triton:qps:rate1m`). In a "
+                    "plain chain all are equal. If a model has fewer requests than the model before it, the model "
+                    "before it answered the difference with errors.",
                     "reqps",
                     (
                         Query(f"sum by ({BY}) ({SUCCESS})", NAME),
-                        Query(f"triton:qps:rate1m{{{MODEL}}}", "entry {{model}} v{{version}}"),
+                        Query(f"triton:qps:rate1m{{{MODEL}}}", "entrypoint {{model}} v{{version}}"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "Failures by reason",
-                    "`nv_inference_request_failure`, a second: REJECTED by a full queue or a timeout in it, CANCELED "
-                    "by the client, BACKEND where the execution as a whole failed, OTHER.",
+                    "The rate of `nv_inference_request_failure`. REJECTED: the queue was full, or the request timed "
+                    "out in it. CANCELED: by the client. BACKEND: the whole execution failed. OTHER: other reasons.",
                     "reqps",
                     (Query(f"sum by (model, version, reason) ({FAILURE})", NAME + " {{reason}}"),),
                     width=8,
@@ -101,11 +100,11 @@ DASHBOARD = Dashboard(
             "Time",
             (
                 Panel(
-                    "$model: where the time goes",
-                    "The four parts of a request's time in this model, averages, stacked: waiting in the queue "
+                    "$model: time of a request",
+                    "The average time of a request in the four stages of this model, stacked: the queue "
                     "(`triton:queue_duration_seconds:avg1m`), then `nv_inference_compute_input_duration_us`, "
-                    f"`…_infer_…` and `…_output_…` {PER_REQUEST} A request in a batch is counted with the whole "
-                    "batch's time.",
+                    f"`…_infer_…` and `…_output_…` {PER_REQUEST} Each request in a batch counts the time of the whole "
+                    "batch.",
                     "s",
                     (
                         Query(QUEUE, "queue"),
@@ -118,32 +117,32 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Time, by part",
+            "Time, by stage",
             (
-                time_panel("Average latency", "request", "From arrival to answer, the queue included."),
+                time_panel("Average latency", "request", "From arrival to response, including the queue."),
                 Panel(
                     "Queue",
                     "`triton:queue_duration_seconds:avg1m`: `nv_inference_queue_duration_us` ÷ requests, over the last "
-                    "minute. Above `spec.monitoring.queueMilliseconds` it is an alert.",
+                    "minute. An alert fires above `spec.monitoring.queueMilliseconds`.",
                     "s",
                     (Query(QUEUE, "{{model}}"),),
                     width=8,
                 ),
                 Panel(
                     "Waiting requests",
-                    "`nv_inference_pending_request_count`: that have arrived and aren't being executed, summed up over "
-                    "servers, at the moment of the scrape.",
+                    "`nv_inference_pending_request_count`: requests that wait for execution at the time of the scrape, "
+                    "summed over servers.",
                     "short",
                     (Query(f"sum by ({BY}) (nv_inference_pending_request_count{{{MODEL}{CHOSEN}}})", NAME),),
                     width=8,
                 ),
-                time_panel("Input", "compute_input", "Gathering the inputs, copies to the accelerator among it."),
-                time_panel("Inference", "compute_infer", "The execution itself."),
-                time_panel("Output", "compute_output", "Handing the outputs on, copies from the accelerator among it."),
+                time_panel("Input", "compute_input", "The preparation of inputs, with copies to the accelerator."),
+                time_panel("Inference", "compute_infer", "The execution of the model."),
+                time_panel("Output", "compute_output", "The extraction of outputs, with copies from the accelerator."),
                 Panel(
                     "P99 of each model",
-                    "Triton's own summary (`summary_latencies`) over about the last minute, of the slowest server: "
-                    "quantiles can't be added up over servers, nor over models.",
+                    "Triton's summary (`summary_latencies`) over about the last minute, on the slowest server. "
+                    "Quantiles can't be added over servers or over models.",
                     "s",
                     (
                         Query(
@@ -160,9 +159,9 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Batch size",
-                    "`nv_inference_count` ÷ `nv_inference_exec_count`, as rates: how many inferences an execution "
-                    "does. A request that is a batch of 4 by itself counts as 4. A Python model that loops over its "
-                    "batch shows the same figure as one that doesn't.",
+                    "`nv_inference_count` ÷ `nv_inference_exec_count`, as rates: inferences per execution. A request "
+                    "with a batch of 4 counts as 4 inferences. A Python model that loops over its batch has the same "
+                    "value as one that doesn't.",
                     "short",
                     (
                         Query(
@@ -173,7 +172,7 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Executions",
-                    "`nv_inference_exec_count`, a second, over all servers.",
+                    "The rate of `nv_inference_exec_count`, summed over servers.",
                     "ops",
                     (Query(f"sum by ({BY}) ({rate('nv_inference_exec_count', CHOSEN)})", NAME),),
                 ),

@@ -1,4 +1,4 @@
-"""The operator itself."""
+"""The dashboard of the operator."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def average(series: str) -> str:
 
 
 def times(title: str, series: str, how: str) -> Panel:
-    """A histogram of the operator: quantiles over all its replicas, and the average."""
+    """Returns a panel of a histogram of the operator: quantiles over all replicas, and the average."""
     return Panel(
         title,
-        f"{how} P50 and P99 from the buckets of `{series}`, over all replicas of the operator, so between the bounds "
-        "of a bucket they are estimates; average: sum ÷ count.",
+        f"{how} P50 and P99 are estimates from the buckets of `{series}`, over all replicas of the operator. Average: "
+        "sum ÷ count.",
         "s",
         (
             Query(quantile(0.5, series), "P50"),
@@ -40,12 +40,13 @@ def times(title: str, series: str, how: str) -> Panel:
 DASHBOARD = Dashboard(
     "operator",
     "Triton / Operator",
-    "Whether the operator works, how much it has to do, and what it tells of all TritonModels.",
+    "The operator's health, its load, and the state of all TritonModels.",
     (Variable("job", "Job", "triton_operator_leading", "job"),),
     (
         Mark(
             "Limit changed",
-            "`max-qps` of any TritonModel has changed in Prometheus. A version is among the mark's tags.",
+            "`max-qps` of any TritonModel changed in Prometheus. If the limit is a version's, the version is a tag of "
+            "the annotation.",
             f'changes(triton:threshold{{kind="max-qps"}}{RATE}) > 0',
             "max-qps of {{namespace}}/{{tritonmodel}}",
             "red",
@@ -57,8 +58,8 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Leaders",
-                    "The sum of `triton_operator_leading`. 0 for longer than a hand-over takes (about 15 s): nobody "
-                    "works.",
+                    "The sum of `triton_operator_leading`. A change of the leader takes about 15 s. If the value stays "
+                    "0 for longer, no replica reconciles.",
                     "short",
                     (Query(f"sum(triton_operator_leading{JOB})", "leaders"),),
                     kind="stat",
@@ -66,8 +67,8 @@ DASHBOARD = Dashboard(
                     levels=(1, 0.5),
                 ),
                 Panel(
-                    "Operators that are scraped",
-                    "How many targets expose `triton_operator_leading`.",
+                    "Scraped operator replicas",
+                    "The number of targets that expose `triton_operator_leading`.",
                     "short",
                     (Query(f"count(triton_operator_leading{JOB})", "operators"),),
                     kind="stat",
@@ -76,16 +77,16 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models`, by the condition Ready; the largest of what the replicas count.",
+                    "`triton_operator_models` by the condition Ready: the maximum over the operator's replicas.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     kind="stat",
                     width=6,
                 ),
                 Panel(
-                    "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid`: annotations of thresholds that say nothing readable, over "
-                    "all TritonModels. The last good value stays in force.",
+                    "Invalid thresholds",
+                    "`triton_operator_thresholds_invalid`: the number of threshold annotations with an invalid value, "
+                    "over all TritonModels. The last valid value stays accepted.",
                     "short",
                     (
                         Query(
@@ -104,22 +105,22 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "TritonModels by Ready",
-                    "`triton_operator_models`, as above, over time.",
+                    "`triton_operator_models` by the condition Ready, over time.",
                     "short",
                     (Query(f"max by (ready) (triton_operator_models{JOB})", "Ready={{ready}}"),),
                     width=8,
                     stacked=True,
                 ),
                 Panel(
-                    "The fullest TritonModels",
-                    "`triton:utilization:ratio`, the ten highest: demand against the limit.",
+                    "Highest utilization",
+                    "The ten highest values of `triton:utilization:ratio`: demand ÷ limit.",
                     "percentunit",
                     (Query("topk(10, triton:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
                     width=8,
                 ),
                 Panel(
-                    "Servers that are missing",
-                    "`triton_operator_replicas`, wanted − ready, of each TritonModel.",
+                    "Missing servers",
+                    "`triton_operator_replicas`, wanted − ready, for each TritonModel.",
                     "short",
                     (
                         Query(
@@ -135,10 +136,10 @@ DASHBOARD = Dashboard(
             "Thresholds",
             (
                 Panel(
-                    "Changes of thresholds",
-                    "`triton_operator_threshold_changes_total`, how much more in each interval, by kind: accepted, or "
-                    "refused as unreadable. Only the leader counts; a new leader begins at 0, and the first change of "
-                    "a kind that it sees makes no step.",
+                    "Threshold changes",
+                    "The increase of `triton_operator_threshold_changes_total` in each interval, by kind and result: "
+                    "accepted, or rejected as invalid. Only the leader counts. A new leader starts at 0; the panel "
+                    "doesn't show its first change of each kind.",
                     "short",
                     (
                         Query(
@@ -149,8 +150,8 @@ DASHBOARD = Dashboard(
                     ),
                 ),
                 Panel(
-                    "Thresholds that can't be read",
-                    "`triton_operator_thresholds_invalid` of each TritonModel that has one.",
+                    "Invalid thresholds by TritonModel",
+                    "`triton_operator_thresholds_invalid` of each TritonModel with an invalid threshold.",
                     "short",
                     (
                         Query(
@@ -162,29 +163,29 @@ DASHBOARD = Dashboard(
             ),
         ),
         Row(
-            "Work",
+            "Reconciles",
             (
                 Panel(
-                    "Passes",
-                    "`triton_operator_reconciles_total`, a second, by how they ended: ok, retry (the API server "
-                    "didn't let us), error (a fault of the operator's).",
+                    "Reconciles",
+                    "The rate of `triton_operator_reconciles_total`, by result: ok, retry (a request to the API server "
+                    "failed), error (a bug in the operator).",
                     "ops",
                     (Query(f"sum by (result) (rate(triton_operator_reconciles_total{JOB}{RATE}))", "{{result}}"),),
                     width=8,
                 ),
-                times("How long a pass takes", "triton_operator_reconcile_seconds", "From taking a key to its end."),
-                times("How long a key waits", "triton_operator_queue_seconds", "From being due to a free worker."),
+                times("Reconcile duration", "triton_operator_reconcile_seconds", "The time of one reconcile."),
+                times("Queue duration", "triton_operator_queue_seconds", "The time from a key being due to its start."),
                 Panel(
-                    "Keys that are due",
-                    "`triton_operator_queue_depth` of each replica. Only the leader works it off.",
+                    "Queue depth",
+                    "`triton_operator_queue_depth` of each replica: keys that are due. Only the leader processes them.",
                     "short",
                     (Query(f"triton_operator_queue_depth{JOB}", "{{pod}}"),),
                     width=8,
                 ),
                 Panel(
                     "Requests to the API server",
-                    "`triton_operator_api_requests_total`, a second, by verb and HTTP status; 0 is no answer. Watches "
-                    "are not counted.",
+                    "The rate of `triton_operator_api_requests_total`, by verb and HTTP status; 0 means no response. "
+                    "Excludes watches.",
                     "reqps",
                     (
                         Query(
@@ -196,7 +197,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Writes to the API server",
-                    "The same, without reads, by resource. At rest only the lease is written.",
+                    "The rate of `triton_operator_api_requests_total` for writes, by resource. When nothing changes, "
+                    "the operator writes only the Lease.",
                     "reqps",
                     (
                         Query(
@@ -227,7 +229,8 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "CPU",
-                    "`process_cpu_seconds_total` of the same, as a rate: cores.",
+                    "The rate of `process_cpu_seconds_total` of the targets that expose `triton_operator_leading`, in "
+                    "cores.",
                     "short",
                     (Query(f"rate(process_cpu_seconds_total{JOB}{RATE})\n{PROCESS}", "{{pod}}"),),
                     width=8,

@@ -1,4 +1,4 @@
-"""docs/dashboards.md, from the panels' own words."""
+"""Generates docs/dashboards.md from the panels' descriptions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ HEAD = """\
 <!-- Made by `make generate` from hack/dashboards; change those instead. -->
 # Dashboards
 
-Four Grafana dashboards. What follows says of each figure how it is computed; the same words stand in Grafana, behind
-the *i* of each panel.
+For operators of TritonModels: how to install the four Grafana dashboards, and how each panel is computed. Grafana shows
+the same descriptions behind the *i* of each panel.
 
-## Have Grafana pick them up
+## Install the dashboards
 
 ```sh
 kubectl apply -k manifests/monitoring/dashboards
 ```
 
-That makes one ConfigMap a dashboard, in the namespace `triton-operator`, with the label `grafana_dashboard: "1"` and
-the annotation `grafana_folder: Triton`. The sidecar of Grafana's Helm chart, and so kube-prometheus-stack's, loads them
-where it looks into that namespace and goes by that label:
+This creates one ConfigMap for each dashboard in the namespace `triton-operator`, with the label
+`grafana_dashboard: "1"` and the annotation `grafana_folder: Triton`. The sidecar of Grafana's Helm chart (also part of
+kube-prometheus-stack) loads the ConfigMaps if it watches that namespace and selects that label:
 
 ```yaml
 grafana:
@@ -32,17 +32,22 @@ grafana:
         foldersFromFilesStructure: true
 ```
 
-Without `folderAnnotation` they land in the folder General. For another namespace, label or folder write a kustomization
-with this folder as its resource, and patch what differs. Without a sidecar import the four JSON files in Grafana
-(Dashboards → New → Import). Grafana 9 or newer.
+Without `folderAnnotation` the dashboards are in the folder General. For another namespace, label or folder write a
+kustomization that has this folder as a resource and patches it. Without a sidecar import the four JSON files in Grafana
+(Dashboards → New → Import). The dashboards need Grafana 9 or later.
 
-What they need in Prometheus: the operator's metrics, the PodMonitors and PrometheusRules that it makes (they record
-`triton:…`), and for the resources cAdvisor's series of the kubelet, with kube-state-metrics for the limits. The
-variable *Data source* says which Prometheus.
+The dashboards need these series in Prometheus:
 
-`$__rate_interval` is Grafana's: four scrape intervals, or the width of a pixel where that is longer. Set the scrape
-interval of the data source to that of your servers (`spec.monitoring.scrapeSeconds`). The recorded series have windows
-of their own, which are in their names.
+- the operator's metrics
+- the servers' metrics, which the operator's PodMonitors scrape
+- `triton:…`, which the operator's PrometheusRules record
+- for Triton / Resources: the kubelet's cAdvisor series and, for the limits, kube-state-metrics
+
+Choose the Prometheus with the variable *Data source*.
+
+`$__rate_interval` is a variable of Grafana: four scrape intervals, or the time of one pixel if that is longer. Set the
+scrape interval of the data source to that of your servers (`spec.monitoring.scrapeSeconds`). The recorded series
+contain their window in their names.
 """
 
 
@@ -52,18 +57,18 @@ def text(dashboards: tuple[Dashboard, ...]) -> str:
 
 def _dashboard(dashboard: Dashboard) -> str:
     chosen = ", ".join(f"{v.title} ({_from(v)})" for v in dashboard.variables)
-    parts = [f"\n## {dashboard.title}\n\n{dashboard.about}\n\nTo choose: {chosen}.\n"]
+    parts = [f"\n## {dashboard.title}\n\n{dashboard.about}\n\nVariables: {chosen}.\n"]
     for row in dashboard.rows:
         parts.append(f"\n### {row.title}\n\n| Panel | How it is computed |\n|---|---|\n")
         parts += [_panel(p) for p in row.panels]
-    parts.append("\n### Marked in every panel\n\n| Mark | Where |\n|---|---|\n")
+    parts.append("\n### Annotations in every panel\n\n| Annotation | Meaning |\n|---|---|\n")
     parts += [f"| {m.name} | {m.how} |\n" for m in dashboard.marks]
     return "".join(parts)
 
 
 def _from(variable: Variable | Choice) -> str:
     if isinstance(variable, Choice):
-        return f"{variable.values[0]} at first"
+        return f"default {variable.values[0]}"
     return f"the label `{variable.label}` of `{variable.series.partition('{')[0]}`"
 
 

@@ -1,4 +1,4 @@
-"""What a dashboard consists of, before it is Grafana's JSON or a page of the documentation."""
+"""The parts of a dashboard. `grafana` renders them as JSON and `page` as documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MODEL = 'namespace="$namespace",tritonmodel="$tritonmodel"'
-"""The matchers of the one TritonModel that a reader has chosen."""
+"""The label matchers of the TritonModel that the reader selected."""
 RATE = "[$__rate_interval]"
 SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
@@ -15,7 +15,7 @@ OF_POD = "namespace, tritonmodel, pod"
 
 @dataclass(frozen=True)
 class Query:
-    """One query and the name of its lines. `line`: how it is drawn; a limit is a dashed red line."""
+    """A query and the legend of its series. `line` is the drawing style; "limit" is a dashed red line."""
 
     expr: str
     legend: str
@@ -24,9 +24,14 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `how`: how its figures are computed, for whoever must trust them. `unit` is Grafana's name of it.
-    `each`: a variable, for each value of which the panel stands once. `levels`: from these values on it is orange and
-    red, or below them where the first is above the second."""
+    """A panel.
+
+    - `how`: the description: how the values are computed
+    - `unit`: Grafana's name of the unit
+    - `each`: a variable; Grafana repeats the panel for each of its values
+    - `levels`: the panel is orange and red above these values, or below them if the first is the larger
+    - `most`: the maximum of the axis
+    """
 
     title: str
     how: str
@@ -50,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """What the reader chooses at the top, out of the values of `label` in `series`."""
+    """A dashboard variable whose options are the values of `label` in `series`."""
 
     name: str
     title: str
@@ -61,7 +66,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader chooses out of `values`, or writes."""
+    """A dashboard variable whose options are `values`; the reader may type another value."""
 
     name: str
     title: str
@@ -70,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Mark:
-    """Moments that are marked in every panel: where `expr` is above 0."""
+    """An annotation in every panel, at the times when `expr` returns a value."""
 
     name: str
     how: str
@@ -81,7 +86,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`name` is the file's and, after `triton-`, the dashboard's id in Grafana."""
+    """A dashboard. `name` is the file's name; `triton-` and `name` make the dashboard's uid in Grafana."""
 
     name: str
     title: str
@@ -91,22 +96,23 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-# Every TritonModel has a limit, be it infinite: `triton:threshold` is there even while the operator isn't.
+# Every TritonModel has `triton:threshold` (infinity without a limit), even while the operator doesn't run.
 NAMESPACE = Variable("namespace", "Namespace", 'triton:threshold{kind="max-qps"}', "namespace")
 TRITONMODEL = Variable(
     "tritonmodel", "TritonModel", 'triton:threshold{kind="max-qps",namespace="$namespace"}', "tritonmodel"
 )
 LIMIT_CHANGED = Mark(
     "Limit changed",
-    "`max-qps`, of the model or of a version, has changed in Prometheus: not when the annotation was written but when "
-    "the rules began to compare with it. A mark may come up to 30 s late. A version is among the mark's tags.",
+    "`max-qps` of the model or of a version changed in Prometheus. The time is when the rules started to use the "
+    "value, not when the annotation of the TritonModel was written. It may be up to 30 s late. A version is a tag of "
+    "the annotation.",
     f'changes(triton:threshold{{kind="max-qps",{MODEL}}}{RATE}) > 0',
     "max-qps changed",
     "red",
 )
 LIMIT_COUNT = Mark(
-    "A version's limit came or went",
-    "The number of limits has changed; the model's own is always one of them.",
+    "A version's limit was set or removed",
+    "The number of limits changed. The model's own limit always counts as one.",
     f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}}){SUBQUERY}) > 0',
     "max-qps of a version set or removed",
     "purple",
@@ -114,15 +120,15 @@ LIMIT_COUNT = Mark(
 
 
 def rate(series: str, more: str = "") -> str:
-    """A counter of the chosen TritonModel's servers, a second."""
+    """Returns the per-second rate of a counter of the selected TritonModel's servers."""
     return f"rate({series}{{{MODEL}{more}}}{RATE})"
 
 
 def ratio(over: str, under: str, by: str) -> str:
-    """One sum divided by the other: summed up over servers first, so that each request weighs the same."""
+    """Returns `over` divided by `under`, each summed over servers first, so that each request has the same weight."""
     return f"sum by ({by}) ({over})\n/\nsum by ({by}) ({under})"
 
 
 def of_entry(expr: str) -> str:
-    """Only the model that clients call: the one whose QPS is recorded."""
+    """Restricts a query to the entrypoint: the model that `triton:qps:rate1m` records."""
     return f"({expr}\n  and on ({OF_MODEL}) triton:qps:rate1m{{{MODEL}}})"

@@ -1,4 +1,4 @@
-"""What the servers of one TritonModel use, and how many there are."""
+"""The dashboard of the resources of one TritonModel's servers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from triton_operator.api import names
 
 SERVER = f'namespace="$namespace",container="{names.CONTAINER_SERVER}"'
 JOIN = f"and on (namespace, pod) up{{{MODEL}}}"
-JOINED = " The kubelet knows pods, not TritonModels: `up` says which pods are the TritonModel's."
+JOINED = " The kubelet's series have no TritonModel label; the query selects the TritonModel's pods by `up`."
 
 
 def used(series: str, by: str = "pod") -> str:
-    """A series of the kubelet about the pods of the chosen TritonModel."""
+    """Restricts a series of the kubelet to the pods of the selected TritonModel."""
     return f"sum by ({by}) (({series})\n  {JOIN})"
 
 
@@ -33,8 +33,8 @@ def limit(resource: str) -> str:
 DASHBOARD = Dashboard(
     "resources",
     "Triton / Resources",
-    "CPU, memory and accelerators of one TritonModel's servers, how many servers there are, and for how many there is "
-    "load. Needs the kubelet's cAdvisor series and, for the limits, kube-state-metrics.",
+    "CPU, memory and GPUs of one TritonModel's servers, the number of servers, and the load as a number of servers. "
+    "Needs the kubelet's cAdvisor series and, for the limits, kube-state-metrics.",
     (NAMESPACE, TRITONMODEL),
     (LIMIT_CHANGED,),
     (
@@ -42,9 +42,9 @@ DASHBOARD = Dashboard(
             "Servers",
             (
                 Panel(
-                    "Replicas wanted and ready",
-                    "`triton_operator_replicas`, from the operator: wanted by the spec or the autoscaler, ready by "
-                    "the Deployment; the largest of what the operator's replicas say. Scraped: the sum of `up`.",
+                    "Wanted and ready replicas",
+                    "`triton_operator_replicas`, the maximum over the operator's replicas. Wanted: the number in the "
+                    "spec or from the autoscaler. Ready: from the Deployment's status. Scraped: the sum of `up`.",
                     "short",
                     (
                         Query(f"max by (state) (triton_operator_replicas{{{MODEL}}})", "{{state}}"),
@@ -53,11 +53,11 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Load, in servers",
-                    "`triton:load:replicas`: for how many servers there is load if each carried all that it is for: "
-                    "demand ÷ max-qps-per-replica, or tokens ÷ their share, whichever is more. Predicted: "
-                    "`triton:load_predicted:replicas`, by the line through the last 5 minutes, 2 minutes from now, at "
-                    "most twice the load. `triton:autoscaler_load:replicas` is what the autoscaler reads; it aims at "
-                    "`spec.autoscaling.utilization` of it for each server. No line: no limit, or no requests.",
+                    "Load: `triton:load:replicas`, demand ÷ max-qps-per-replica, or tokens ÷ the tokens of one server, "
+                    "whichever is larger. Predicted: `triton:load_predicted:replicas`, the load in 2 minutes by linear "
+                    "regression over the last 5 minutes, at most twice the load. Autoscaler: "
+                    "`triton:autoscaler_load:replicas`, the value that the autoscaler reads. Its target is a load of "
+                    "`spec.autoscaling.utilization` for each server. Without a limit or requests there is no line.",
                     "short",
                     (
                         Query(f"triton:load:replicas{{{MODEL}}}", "load"),
@@ -75,20 +75,20 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "CPU",
-                    f"`container_cpu_usage_seconds_total` of the container `{names.CONTAINER_SERVER}`, as a rate: "
-                    "cores. Limit: `kube_pod_container_resource_limits`, of kube-state-metrics." + JOINED,
+                    f"The rate of `container_cpu_usage_seconds_total` of the container `{names.CONTAINER_SERVER}`, in "
+                    "cores. Limit: `kube_pod_container_resource_limits` from kube-state-metrics." + JOINED,
                     "short",
                     (
                         Query(used(f"rate(container_cpu_usage_seconds_total{{{SERVER}}}{RATE})"), "{{pod}}"),
-                        Query(f"max({limit('cpu')})", "limit of a server", line="limit"),
+                        Query(f"max({limit('cpu')})", "limit per server", line="limit"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "CPU throttled",
-                    "`container_cpu_cfs_throttled_periods_total` ÷ `container_cpu_cfs_periods_total`: in which part "
-                    "of the scheduler's periods the server was stopped by its CPU limit. More threads than cores do "
-                    "that." + JOINED,
+                    "`container_cpu_cfs_throttled_periods_total` ÷ `container_cpu_cfs_periods_total`: the fraction of "
+                    "CFS periods in which the CPU limit throttled the server. A common cause is more threads than "
+                    "cores." + JOINED,
                     "percentunit",
                     (
                         Query(
@@ -103,12 +103,12 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Memory",
-                    "`container_memory_working_set_bytes`, which must stay under the limit; tensors in /dev/shm "
-                    "are part of it. Limit: `kube_pod_container_resource_limits`." + JOINED,
+                    "`container_memory_working_set_bytes`. At the limit the kernel kills the server. Tensors in "
+                    "/dev/shm count as memory. Limit: `kube_pod_container_resource_limits`." + JOINED,
                     "bytes",
                     (
                         Query(used(f"container_memory_working_set_bytes{{{SERVER}}}"), "{{pod}}"),
-                        Query(f"max({limit('memory')})", "limit of a server", line="limit"),
+                        Query(f"max({limit('memory')})", "limit per server", line="limit"),
                     ),
                     width=8,
                 ),
@@ -119,19 +119,20 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "GPU utilization",
-                    "`nv_gpu_utilization` of each GPU that a server sees: the part of the time in which any kernel "
-                    "ran, not how full the GPU was. GPU series are there only with NVIDIA GPUs.",
+                    "`nv_gpu_utilization` of each GPU of a server: the fraction of time in which at least one kernel "
+                    "ran. It doesn't show how much of the GPU the kernels used. Only NVIDIA GPUs have GPU series.",
                     "percentunit",
                     (Query(f"max by (pod, gpu_uuid) (nv_gpu_utilization{{{MODEL}}})", "{{pod}} {{gpu_uuid}}"),),
                     most=1,
                 ),
                 Panel(
                     "GPU memory",
-                    "`nv_gpu_memory_used_bytes` and `nv_gpu_memory_total_bytes`: of the GPU, whoever uses it.",
+                    "`nv_gpu_memory_used_bytes` and `nv_gpu_memory_total_bytes`: the memory of the GPU, used by any "
+                    "process.",
                     "bytes",
                     (
                         Query(f"max by (pod, gpu_uuid) (nv_gpu_memory_used_bytes{{{MODEL}}})", "{{pod}} {{gpu_uuid}}"),
-                        Query(f"max(nv_gpu_memory_total_bytes{{{MODEL}}})", "a GPU's memory", line="limit"),
+                        Query(f"max(nv_gpu_memory_total_bytes{{{MODEL}}})", "total per GPU", line="limit"),
                     ),
                 ),
                 Panel(
@@ -143,11 +144,11 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Pinned memory",
                     "`nv_pinned_memory_pool_used_bytes` and `nv_pinned_memory_pool_total_bytes`: the pool of "
-                    "page-locked memory through which tensors go to a GPU. When it is full, copies become slower.",
+                    "page-locked memory for copies to a GPU. When it is full, copies are slower.",
                     "bytes",
                     (
                         Query(f"sum by ({OF_POD}) (nv_pinned_memory_pool_used_bytes{{{MODEL}}})", "{{pod}}"),
-                        Query(f"max(nv_pinned_memory_pool_total_bytes{{{MODEL}}})", "a server's pool", line="limit"),
+                        Query(f"max(nv_pinned_memory_pool_total_bytes{{{MODEL}}})", "pool per server", line="limit"),
                     ),
                 ),
             ),

@@ -155,7 +155,7 @@ FIGURES = [
     ("end-to-end", "P99", "", 0.294288),
     ("end-to-end", "P50", "", 0.038655),
     ("end-to-end", "Success rate, 5 min", "", 36 / 37),
-    ("end-to-end", "Servers that are scraped", "", 2),
+    ("end-to-end", "Scraped servers", "", 2),
     ("modules", "Average latency", "preprocess", 791856 / 37 / 1e6),
     ("modules", "Batch size", "yolov5s", 36 / 31),
     ("modules", "Success rate of each model", "preprocess", 1),
@@ -164,7 +164,7 @@ FIGURES = [
     ("resources", "Memory", "", 2e9),
     ("operator", "Leaders", "", 1),
     ("operator", "TritonModels by Ready", "", 1),
-    ("operator", "Thresholds that can't be read", "", 1),
+    ("operator", "Invalid thresholds", "", 1),
 ]
 
 

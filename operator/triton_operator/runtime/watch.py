@@ -2,7 +2,7 @@
 
 Only `on.event` handlers are registered, so that kopf writes nothing: no annotation, no finalizer, no status. They only
 declare what to watch. Events go directly from kopf's streams to `seen`, because kopf's own processing (a task for each
-object, copies to compute differences) took most of the operator's CPU time (docs/scale.md).
+object, copies to compute differences) took most of the operator's CPU time (docs/benchmarks.md).
 """
 
 from __future__ import annotations
