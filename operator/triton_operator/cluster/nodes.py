@@ -1,4 +1,4 @@
-"""What the cluster can do, as far as it decides how a repository is delivered."""
+"""Detects whether the cluster supports image volumes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .api import ApiError, KubernetesApi
 
 NODES = Kind("", "v1", "Node", "nodes")
 _API_SERVER = (1, 35)
-"""From here on ImageVolume is on unless someone switched it off."""
+"""The first Kubernetes version with ImageVolume enabled by default."""
 _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 33)}
 
 
 def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
-    """What `delivery: Auto` means here. Copy where the API server or one of the nodes can't mount images, and where
-    the nodes may not be listed (a namespaced installation)."""
+    """The delivery for `delivery: Auto`. Copy if the API server or a node doesn't support image volumes, or if the
+    operator may not list nodes (a namespaced installation)."""
     version = api.version()
     if _number(f"{version['major']}.{version['minor']}") < _API_SERVER:
         return "Copy"

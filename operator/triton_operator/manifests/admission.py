@@ -1,4 +1,4 @@
-"""What ValidatingAdmissionPolicies are put together from: the objects, and literals of CEL."""
+"""Builds ValidatingAdmissionPolicies and CEL literals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def policy(
     conditions: dict[str, str] | None = None,
     audit: dict[str, str] | None = None,
 ) -> Object:
-    """A policy that refuses what it can't judge."""
+    """A policy. It refuses requests for which an expression fails to evaluate."""
     constraints: Object = {"resourceRules": rules}
     if selector:
         constraints["objectSelector"] = {"matchLabels": selector}
@@ -42,7 +42,7 @@ def policy(
 
 
 def bound(policy: Object, *actions: str) -> list[Object]:
-    """The policy and what switches it on, for the whole cluster."""
+    """The policy and its cluster-wide binding."""
     name = policy["metadata"]["name"]
     binding = {
         "apiVersion": API_VERSION,
@@ -54,7 +54,7 @@ def bound(policy: Object, *actions: str) -> list[Object]:
 
 
 def rule(group: str, resources: list[str], *operations: str) -> Object:
-    """Which requests a policy is asked about."""
+    """The requests that a policy applies to."""
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -75,5 +75,5 @@ def cel_list(values: Iterable[str]) -> str:
 
 
 def cel_map(values: dict[str, str]) -> str:
-    """A CEL map; its values are expressions."""
+    """A CEL map whose values are expressions."""
     return "{" + ", ".join(f"{cel_text(k)}: {v}" for k, v in values.items()) + "}"

@@ -19,18 +19,18 @@ _COLUMNS = [
         0,
         "Whether the entrypoint answers.",
     ),
-    ("Models", "string", ".status.loaded", 0, "Models that are loaded, of those that shall be."),
-    ("Replicas", "integer", ".status.readyReplicas", 0, "Servers on which the entrypoint answers."),
-    ("QPS limit", "string", ".status.maxQps", 0, "The ceiling in requests a second."),
-    ("Age", "date", ".metadata.creationTimestamp", 0, "Since when the resource exists."),
-    ("Image", "string", ".spec.modelImage.reference", 1, "The model repository image."),
-    ("Digest", "string", ".status.image.digest", 1, "The digest that runs."),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Why it is ready, or not."),
+    ("Models", "string", ".status.loaded", 0, "Number of loaded models, of the models that should be loaded."),
+    ("Replicas", "integer", ".status.readyReplicas", 0, "Number of servers on which the entrypoint answers."),
+    ("QPS limit", "string", ".status.maxQps", 0, "The limit in requests per second."),
+    ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the resource was created."),
+    ("Image", "string", ".spec.modelImage.reference", 1, "The model image."),
+    ("Digest", "string", ".status.image.digest", 1, "The digest of the model image in use."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Reason of the condition Ready."),
 ]
 
 
 def definition() -> dict[str, Any]:
-    """The CRD of TritonModel, as `crds/` holds it."""
+    """The CRD of TritonModel, as in `crds/`."""
     status = structural(TritonModelStatus)
     status["properties"]["conditions"] |= {
         "x-kubernetes-list-type": "map",
@@ -38,8 +38,8 @@ def definition() -> dict[str, Any]:
     }
     schema = {
         "type": "object",
-        "description": "A model repository served by NVIDIA Triton: the operator makes and keeps the servers, "
-        "the delivery of the image and the Services, and says here, model by model, what is not true yet and why.",
+        "description": "A model repository served by NVIDIA Triton. The operator manages the servers, delivers the "
+        "repository to them, creates Services, autoscaler and alerts, and reports the state of each model.",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"{names.API_VERSION}"},

@@ -1,4 +1,4 @@
-"""What the operator may do, made from the table of kinds: no watch without its rule, no rule without its use."""
+"""The operator's permissions, generated from the table of child kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READ = ("get", "list", "watch")
 
 @dataclass(frozen=True)
 class Grant:
-    """Verbs on resources, and what they are for. `only`: the names of the objects, where not all are meant."""
+    """Verbs on resources, and their purpose. `only`: names of objects, if the grant is limited to them."""
 
     group: str
     resources: tuple[str, ...]
@@ -28,70 +28,70 @@ class Grant:
 
     @property
     def rule(self) -> Rule:
-        """As a Role has it."""
+        """The grant as a rule of a Role."""
         named = {"resourceNames": list(self.only)} if self.only else {}
         return _rule(self.group, list(self.resources), list(self.verbs)) | named
 
 
 def grants() -> list[Grant]:
-    """What is needed in the namespaces that are served, by a ClusterRole or by a Role in each of them."""
+    """Permissions in the namespaces that the operator serves, in a ClusterRole or in a Role for each."""
     by_group: dict[str, tuple[str, ...]] = {}
     for kind in KINDS:
         by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
     models = names.PLURAL
     return [
-        Grant(names.GROUP, (models,), _READ, "What is wanted: listed, watched, and read where its uid is in doubt."),
+        Grant(names.GROUP, (models,), _READ, "List and watch TritonModels, and check a uid before deleting leftovers."),
         Grant(
             names.GROUP,
             (models,),
             (policies.EDIT_GENERATED,),
-            "Lets the operator through the policy that guards what it makes.",
+            "Pass the admission policy that protects generated objects.",
         ),
-        Grant(names.GROUP, (f"{models}/status",), ("patch",), "What is true of it: status, by server-side apply."),
+        Grant(names.GROUP, (f"{models}/status",), ("patch",), "Write the status, by server-side apply."),
         Grant(
             names.GROUP,
             (f"{models}/finalizers",),
             ("update",),
-            "Owner references with blockOwnerDeletion, where the plugin OwnerReferencesPermissionEnforcement is on.",
+            "Set blockOwnerDeletion in owner references if the plugin OwnerReferencesPermissionEnforcement is enabled.",
         ),
-        *(Grant(group, plurals, _READ, "To see its own objects, by label or without, and whose a taken name is.")
+        *(Grant(group, plurals, _READ, "Watch its own objects, with or without their label, and find the owner of a name.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("create", "patch"), "Makes and repairs them, by server-side apply.")
+        *(Grant(group, plurals, ("create", "patch"), "Create and repair its objects, by server-side apply.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("delete",), "What is no longer wanted, or left by former TritonModels, by its uid.")
+        *(Grant(group, plurals, ("delete",), "Delete objects that are no longer needed, and leftovers of deleted TritonModels, by uid.")
           for group, plurals in by_group.items()),
-        Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "How the servers are, and their addresses."),
-        Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Servers whose ReplicaSet is gone, by their uid."),
+        Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the state and the addresses of the servers."),
+        Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Delete servers whose ReplicaSet is gone, by uid."),
         Grant(
             kinds.REPLICA_SET.group,
             (kinds.REPLICA_SET.plural,),
             ("get", "list", "delete"),
-            "Those of Deployments that are gone, by their uid, where Kubernetes' collector has missed their end.",
+            "Delete ReplicaSets of deleted Deployments that Kubernetes' garbage collector has missed, by uid.",
         ),
-        Grant("events.k8s.io", ("events",), ("create",), "Says what happened to a TritonModel."),
+        Grant("events.k8s.io", ("events",), ("create",), "Post Events about TritonModels."),
     ]  # fmt: skip
 
 
 def cluster_grants() -> list[Grant]:
-    """What is read of the cluster as a whole. Without it everything works but what the reason names."""
+    """Cluster-wide read permissions. Without one, only the named feature is missing."""
     return [
-        Grant("", ("nodes",), ("list",), "Which container runtimes there are, once at start, for `delivery: Auto`."),
-        Grant("", ("namespaces",), ("list",), "Labels by which a Prometheus selects namespaces."),
+        Grant("", ("nodes",), ("list",), "Detect the container runtimes once at start, for `delivery: Auto`."),
+        Grant("", ("namespaces",), ("list",), "Evaluate the namespace selectors of Prometheus resources."),
         Grant(
             "monitoring.coreos.com",
             ("prometheuses",),
             ("list",),
-            "Which Prometheus picks the rules up: told in MonitoringAvailable, and asked for thresholds.",
+            "Find the Prometheus that selects the rules, for MonitoringAvailable and ThresholdLive.",
         ),
     ]
 
 
 def own_grants() -> list[Grant]:
-    """What is needed in the operator's own namespace."""
+    """Permissions in the operator's own namespace."""
     leases = ("coordination.k8s.io", ("leases",))
     return [
-        Grant(*leases, ("create",), "The Lease by which one replica works; `create` can't be given by name."),
-        Grant(*leases, ("get", "update"), "To hold it, and no other.", (names.FIELD_MANAGER,)),
+        Grant(*leases, ("create",), "Create the Lease for leader election; RBAC can't limit `create` by name."),
+        Grant(*leases, ("get", "update"), "Take and renew this Lease.", (names.FIELD_MANAGER,)),
     ]
 
 
@@ -101,7 +101,7 @@ def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
 
 
 def namespaced(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
-    """The role of an operator that serves its own namespace only."""
+    """The role and the binding of an operator that serves only its own namespace."""
     return _pair("Role", grants() + own_grants(), namespace)
 
 
@@ -122,7 +122,7 @@ def _pair(kind: str, granted: list[Grant], namespace: str) -> list[dict[str, Any
 
 
 def _joined(granted: list[Grant]) -> list[Grant]:
-    """One rule for all verbs on the same objects."""
+    """Merges the grants for the same objects into one rule."""
     found: dict[tuple[Any, ...], Grant] = {}
     for grant in granted:
         key = (grant.group, grant.resources, grant.only)
@@ -132,8 +132,9 @@ def _joined(granted: list[Grant]) -> list[Grant]:
 
 
 def roles() -> list[dict[str, Any]]:
-    """The roles for people. Verbs are named one by one: `*` would hold the operator's own. What view and edit take up,
-    admin has as well; SET_THRESHOLDS is in none of them, so that only a binding gives it."""
+    """The roles for users. The verbs are listed one by one, because `*` would include the operator's own verbs.
+    Kubernetes aggregates view and edit into admin too. No aggregated role has SET_THRESHOLDS, so only a binding
+    grants it."""
     group, models = names.GROUP, names.PLURAL
     read = [_rule(group, [models, f"{models}/status"], list(_READ))]
     write = ["create", "update", "patch", "delete", "deletecollection"]
@@ -144,13 +145,13 @@ def roles() -> list[dict[str, Any]]:
             [*read, _rule(group, [models], write), _rule(group, [f"{models}/scale"], ["get", "update", "patch"])],
             into="edit",
         ),
-        # Without update the policy lets nothing else be changed.
+        # Without `update`, the admission policy allows changes of thresholds only.
         _role("tritonmodel-oncall", [*read, _rule(group, [models], ["patch", policies.SET_THRESHOLDS])]),
     ]
 
 
 def _role(name: str, rules: list[Rule], into: str = "") -> dict[str, Any]:
-    """A ClusterRole; what it allows is added to the built-in role `into`."""
+    """A ClusterRole that is aggregated into the built-in role `into`."""
     labels = {"labels": {f"rbac.authorization.k8s.io/aggregate-to-{into}": "true"}} if into else {}
     return {"apiVersion": _API_VERSION, "kind": "ClusterRole", "metadata": {"name": name, **labels}, "rules": rules}
 

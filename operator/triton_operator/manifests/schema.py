@@ -1,4 +1,4 @@
-"""pydantic's JSON schema → Kubernetes' structural schema."""
+"""Converts pydantic's JSON schema into a structural schema of Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEEP = {
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """The schema of `model` as a CRD takes it: no $ref, no title, no null, a default wherever there is one."""
+    """The schema of `model` for a CRD: without $ref, title and null, with all defaults."""
     raw = model.model_json_schema(by_alias=True)
     return _convert(raw, raw.get("$defs", {}))
 
