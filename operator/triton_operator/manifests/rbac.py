@@ -45,22 +45,22 @@ def grants() -> list[Grant]:
             names.GROUP,
             (models,),
             (policies.EDIT_GENERATED,),
-            "Pass the admission policy that protects generated objects.",
+            "Pass the policy that protects generated objects.",
         ),
         Grant(names.GROUP, (f"{models}/status",), ("patch",), "Write the status, by server-side apply."),
         Grant(
             names.GROUP,
             (f"{models}/finalizers",),
             ("update",),
-            "Set blockOwnerDeletion in owner references if the plugin OwnerReferencesPermissionEnforcement is enabled.",
+            "Set blockOwnerDeletion where the plugin OwnerReferencesPermissionEnforcement is enabled.",
         ),
-        *(Grant(group, plurals, _READ, "Watch its own objects, with or without their label, and find the owner of a name.")
+        *(Grant(group, plurals, _READ, "Watch its own objects, and find the owner of a name.")
           for group, plurals in by_group.items()),
         *(Grant(group, plurals, ("create", "patch"), "Create and repair its objects, by server-side apply.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("delete",), "Delete objects that are no longer needed, and leftovers of deleted TritonModels, by uid.")
+        *(Grant(group, plurals, ("delete",), "Delete unneeded objects, and leftovers of deleted TritonModels, by uid.")
           for group, plurals in by_group.items()),
-        Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the state and the addresses of the servers."),
+        Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the servers' state and addresses."),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Delete servers whose ReplicaSet is gone, by uid."),
         Grant(
             kinds.REPLICA_SET.group,
