@@ -1,5 +1,5 @@
-# The operator, which is also the pods' init containers: the static busybox and the checks of the repository.
-# What it stands on, by tag or, where every build shall have the same, with a digest: docs/security.md.
+# The operator's image. The pods' init containers use it too: the static busybox and the repository check.
+# For reproducible builds pin BASE by digest, see docs/security.md.
 ARG BASE=python:3.13-slim
 FROM ${BASE} AS base
 
@@ -8,17 +8,17 @@ RUN apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends busybox-static \
  && cp "$(command -v busybox)" /busybox
 
-# The packages are a layer of their own: a change of the source leaves it as it is.
+# The packages are a separate layer, so that a change of the source doesn't rebuild it.
 FROM base AS packages
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/venv
 COPY requirements/operator.lock /tmp/
-# Unchecked: the root file system is read-only, so bytecode that a date in a layer made stale stays so for ever.
-# --no-deps: the lock is all of it, without the packages that only Triton's clients need (hack/lock.py).
+# unchecked-hash: the root file system is read-only, so Python couldn't rewrite bytecode with a stale timestamp.
+# --no-deps: the lock is complete. It omits the packages that only Triton's clients need (hack/lock.py).
 RUN pip --python /opt/venv/bin/python install -q --no-compile --no-deps --require-hashes -r /tmp/operator.lock \
  && find /opt/venv -type d \( -name tests -o -name test \) -prune -exec rm -r {} + \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv
-# The project lies beside the venv, which finds it by this file.
+# The project is outside the venv; Python finds it through this file.
 RUN echo /opt/app >"$(/opt/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/app.pth"
 
 FROM packages AS project
@@ -31,7 +31,7 @@ RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /tmp/wheel . \
  && pip --python /opt/venv/bin/python install -q --no-compile --no-deps --no-index --target /opt/app /tmp/wheel/*.whl \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app
 
-# What of other people's is in the venv: told by the venv itself, and the same in every build.
+# The SBOM of the third-party packages, read from the venv; reproducible.
 FROM packages AS sbom
 COPY requirements/supply.lock /tmp/
 RUN python -m venv /opt/supply && /opt/supply/bin/pip install -q --require-hashes -r /tmp/supply.lock
@@ -44,7 +44,7 @@ FROM base
 COPY --from=busybox /busybox /usr/local/bin/busybox
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=project /opt/app /opt/app
-# Scanners of images find it by its ending.
+# Image scanners find the SBOM by its file name extension.
 COPY --from=sbom /sbom /usr/share/sbom
 ENV PATH=/opt/app/bin:/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532

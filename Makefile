@@ -1,65 +1,65 @@
-# What needs more than a line is in hack/. Two commands are all that a newcomer needs: make demo, make test.
+# Targets call the scripts in hack/. Start with `make demo` and `make test`.
 .DEFAULT_GOAL := help
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 .PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean purge venv
 
-help: ## Show this
+help: ## Show this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-demo: ## From nothing to boxes: a cluster, the operator, a detector, a picture
+demo: ## Create a cluster, install the operator, serve a detector and detect objects in a picture
 	@hack/demo.sh
-test: ## Every test, each with all that it needs
+test: ## Run all tests, after installing what they need
 	@hack/test.sh unit rules server integration faults properties e2e
-unit: ## Pure code and golden files
+unit: ## Test pure code and golden files
 	@hack/test.sh unit
-rules: ## The Prometheus rules and the dashboards' queries, against a real Prometheus
+rules: ## Test the Prometheus rules and the dashboards' queries against a real Prometheus
 	@hack/test.sh rules
-server: ## The model images, under a real Triton in Docker
+server: ## Test the model images with a real Triton in Docker
 	@hack/test.sh server
-integration: ## The operator against a real API server
+integration: ## Test the operator against a real API server
 	@hack/test.sh integration
-faults: ## The operator while the world around it breaks
+faults: ## Test the operator under faults: killed processes, failing requests, network outages
 	@hack/test.sh faults
-properties: ## Generated bad input against a real API server
+properties: ## Test generated bad input against a real API server
 	@hack/test.sh properties
-soak: ## Faults and bad input in full: more kills, longer outages, far more examples
+soak: ## Run faults and properties for longer, with more kills and more examples
 	@SOAK=1 hack/test.sh faults properties
-e2e: ## The installation, in a kind cluster
+e2e: ## Test the installation in a kind cluster
 	@hack/test.sh e2e
-lint: venv ## ruff, mypy, the layers, stale generated files
+lint: venv ## Run ruff, mypy and import-linter, and check for stale generated files
 	@hack/lint.sh
-golden: venv ## Write the golden files anew; look at the diff before you commit it
+golden: venv ## Regenerate the golden files; review the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
-generate: venv ## Write what is made from the code: the CRD, the RBAC, the dashboards
+generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards and the generated docs
 	@.venv/bin/python hack/generate.py
-serve: ## A model repository in Docker, loaded anew as it changes: make serve MODELS=my-model/repository
+serve: ## Serve a model repository in Docker and reload models that change: make serve MODELS=my-model/repository
 	@hack/world.sh server
 	@.venv/bin/python hack/serve.py $(if $(PORT),--port=$(PORT)) $(if $(GPUS),--gpus=$(GPUS)) "$(or $(MODELS),model_images/detection/repository)"
-bench: ## A benchmark: make bench NAME=time_to_ready
+bench: ## Run a benchmark: make bench NAME=time_to_ready
 	@hack/bench.sh "$(NAME)"
-corpus: ## The real server against every repository of tests/corpus, into docs/validate.md
+corpus: ## Start a real Triton on every repository in tests/corpus and update docs/validate.md
 	@hack/world.sh server
 	@.venv/bin/python hack/run_corpus.py $(ONLY)
 	@.venv/bin/python hack/generate.py
-lock: venv ## Pin the Python packages anew (make lock UPGRADE=1 takes the newest)
+lock: venv ## Update the locks of the Python packages (make lock UPGRADE=1 takes the newest versions)
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
-sbom: ## What the operator's image has of other people's code: dist/operator.cdx.json
+sbom: ## Write the SBOM of the operator's image to dist/operator.cdx.json
 	@hack/supply.sh sbom
-audit: venv ## Known vulnerabilities of the locked packages; needs the internet
+audit: venv ## Look up known vulnerabilities of the locked packages; needs the internet
 	@hack/supply.sh audit
-cluster: ## The cluster with the operator in it
+cluster: ## Create the kind cluster and install the operator
 	@hack/world.sh cluster
 	@hack/deploy.sh
-monitoring: cluster ## Prometheus, Alertmanager and the adapter beside it
+monitoring: cluster ## Install Prometheus, Alertmanager and prometheus-adapter in the cluster
 	@hack/world.sh monitoring
 	@hack/monitoring.sh up
 clean: ## Delete the cluster, the registry, the venv and the caches of this clone
 	@hack/cluster.sh down
 	@rm -rf .cache .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-purge: clean ## Remove everything that any of these has put on this machine outside the clone
+purge: clean ## Remove everything that these targets installed on this machine outside the clone
 	@hack/world.sh --purge
 venv:
 	@hack/world.sh venv

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# bench.sh NAME: runs benchmarks/NAME; the last line of its output is one JSON object.
+# bench.sh NAME: runs benchmarks/NAME. The last line of its output is one JSON object.
 . "$(dirname "$0")/lib.sh"
 
 name=${1:-}
 if [ -z "$name" ] || [ ! -e "benchmarks/$name/__main__.py" ]; then
-  say "which benchmark? make bench NAME=…, one of:"
+  say "no such benchmark: '$name'. Run make bench NAME=… with one of:"
   for main in benchmarks/*/__main__.py; do say "  $(basename "$(dirname "$main")")"; done
   exit 2
 fi
-# Bare has a machine of its own.
+# The benchmark bare sets up its own machine.
 if [ "$name" = bare ]; then world venv; else world bench; fi
 export PYTHONPATH=tests
 exec .venv/bin/python -m "benchmarks.$name"

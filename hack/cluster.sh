@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# cluster.sh up: a kind cluster that pulls from a local registry; one that is there and healthy is kept.
-# cluster.sh registry: only the registry.
-# cluster.sh mirror: puts the public images that were built from packages into the registry, for the cluster's pods.
-# cluster.sh down: removes the cluster and the registry.
+# cluster.sh up: creates a kind cluster that pulls from a local registry; keeps an existing healthy one.
+# cluster.sh registry: starts only the registry.
+# cluster.sh mirror: pushes the public images that were built from packages to the registry, for the cluster's pods.
+# cluster.sh down: deletes the cluster and the registry.
 . "$(dirname "$0")/lib.sh"
 
 node=$CLUSTER-control-plane
-# What a cluster is made with and keeps: where it changed, only a new cluster has it.
+# These files take effect only when a cluster is created: if they change, the cluster is created again.
 made_with=$(digest_of hack/kind.yaml manifests/audit/policy.yaml)
 
 registry() {
@@ -15,7 +15,7 @@ registry() {
   if [ "$(docker inspect -f '{{.State.Running}}' "$REGISTRY_NAME" 2>/dev/null)" != true ]; then
     say "starting the registry $REGISTRY"
     docker start "$REGISTRY_NAME" >/dev/null 2>&1 || {
-      # One whose creation failed halfway keeps its name.
+      # A container whose creation failed halfway still has the name.
       docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
       docker run -d --restart unless-stopped --name "$REGISTRY_NAME" --network kind -p "127.0.0.1:$REGISTRY_PORT:5000" \
         registry:2 >/dev/null
@@ -23,7 +23,7 @@ registry() {
   fi
   local tries=30
   until curl -fs "http://$REGISTRY/v2/" >/dev/null; do
-    [ $((tries -= 1)) -gt 0 ] || die "the registry doesn't answer: docker logs $REGISTRY_NAME"
+    [ $((tries -= 1)) -gt 0 ] || die "the registry at $REGISTRY doesn't answer; read docker logs $REGISTRY_NAME"
     sleep 0.5
   done
 }
@@ -37,8 +37,8 @@ healthy() {
     kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null 2>&1
 }
 
-# The name localhost:PORT means the node itself there, so containerd is told where the registry really is. Where images
-# are built from packages, it is where the node looks for every other registry's images, too.
+# In the node, localhost:PORT is the node itself, so containerd needs the registry's real address. If images are built
+# from packages, this registry replaces every other registry, too.
 trust_registry() {
   local name names=$REGISTRY
   if packages_world; then names="$names _default"; fi
@@ -48,7 +48,7 @@ trust_registry() {
   done
 }
 
-# An image's path in a registry is its name without the registry: quay.io/a/b:1 is a/b:1, busybox:1 is library/busybox:1.
+# An image's path in a registry omits the registry's name: quay.io/a/b:1 is a/b:1, busybox:1 is library/busybox:1.
 mirror() {
   local tag path
   packages_world || return 0
@@ -60,7 +60,7 @@ mirror() {
     esac
     curl -fsI -o /dev/null "http://$REGISTRY/v2/${path%:*}/manifests/${path##*:}" \
       -H 'Accept: application/vnd.docker.distribution.manifest.v2+json' && continue
-    say "putting $tag into the registry"
+    say "pushing $tag to the registry"
     docker tag "$tag" "$REGISTRY/$path"
     quietly "mirror-${path##*/}" docker push -q "$REGISTRY/$path"
     docker rmi "$REGISTRY/$path" >/dev/null
@@ -74,7 +74,7 @@ up() {
   if healthy; then
     say "the cluster $CLUSTER is up"
   else
-    docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER isn't healthy or was made otherwise: deleting it"
+    docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER is unhealthy or has other settings: deleting it"
     quietly kind-delete kind delete cluster --name "$CLUSTER"
     say "creating the cluster $CLUSTER ($KIND_NODE_IMAGE)"
     quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 600s

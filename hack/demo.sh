@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to boxes around the objects in a picture.
+# Creates a cluster, installs the operator, serves a detector, and detects the objects in a picture.
 . "$(dirname "$0")/lib.sh"
 
 start=$SECONDS
@@ -20,9 +20,9 @@ forward=$!
 trap 'kill $forward 2>/dev/null || true' EXIT
 tries=50
 until curl -fs -o /dev/null "http://localhost:$port/v2/health/live"; do
-  [ $((tries -= 1)) -gt 0 ] || die "no way to the server: $(cat "$cache/log/port-forward")"
+  [ $((tries -= 1)) -gt 0 ] || die "the server can't be reached; kubectl port-forward printed: $(cat "$cache/log/port-forward")"
   sleep 0.2
 done
 say "sending a picture to the model \"detection\""
 .venv/bin/python model_images/detection/client/detect.py --url "localhost:$port" "${PICTURE:-model_images/detection/samples/square.jpg}"
-say "boxes after $((SECONDS - start)) s; next: kubectl --kubeconfig .cache/kubeconfig describe tritonmodel detector"
+say "the demo took $((SECONDS - start)) s; next: kubectl --kubeconfig .cache/kubeconfig describe tritonmodel detector"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what changed and installs the operator in the cluster that .cache/kubeconfig names, as a user would.
-# The dev overlays become the local ones, where digests stand for the tag: so a new build is a rollout.
+# Builds changed images and installs the operator in the cluster of .cache/kubeconfig, as a user would.
+# Copies the dev overlays to local overlays with digests in place of the tag, so that a new build causes a rollout.
 . "$(dirname "$0")/lib.sh"
 
 operator=$(hack/image.sh operator .)
@@ -25,4 +25,4 @@ quietly rollout kubectl -n triton-operator rollout status deployment/triton-oper
   kubectl -n triton-operator logs deployment/triton-operator --tail=20 >&2 || true
   exit 1
 }
-say "the operator runs"
+say "the operator is running"

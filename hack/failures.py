@@ -1,6 +1,6 @@
-"""What failed, once more: `failures.py REPORT…` prints the tests that failed out of pytest's JUnit reports.
+"""`failures.py REPORT…`: prints the failed tests in pytest's JUnit reports.
 
-A run of all parts is thousands of lines long; what its reader wants stands at the end.
+The output of a run of all parts has thousands of lines; this summary stands at its end.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LINES, WIDTH = 15, 300
-"""Of what pytest marks as the error, and of a line of it, which may hold a whole log."""
+"""The most lines of an error that are printed, and the most characters of a line: a line may contain a whole log."""
 
 
 def failures(report: Path) -> Iterator[str]:
-    """A text for each test of the report that failed, or that couldn't be set up or taken down."""
+    """Yields a text for each test whose call, setup or teardown failed."""
     for case in ET.parse(report).iter("testcase"):
         for ending in (*case.findall("failure"), *case.findall("error")):
             text = (ending.text or ending.get("message", "")).rstrip().splitlines()

@@ -1,4 +1,4 @@
-"""Writes the checked-in files that are made from the code; with --check only says which are stale."""
+"""Writes the generated files that are checked in. With --check, only reports the stale ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = "# Made by `make generate`; change the code that it is made from instea
 
 
 def generated() -> dict[Path, str]:
-    """Each generated file's path and text."""
+    """Returns the text of each generated file, by path."""
     return {
         Path("crds/tritonoperator.io_tritonmodels.yaml"): _yaml(crd.definition()),
         Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
@@ -39,7 +39,7 @@ def generated() -> dict[Path, str]:
 
 
 class _Dumper(PlainDumper):
-    """Has each line of a longer text on a line of its own."""
+    """A YAML dumper that writes multi-line strings as block scalars."""
 
     def represent_lines(self, data: str) -> yaml.Node:
         return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
@@ -55,7 +55,7 @@ def _yaml(*documents: object) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is stale")
     check = parser.parse_args().check
     stale = []
     for path, text in generated().items():

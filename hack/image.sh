@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# image.sh NAME CONTEXT [BUILD-OPTION…]: builds an image, pushes it to the local registry unless that has it,
-# and prints the reference by digest. TAG is dev unless set.
+# image.sh NAME CONTEXT [BUILD-OPTION…]: builds an image, pushes it to the local registry unless it is there,
+# and prints the reference by digest. The default of TAG is dev.
 . "$(dirname "$0")/lib.sh"
 
 name=$1 context=$2 tag=${TAG:-dev}
@@ -23,7 +23,7 @@ read -r pushed digest 2>/dev/null <"$stamp" || pushed='' digest=''
 if [ "$pushed" != "$id" ] || ! in_registry "$digest"; then
   quietly "push-$name-$tag" docker push "$reference"
   digest=$(sed -n 's/^.*digest: \(sha256:[0-9a-f]*\).*$/\1/p' "$cache/log/push-$name-$tag" | tail -n 1)
-  [ -n "$digest" ] || die "docker push of $reference told no digest"
+  [ -n "$digest" ] || die "docker push of $reference printed no digest; see $cache/log/push-$name-$tag"
   mkdir -p "$cache/pushed"
   echo "$id $digest" >"$stamp"
   say "pushed $reference after $((SECONDS - start)) s"

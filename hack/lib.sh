@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# What the scripts here share; source it first.
+# Shared functions and settings of the scripts in hack/. Source it first.
 #
-# Everything that differs from machine to machine comes from the environment:
-#   WORLD                  registry or packages: where tools and images come from (whatever can be reached)
+# Environment variables, with their defaults in parentheses:
+#   WORLD                  registry or packages: source of tools and images (registry if reachable, else packages)
 #   TRITON_OPERATOR_CACHE  folder that all clones share           (~/.cache/triton-operator)
-#   NO_INSTALL             1: installs no Debian package
+#   NO_INSTALL             1: never install Debian packages
 #   CLUSTER                name of the kind cluster               (triton-operator)
-#   KIND_NODE_IMAGE        Kubernetes of that cluster             (kindest/node:v1.36.3)
-#   REGISTRY_PORT          where the local registry listens       (5001)
-#   KUBEBUILDER_ASSETS     folder with etcd and kube-apiserver    (control-plane in that folder)
+#   KIND_NODE_IMAGE        node image of that cluster             (kindest/node:v1.36.3)
+#   REGISTRY_PORT          port of the local registry             (5001)
+#   KUBEBUILDER_ASSETS     folder with etcd and kube-apiserver    ($TRITON_OPERATOR_CACHE/control-plane)
 #   PYTHON                 interpreter for hack/world and .venv   (the oldest on PATH, 3.11 or later)
 set -euo pipefail
 
@@ -25,14 +25,14 @@ done <hack/versions.env
 export KIND_NODE_IMAGE=${KIND_NODE_IMAGE:-kindest/node:$KUBERNETES_VERSION}
 export REGISTRY_NAME=${REGISTRY_NAME:-triton-operator-registry}
 export REGISTRY_PORT=${REGISTRY_PORT:-5001}
-# The same name on this machine and inside the cluster.
+# This name works on this machine and inside the cluster.
 export REGISTRY=localhost:$REGISTRY_PORT
-# A file of its own: the user's kubeconfig is never read or written.
+# A separate file: the scripts never read or write the user's kubeconfig.
 export KUBECONFIG=$cache/kubeconfig
 export KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$shared/control-plane}
-# `make purge` removes what pip keeps, too.
+# In the shared folder, so that `make purge` removes pip's cache too.
 export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$shared/pip}
-# What other programs keep outside the clone stays in it: kubectl's discovery, ONNX Runtime's, pytest's folders.
+# Keep the caches of other programs in the clone: kubectl's discovery, ONNX Runtime's and pytest's folders.
 export TRITON_OPERATOR_CACHE=$shared
 export KUBECACHEDIR=$cache/kube XDG_CACHE_HOME=$cache/xdg PYTEST_DEBUG_TEMPROOT=$cache/tmp
 mkdir -p "$cache/tmp"
@@ -41,7 +41,7 @@ export PATH=$shared/bin:$PATH
 say() { printf '%s  %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# quietly NAME COMMAND…: runs the command with its output in .cache/log/NAME, shown only where it fails.
+# quietly NAME COMMAND…: runs the command with its output in .cache/log/NAME, and prints the output if it fails.
 quietly() {
   local log=$cache/log/$1
   mkdir -p "$cache/log"
@@ -49,12 +49,12 @@ quietly() {
   "$@" >"$log" 2>&1 || { say "failed: $*"; tail -n 40 "$log" >&2; return 1; }
 }
 
-# digest_of FILE…: one SHA-256 over names and contents.
+# digest_of FILE…: prints one SHA-256 over the files' names and contents.
 digest_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 
-# python: $PYTHON, else the oldest interpreter on PATH from 3.11 on, so that what runs here runs everywhere. One that can
-# make a venv comes before one that can't (Debian has that in a package of its own).
+# python: prints $PYTHON, else the oldest interpreter on PATH that is 3.11 or later, so that code that runs here runs with
+# every supported version. Prefers an interpreter that can create a venv (Debian has this in a separate package).
 python() {
   local candidate found
   found=$(
@@ -64,22 +64,22 @@ if sys.version_info >= (3, 11): print(int(not u.find_spec("ensurepip")), "%d.%03
         "$candidate" 2>/dev/null || true
     done | sort | head -n 1
   )
-  [ -n "$found" ] || die "Python 3.11 or later is needed; say which with PYTHON=/path/to/python3"
+  [ -n "$found" ] || die "no Python 3.11 or later on PATH; install one, or set PYTHON=/path/to/python3"
   echo "${found##* }"
 }
 
-# world GOAL…: the tools, images and the cluster that these goals stand on.
+# world GOAL…: installs or builds the tools, images and the cluster that these goals need.
 world() { PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
 
-# packages_world: whether everything is built from package registries here.
+# packages_world: whether images and tools are built from package registries on this machine.
 packages_world() { [ "${WORLD:-$(cat "$shared/source" 2>/dev/null)}" = packages ]; }
-# Debian's Docker comes without BuildKit's plugin; the engine has a builder of its own.
+# Debian's Docker has no BuildKit plugin, so use the engine's builder.
 if packages_world; then export DOCKER_BUILDKIT=0; fi
 
-# remember KIND NAME: something outside the clone that `make purge` shall remove.
+# remember KIND NAME: records an object outside the clone, for `make purge` to remove.
 remember() { grep -qxF "$1 $2" "$shared/ledger" 2>/dev/null || { mkdir -p "$shared" && echo "$1 $2" >>"$shared/ledger"; }; }
 
 need_docker() {
-  command -v docker >/dev/null || die "Docker is needed: https://docs.docker.com/get-docker"
-  docker info >/dev/null 2>&1 || die "Docker doesn't answer: is its service running, and may you use it?"
+  command -v docker >/dev/null || die "docker isn't on PATH; install Docker: https://docs.docker.com/get-docker"
+  docker info >/dev/null 2>&1 || die "Docker doesn't answer; check that its service runs and that you may use it"
 }

@@ -1,7 +1,7 @@
 """Pins every Python package with its hashes: requirements/*.lock from pyproject.toml.
 
-What is pinned already stays as it is unless --upgrade is given. --check only says whether pyproject.toml asks for
-something else than when the locks were made; it needs no network.
+Keeps the pinned versions unless --upgrade is given. --check only reports whether the requirements changed since the
+locks were made; it needs no network.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ BUILD = LOCKS / "build.in"
 SUPPLY = LOCKS / "supply.in"
 CLIENT = LOCKS / "client.in"
 UV = "uv>=0.9,<1"
-# What tritonclient and its extras ask for and the operator never imports: it reads one generated file of tritonclient,
-# and asks servers with aiohttp. Together 130 MB of the image.
+# Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, and aiohttp
+# for requests to servers. Without them the image is 130 MB smaller.
 UNUSED = (
     "brotli", "gevent", "geventhttpclient", "greenlet", "grpcio", "ml-dtypes", "numpy", "python-rapidjson",
     "zope-event", "zope-interface",
@@ -36,8 +36,8 @@ SOURCES = {
 }
 
 
-def asked() -> str:
-    """A fingerprint of what the locks are made from, as the first line of each."""
+def fingerprint() -> str:
+    """Returns the first line of each lock: a fingerprint of the requirements that the locks are made from."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     parts = [
         project["project"]["requires-python"],
@@ -52,7 +52,7 @@ def asked() -> str:
 
 
 def uv() -> Path:
-    """The resolver, in an environment of its own: it is no dependency of the project."""
+    """Returns the path of the resolver. Installs it in its own venv: it isn't a dependency of the project."""
     home = ROOT / ".cache" / "lock"
     program = home / "bin" / "uv"
     if not program.exists():
@@ -63,7 +63,7 @@ def uv() -> Path:
 
 def compile_lock(name: str, upgrade: bool) -> str:
     out = LOCKS / name
-    # No header and no index: neither the command line nor the place of download belongs into the file.
+    # No header and no index URL: the file must not depend on the command line or on where packages come from.
     command = [uv(), "pip", "compile", *SOURCES[name], "-o", out, "-q", "--universal", "--python-version=3.11"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
     if name == "operator.lock":
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     options = parser.parse_args()
-    first = asked()
+    first = fingerprint()
     if options.check:
         stale = [n for n in SOURCES if not (LOCKS / n).exists() or (LOCKS / n).read_text().split("\n", 1)[0] != first]
         for name in stale:

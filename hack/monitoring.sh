@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# monitoring.sh up: prometheus-operator, Prometheus, Alertmanager with a receiver, and prometheus-adapter in the cluster
-# that .cache/kubeconfig names, and what the Triton operator brings for them; quick where it is all there.
+# monitoring.sh up: installs prometheus-operator, Prometheus, Alertmanager with a receiver, prometheus-adapter and the
+# Triton operator's manifests for them in the cluster of .cache/kubeconfig. Skips what is installed.
 # monitoring.sh down: removes them.
 . "$(dirname "$0")/lib.sh"
 
@@ -9,7 +9,7 @@ installed() { kubectl -n monitoring get configmap hack-monitoring -o 'jsonpath={
 
 wait_for() { kubectl wait --timeout="${WAIT:-240s}" "$@"; }
 
-# The pods that prometheus-operator makes come a while after the object they are made for.
+# prometheus-operator creates pods some time after the Prometheus or Alertmanager object.
 ready() {
   kubectl -n monitoring get deployment -o name | xargs -n 1 kubectl -n monitoring rollout status --timeout="${WAIT:-240s}" &&
     wait_for -n monitoring --for=condition=Available prometheus,alertmanager --all &&
@@ -25,18 +25,18 @@ up() {
     say "installing prometheus-operator, Prometheus, Alertmanager and prometheus-adapter"
     quietly monitoring-operator kubectl apply --server-side --force-conflicts -f "$vendored"
     quietly monitoring-crds wait_for --for=condition=Established crd --all
-    # What the operator's installation begins with too: the adapter doesn't start without the CRD.
+    # The adapter doesn't start without the CRD. The operator's installation applies these first too.
     quietly monitoring-first kubectl apply -f crds/tritonoperator.io_tritonmodels.yaml -f manifests/operator/namespace.yaml
     quietly monitoring-apply kubectl apply --server-side --force-conflicts -f "$cache/monitoring.yaml"
   fi
   quietly monitoring-ready ready || { kubectl -n monitoring get pods >&2; exit 1; }
   kubectl -n monitoring create configmap hack-monitoring --from-literal="digest=$wanted" --dry-run=client -o yaml |
     quietly monitoring-stamp kubectl apply -f -
-  say "the monitoring is up"
+  say "monitoring is ready"
 }
 
 down() {
-  say "removing the monitoring"
+  say "removing monitoring"
   kubectl delete --ignore-not-found --wait=false -f "$cache/monitoring.yaml" >&2 || true
   kubectl delete --ignore-not-found -f "$vendored" >&2
 }

@@ -1,4 +1,4 @@
-"""Starts the real server on every repository of the corpus and writes down what it says, and when."""
+"""Starts tritonserver on every repository of the corpus and records at which stage it reports the fault."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from triton_operator.repository.checks import Expected  # noqa: E402
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
 SECONDS = 45.0
-"""How long a server may take; a good repository takes 2 to 4 seconds."""
+"""The longest time that a server may take to start. A good repository takes 2 to 4 seconds."""
 
 
 def verdict(case: Good | Fault, wanted: Expected, image: str) -> dict[str, str]:
-    """When the server complains (start, load, hang, request, never), and what it says."""
+    """Returns the stage at which the server reports a fault (start, load, hang, request, never), and its message."""
     with tempfile.TemporaryDirectory() as folder:
         root = case.write(Path(folder) / "models")
         root.parent.chmod(0o755)
@@ -43,7 +43,7 @@ def verdict(case: Good | Fault, wanted: Expected, image: str) -> dict[str, str]:
 
 
 def _requests(address: str, wanted: Expected, models: list[str]) -> str:
-    """The first complaint, the entry model's before the others'."""
+    """Returns the first error that a request gets, or "". Asks the entrypoint before the other models."""
     order = sorted(models, key=lambda name: name != wanted.entrypoint)
     for model in order:
         try:
@@ -56,10 +56,10 @@ def _requests(address: str, wanted: Expected, models: list[str]) -> str:
 
 
 def main() -> int:
-    """Write tests/corpus/verdicts.json; docs/validate.md is made from it by `make generate`."""
+    """Writes tests/corpus/verdicts.json. `make generate` makes docs/validate.md from it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", default=tritonserver.IMAGE)
-    parser.add_argument("only", nargs="*", help="names of repositories; the verdicts of the others are kept")
+    parser.add_argument("only", nargs="*", help="names of repositories to run; the others keep their verdicts")
     options = parser.parse_args()
     known: dict[str, Any] = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
     native = tritonserver.docker(

@@ -1,10 +1,10 @@
-"""Serve a model repository with Docker, and load anew what changes in it.
+"""Serves a model repository with Triton in Docker and reloads the models that change.
 
     make serve MODELS=my-model/repository
 
-Triton runs in explicit mode: when files of a model change, that model is unloaded and loaded, and the ensembles that it
-is a part of. A model that doesn't load leaves the others serving; its reason is shown, and what
-`kubectl triton validate` says of it.
+Triton runs in explicit mode: when files of a model change, this program unloads and loads the model and the ensembles
+that contain it. If a model doesn't load, the others keep serving, and the program prints Triton's reason and the
+findings of `kubectl triton validate`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ OWN_IMAGE = "triton-operator/server:dev"
 
 
 class Triton:
-    """A container that serves `repository` on `port` (HTTP), the next one (gRPC) and the one after (metrics)."""
+    """A container that serves `repository`: HTTP on `port`, gRPC on `port` + 1, metrics on `port` + 2."""
 
     def __init__(self, repository: Path, image: str, port: int, gpus: str) -> None:
-        """Start it; the models load while this returns. Raises SystemExit where Docker can't start it."""
+        """Starts the container and doesn't wait for the models. Raises SystemExit if Docker can't start it."""
         self.repository = repository
         self.url = f"http://127.0.0.1:{port}"
         self.name = f"triton-serve-{os.getpid()}"
         ports = [f"--publish=127.0.0.1:{port + k}:{8000 + k}" for k in range(3)]
         container = ["--detach", f"--name={self.name}", "--shm-size=1g", f"--volume={repository}:/models:ro", *ports]
         container += [f"--gpus={gpus}"] if gpus else []
-        # A model that doesn't load must not end the server: it is about to be changed.
+        # A model that doesn't load must not end the server: the user is about to fix it.
         options = ["--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--log-info=false"]
         command = ["docker", "run", *container, image, "tritonserver", "--model-repository=/models", *options]
         if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-            self._remove()  # Docker keeps what it made and couldn't start
+            self._remove()  # Docker keeps a container that it couldn't start
             raise SystemExit(
-                "the server could not be started; what Docker says is above. "
-                f"It needs the ports {port} to {port + 2}: PORT=… names the first of three others"
+                "Docker couldn't start the server; its message is above. "
+                f"The server needs the ports {port} to {port + 2}; PORT=… sets the first of three other ports"
             )
-        # Only what went wrong: the loads that we ask for answer by themselves.
+        # The log shows only warnings and errors (--log-info=false); load requests return their own result.
         self.log = subprocess.Popen(["docker", "logs", "--follow", self.name], stdout=sys.stderr)
 
     def stop(self) -> None:
-        """Stop it and remove it."""
+        """Stops and removes the container."""
         self._remove()
         self.log.wait()
 
@@ -61,23 +61,23 @@ class Triton:
         subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
 
     def running(self) -> bool:
-        """Whether the container is."""
+        """Whether the container runs."""
         shown = ["docker", "inspect", "--format={{.State.Running}}", self.name]
         return subprocess.run(shown, check=False, capture_output=True, text=True).stdout.strip() == "true"
 
     def wait(self) -> None:
-        """Until it answers. With a model that doesn't load it is live and never ready."""
+        """Waits until the server is live, not ready: that needs all models. Raises SystemExit if the server ends."""
         while True:
             try:
                 with urllib.request.urlopen(f"{self.url}/v2/health/live", timeout=5):
                     return
             except (OSError, urllib.error.URLError) as error:
                 if not self.running():
-                    raise SystemExit("the server has ended, its log is above") from error
+                    raise SystemExit("the server ended; its log is above") from error
                 time.sleep(0.3)
 
     def ask(self, model: str, verb: str) -> str:
-        """`verb` is load or unload; why it didn't work, or nothing."""
+        """Sends a load or unload request (`verb`). Returns the error, or "" if it succeeded."""
         request = urllib.request.Request(f"{self.url}/v2/repository/models/{model}/{verb}", data=b"{}")
         try:
             with urllib.request.urlopen(request, timeout=600):
@@ -89,7 +89,7 @@ class Triton:
 
 
 def ensembles(repository: Path) -> dict[str, set[str]]:
-    """Which models each ensemble is made of; those whose configuration can't be read are left out."""
+    """Returns the composing models of each ensemble. Leaves out models whose config.pbtxt can't be read."""
     found = {}
     for path in repository.glob("*/config.pbtxt"):
         try:
@@ -101,25 +101,25 @@ def ensembles(repository: Path) -> dict[str, set[str]]:
 
 
 def affected(changed: Iterable[str], whole: dict[str, set[str]]) -> list[str]:
-    """The changed models and the ensembles that they are in, directly or through others; parts come first."""
+    """Returns the changed models and all ensembles that contain them, composing models before their ensembles."""
     found = set(changed)
     while more := {name for name, parts in whole.items() if parts & found} - found:
         found |= more
     order: list[str] = []
     while left := sorted(found - set(order)):
-        # Where ensembles are made of each other in a circle, Triton will say so.
+        # If ensembles contain each other in a cycle, Triton reports it.
         order += [name for name in left if not whole.get(name, set()) & set(left)] or left
     return order
 
 
 def models_of(changes: set[tuple[watchfiles.Change, str]], repository: Path) -> list[str]:
-    """The models that the changed files belong to."""
+    """Returns the names of the models that contain the changed files."""
     parts = [Path(path).relative_to(repository).parts for _, path in changes]
     return sorted({p[0] for p in parts if len(p) > 1 or (repository / p[0]).is_dir() or not Path(p[0]).suffix})
 
 
 def reload(triton: Triton, changed: list[str]) -> None:
-    """Unload what has changed and load it again, parts before the ensembles."""
+    """Unloads the changed models and loads them again, composing models before their ensembles."""
     order = affected(changed, ensembles(triton.repository))
     started, failed = time.monotonic(), []
     for model in reversed(order):
@@ -140,18 +140,18 @@ def reload(triton: Triton, changed: list[str]) -> None:
 
 
 def validate(repository: Path) -> None:
-    """Say what `kubectl triton validate` finds."""
+    """Prints the findings of `kubectl triton validate`."""
     program = Path(sys.executable).with_name("kubectl-triton")
     subprocess.run([program, "validate", repository], check=False, stdout=sys.stderr)
 
 
 def say(text: str) -> None:
-    """A line of our own among Triton's."""
+    """Prints a line with the time, to tell it from Triton's log."""
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 def need_image() -> str:
-    """The image to serve with: SERVER_IMAGE, or ours, built now unless it is there."""
+    """Returns SERVER_IMAGE or, if it isn't set, the project's server image. Builds the latter if it is missing."""
     given = os.environ.get("SERVER_IMAGE")
     if given:
         return given
@@ -163,33 +163,33 @@ def need_image() -> str:
 
 
 def changes(repository: Path) -> Iterator[set[tuple[watchfiles.Change, str]]]:
-    """Changes of files, gathered while they come; not what Python and editors leave behind."""
+    """Yields sets of changed files, collected over 400 ms. Ignores files that Python and editors create."""
     return watchfiles.watch(repository, debounce=400, step=100, raise_interrupt=False)
 
 
 def stop(_signal: int, _frame: FrameType | None) -> None:
-    """Leave as by Ctrl-C."""
+    """Ends the program as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Command line."""
+    """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repository", type=Path, help="a folder with a folder for each model")
-    parser.add_argument("--port", type=int, default=8000, help="of HTTP; gRPC and the metrics have the next two")
-    parser.add_argument("--gpus", default="", help="what docker run --gpus takes, such as all")
+    parser.add_argument("repository", type=Path, help="the model repository: one folder for each model")
+    parser.add_argument("--port", type=int, default=8000, help="HTTP port; gRPC and metrics get the next two ports")
+    parser.add_argument("--gpus", default="", help="value for docker run --gpus, such as all")
     arguments = parser.parse_args()
     repository = arguments.repository.resolve()
     if not any(repository.glob("*/config.pbtxt")):
-        parser.error(f"{arguments.repository} is no model repository: no folder in it has a config.pbtxt")
+        parser.error(f"{arguments.repository} isn't a model repository: no folder in it contains a config.pbtxt")
     signal.signal(signal.SIGTERM, stop)
     triton = Triton(repository, need_image(), arguments.port, arguments.gpus)
     try:
         triton.wait()
-        say(f"serving {arguments.repository} at {triton.url}; Ctrl-C ends it")
+        say(f"serving {arguments.repository} at {triton.url}; press Ctrl-C to stop")
         for changed in changes(repository):
             if not triton.running():
-                say("the server has ended")
+                say("the server ended; its log is above")
                 return 1
             reload(triton, models_of(changed, repository))
     except KeyboardInterrupt:

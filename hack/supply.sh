@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# supply.sh sbom|audit: what the operator's image has of other people's code, and what is known against it.
-#   sbom   writes dist/operator.cdx.json (CycloneDX): the list that is in the image as well; needs Docker
-#   audit  asks for known vulnerabilities of every package in every lock; needs the internet. Whom it asks is up to
-#          pip-audit's own PIP_AUDIT_VULNERABILITY_SERVICE (pypi, osv or esms) and PIP_AUDIT_OSV_URL.
+# supply.sh sbom|audit: lists the operator's third-party packages, or looks up their vulnerabilities.
+#   sbom   writes the SBOM of the image (CycloneDX) to dist/operator.cdx.json; needs Docker
+#   audit  looks up known vulnerabilities of every package in every lock; needs the internet. Choose the service with
+#          pip-audit's PIP_AUDIT_VULNERABILITY_SERVICE (pypi, osv or esms) and PIP_AUDIT_OSV_URL.
 . "$(dirname "$0")/lib.sh"
 
 sbom() {
@@ -14,7 +14,7 @@ sbom() {
   say "dist/operator.cdx.json: $(grep -c '"purl"' dist/operator.cdx.json) packages"
 }
 
-# In an environment of its own: it is no dependency of the project.
+# pip-audit gets a separate venv, because it isn't a dependency of the project.
 audit() {
   local tools=$cache/supply wanted lock said vulnerable='' unknown=''
   wanted=$(digest_of requirements/supply.lock)
@@ -24,9 +24,9 @@ audit() {
     echo "$wanted" >"$tools/.stamp"
   fi
   for lock in requirements/*.lock; do
-    # --strict: a package that could not be looked up is a failure, and not nothing found.
+    # --strict: a package that can't be looked up is a failure, not a pass.
     if said=$("$tools/bin/pip-audit" --strict --require-hashes --disable-pip --progress-spinner off -r "$lock" 2>&1); then
-      say "$lock: nothing is known against its $(grep -c '^[a-z].*==' "$lock") packages"
+      say "$lock: no known vulnerabilities in $(grep -c '^[a-z].*==' "$lock") packages"
       continue
     fi
     case $said in
@@ -36,13 +36,13 @@ audit() {
     esac
     printf '%s\n' "$said" >&2
   done
-  [ -z "$vulnerable" ] || say "vulnerable:$vulnerable. Take the fixed versions (make lock UPGRADE=1), run the tests"
-  [ -z "$unknown" ] || say "not looked up:$unknown. That says nothing about them: ask another service with" \
-    "PIP_AUDIT_VULNERABILITY_SERVICE=osv (and PIP_AUDIT_OSV_URL, for a mirror), or run it where the internet is"
+  [ -z "$vulnerable" ] || say "vulnerable:$vulnerable. Take the fixed versions (make lock UPGRADE=1) and run the tests"
+  [ -z "$unknown" ] || say "the look-up failed for:$unknown. Their vulnerabilities are unknown. Use another service with" \
+    "PIP_AUDIT_VULNERABILITY_SERVICE=osv (and PIP_AUDIT_OSV_URL for a mirror), or run it with internet access"
   [ -z "$vulnerable$unknown" ]
 }
 
 case ${1:-} in
   sbom | audit) "$1" ;;
-  *) die "supply.sh sbom|audit" ;;
+  *) die "usage: $0 sbom|audit" ;;
 esac

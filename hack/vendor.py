@@ -1,10 +1,10 @@
-"""Writes tests/support/vendor: manifests of prometheus-operator and KEDA as their projects publish them, made small.
+"""Writes tests/support/vendor: reduced copies of the published manifests of prometheus-operator and KEDA.
 
-    vendor.py NAME         from the release
-    vendor.py NAME FILE    from a file of the release that is there already
+    vendor.py NAME         downloads the release
+    vendor.py NAME FILE    reads a downloaded file
 
-Left out are the descriptions in the CRDs, and the CRDs of prometheus-operator that nothing here uses (Thanos, agents,
-scrape configs), without which it works. Its namespace is `monitoring` instead of `default`.
+Removes the descriptions in the CRDs, and the CRDs of prometheus-operator that this project doesn't use (Thanos, agents,
+scrape configs). Moves prometheus-operator from the namespace `default` to `monitoring`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = ROOT / "tests" / "support" / "vendor"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest that a project publishes. `proof` is a text that only this version's manifest holds."""
+    """A published manifest. `proof` is a text that only this version of the manifest contains."""
 
     name: str
     owner: str
@@ -32,7 +32,7 @@ class Bundle:
     url: str
     proof: str
     unused: frozenset[str] = frozenset()
-    # Where its objects are moved, if anywhere.
+    # The namespace to move the objects to; "" keeps theirs.
     namespace: str = ""
 
     @property
@@ -40,7 +40,7 @@ class Bundle:
         return (
             f"# {self.name} {self.version}, Copyright {self.owner}, Apache License 2.0.\n"
             f"# From {self.url}\n"
-            "# Made smaller by hack/vendor.py, which says how; change nothing here.\n"
+            "# Reduced by hack/vendor.py; don't edit.\n"
         )
 
 
@@ -68,21 +68,21 @@ BUNDLES = {
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 knows a type for a lone `=`, which is a plain string in the CRDs."""
+    """A loader that reads `=` as a string. YAML 1.1 gives it a type of its own, but the CRDs use it as a string."""
 
 
 Loader.add_constructor("tag:yaml.org,2002:value", Loader.construct_yaml_str)
 
 
 def without_descriptions(node: Any) -> Any:
-    """The node without the descriptions of a schema; a property of that name stays."""
+    """Returns the schema without descriptions. Keeps a property that is named `description`."""
     if isinstance(node, dict):
         return {k: without_descriptions(v) for k, v in node.items() if k != "description" or not isinstance(v, str)}
     return [without_descriptions(v) for v in node] if isinstance(node, list) else node
 
 
 def moved(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """The object in that namespace, as are the accounts that it names."""
+    """Moves the object and the service accounts that it names to the namespace, and returns it."""
     for place in (obj["metadata"], *obj.get("subjects", [])):
         if "namespace" in place:
             place["namespace"] = namespace
@@ -90,7 +90,7 @@ def moved(obj: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def small(bundle: Bundle, text: str) -> list[dict[str, Any]]:
-    """The bundle's objects, the namespace first."""
+    """Returns the bundle's reduced objects, the namespace first."""
     objects: list[dict[str, Any]] = []
     if bundle.namespace:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -108,7 +108,7 @@ def small(bundle: Bundle, text: str) -> list[dict[str, Any]]:
 
 def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] not in BUNDLES:
-        sys.exit(f"which one? {' or '.join(BUNDLES)}")
+        sys.exit(f"usage: vendor.py {'|'.join(BUNDLES)} [FILE]")
     bundle = BUNDLES[sys.argv[1]]
     if len(sys.argv) > 2:
         text = Path(sys.argv[2]).read_text()
@@ -118,7 +118,7 @@ def main() -> int:
     if bundle.proof not in text:
         sys.exit(f"this isn't the manifest of {bundle.name} {bundle.version}")
     target = FOLDER / f"{bundle.name}.yaml"
-    # JSON is YAML too, and half as large.
+    # JSON is valid YAML and half the size.
     documents = [json.dumps(obj, separators=(",", ":"), sort_keys=True) + "\n" for obj in small(bundle, text)]
     target.write_text(bundle.header + "---\n" + "---\n".join(documents))
     print(f"wrote {target.relative_to(ROOT)}, {target.stat().st_size // 1024} KiB")

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes .venv, with exactly the locked packages and this project; does nothing where that is done.
-# venv.sh check: only tells, by its exit status, whether it is done.
+# Creates .venv with the locked packages and this project; does nothing if .venv is up to date.
+# venv.sh check: exits with 0 if .venv is up to date, else with 1.
 . "$(dirname "$0")/lib.sh"
 
 venv=$root/.venv
 stamp=$venv/.stamp
 inputs="pyproject.toml requirements/dev.lock"
 
-# A venv that was left half-made has no pip, and PYTHON may name another interpreter than the one that made it.
+# An interrupted creation leaves a venv without pip. PYTHON may name another interpreter than the one that created it.
 usable() {
   "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
     { [ -z "${PYTHON:-}" ] || [ "$(version "$venv/bin/python")" = "$(version "$PYTHON")" ]; }
@@ -21,7 +21,7 @@ usable && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && exit 0
 
 if ! usable; then
   made_with=$(python)
-  say "making .venv with $("$made_with" --version)"
+  say "creating .venv with $("$made_with" --version)"
   rm -rf "$venv"
   "$made_with" -m venv "$venv"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# world.sh GOAL…: what these goals stand on (hack/world has the parts).
-# world.sh --purge: removes everything of it.
+# world.sh GOAL…: installs or builds what these goals need (the parts are in hack/world).
+# world.sh --purge: removes everything that it installed outside the clone.
 . "$(dirname "$0")/lib.sh"
 
 case ${1:-} in

@@ -1,4 +1,4 @@
-"""Takes what Alertmanager sends to a webhook, and tells it again: GET gives a JSON array, the latest alert last."""
+"""An alert receiver: POST takes alerts from an Alertmanager webhook; GET returns them as a JSON array, oldest first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Only alerts are worth a line."""
+        """Disables the request log; do_POST prints each alert."""
 
 
 if __name__ == "__main__":

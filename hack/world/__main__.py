@@ -1,8 +1,8 @@
 """python3 -m hack.world up GOAL… | purge | mirrored
 
-up        makes what the goals need and lacks: demo, test, or a part of the tests (see `make help`)
-purge     removes everything that any target has put on this machine outside the clone
-mirrored  prints the public images in Docker that pods in the cluster pull
+up        makes the missing parts of the goals: demo, test, or a part of the tests (see `make help`)
+purge     removes everything that the Makefile's targets installed on this machine outside the clone
+mirrored  prints the images in Docker that the cluster's pods pull from public registries
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
             say(f"try: {error.advice}")
         return 1
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from here")
+        say("stopped; run the same command again to continue")
         return 130
     return 0
 
@@ -50,16 +50,16 @@ def _up(names: list[str]) -> int:
     if unknown:
         raise FailedError(f"no such goal or part: {', '.join(unknown)}", f"one of {', '.join([*GOALS, *ALL])}")
     goals = [part for name in names for part in GOALS.get(name, (name,))]
-    either = closure(goals, ALL, "registry") == closure(goals, ALL, "packages")
-    source: Source = "packages" if either else machine.source(_SOURCE)
-    # The scripts that make parts of this clone ask for it, too.
+    same_parts = closure(goals, ALL, "registry") == closure(goals, ALL, "packages")
+    source: Source = "packages" if same_parts else machine.source(_SOURCE)
+    # The scripts that `up` calls read it.
     os.environ["WORLD"] = source
     took = up(goals, ALL, source)
-    if not either:
+    if not same_parts:
         _SOURCE.write_text(source)
     if took and source == "packages" and set(names) & {"test", "e2e"}:
         go.forget_caches()
-    # For benchmarks/bare: what was made, in seconds.
+    # For benchmarks/bare: the seconds that each part took.
     if took and (report := os.environ.get("WORLD_REPORT")):
         with open(report, "a") as file:  # noqa: PTH123
             file.write(json.dumps({name: round(seconds, 1) for name, seconds in took.items()}) + "\n")

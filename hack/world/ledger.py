@@ -1,4 +1,4 @@
-"""What we have put on the machine outside the clone and outside our own folder, so that `make purge` can remove it."""
+"""The record of objects that this program made outside the clone and the cache folder, for `make purge`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _FILE = settings.HOME / "ledger"
 
 
 def write(kind: str, name: str) -> None:
-    """Remembers it; call this before it is made."""
+    """Records an object. Call this before the object is created."""
     if (kind, name) not in read():
         settings.HOME.mkdir(parents=True, exist_ok=True)
         with _FILE.open("a") as file:
@@ -16,7 +16,7 @@ def write(kind: str, name: str) -> None:
 
 
 def read() -> list[tuple[str, str]]:
-    """Kind and name of each thing, oldest first."""
+    """Returns the kind and name of each recorded object, oldest first."""
     if not _FILE.exists():
         return []
     return [(kind, name) for kind, _, name in (line.partition(" ") for line in _FILE.read_text().splitlines())]

@@ -1,4 +1,4 @@
-"""What this machine is, what it can reach, and what can be installed on it."""
+"""Finds out about this machine: its system, the hosts that it can reach, and the Debian packages that it lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .part import Source
 from .progress import say
 
 _PROBE_SECONDS = 4.0
-# The Debian package of each command; "venv" stands for the modules that `python3 -m venv` needs.
+# The Debian package of each command. "venv" means the modules that `python3 -m venv` needs.
 _PACKAGES = {
     "dockerd": "docker.io",
     "apparmor_parser": "apparmor",
@@ -32,7 +32,7 @@ _LISTS_SECONDS = 24 * 3600
 
 
 def probed() -> dict[str, str]:
-    """One address for each place that the registry world is made from."""
+    """Returns one URL for each host that the source `registry` needs."""
     return {
         "docker.io": "https://registry-1.docker.io/v2/",
         "nvcr.io": "https://nvcr.io/v2/",
@@ -42,7 +42,7 @@ def probed() -> dict[str, str]:
 
 
 def unreachable() -> list[str]:
-    """The places of `probed` that don't answer within a few seconds."""
+    """Returns the hosts of `probed` that don't answer within a few seconds."""
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=8)
     asked = {name: pool.submit(_answers, url) for name, url in probed().items()}
     done, _ = concurrent.futures.wait(asked.values(), timeout=_PROBE_SECONDS)
@@ -55,31 +55,31 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(url, timeout=_PROBE_SECONDS):
             return True
     except urllib.error.HTTPError as error:
-        return error.code == 401  # a container registry that wants a token
+        return error.code == 401  # a container registry that requires a token
     except (OSError, ValueError):
         return False
 
 
 def source(stored: Path) -> Source:
-    """Where the world comes from: what WORLD says, else what the last run used, else what can be reached."""
+    """Returns the source of tools and images: WORLD if set, else the last run's, else by what can be reached."""
     asked = os.environ.get("WORLD") or (stored.read_text() if stored.exists() else "")
     if asked == "registry":
         return "registry"
     if asked == "packages":
         return "packages"
     if asked:
-        raise FailedError(f"WORLD={asked} means nothing", "WORLD=registry, WORLD=packages, or unset")
+        raise FailedError(f"WORLD={asked} is invalid", "set WORLD=registry or WORLD=packages, or unset it")
     silent = unreachable()
     found: Source = "packages" if silent else "registry"
     why = f"{', '.join(silent)} can't be reached" if silent else "container registries and release hosts answer"
-    say(f"world: {_words(found)}, because {why} (WORLD=registry|packages decides otherwise)")
+    say(f"world: {_words(found)}, because {why} (set WORLD=registry|packages to override)")
     return found
 
 
 def _words(source: str) -> str:
     return {
         "registry": "images and tools come from container registries and release downloads",
-        "packages": "everything is built from package registries",
+        "packages": "images and tools are built from package registries",
     }[source]
 
 
@@ -94,11 +94,11 @@ def may_install() -> bool:
 
 
 def missing(commands: Collection[str]) -> list[str]:
-    """The Debian packages of those commands that aren't there."""
-    return sorted({_PACKAGES[name] for name in commands if not _there(name)})
+    """Returns the Debian packages of the commands that aren't installed."""
+    return sorted({_PACKAGES[name] for name in commands if not _is_installed(name)})
 
 
-def _there(command: str) -> bool:
+def _is_installed(command: str) -> bool:
     if command == "dockerd":
         return (shutil.which("docker") is not None and shutil.which("dockerd") is not None) or docker.answers()
     if command == "apparmor_parser" and not _apparmor():
@@ -109,7 +109,7 @@ def _there(command: str) -> bool:
 
 
 def _apparmor() -> bool:
-    """Whether the kernel enforces AppArmor profiles: then Docker starts no container without the parser."""
+    """Whether the kernel enforces AppArmor profiles. If so, Docker needs the parser to start containers."""
     try:
         return Path("/sys/module/apparmor/parameters/enabled").read_text().strip() == "Y"
     except OSError:
@@ -117,7 +117,7 @@ def _apparmor() -> bool:
 
 
 def install(job: Job, packages: Collection[str]) -> None:
-    """Installs Debian packages, and remembers every one that came with them."""
+    """Installs Debian packages and records them and their dependencies in the ledger."""
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     lists = list(Path("/var/lib/apt/lists").glob("*Packages*"))
     if not lists or time.time() - max(file.stat().st_mtime for file in lists) > _LISTS_SECONDS:
@@ -139,13 +139,13 @@ def _installed() -> set[str]:
 
 
 def must_be_installed(packages: Collection[str]) -> FailedError:
-    """What to tell somebody on whose machine we don't install."""
+    """Returns the error for missing packages that this program may not install."""
     if "docker.io" in packages and not is_debian():
         advice = "https://docs.docker.com/get-docker says how to install Docker"
     elif is_debian():
-        advice = f"apt-get install {' '.join(packages)} (as root, this does it by itself unless NO_INSTALL=1)"
+        advice = f"apt-get install {' '.join(packages)} (done automatically as root, unless NO_INSTALL=1)"
     else:
-        advice = "install them in your system's way"
+        advice = "install them with your system's package manager"
     return FailedError(f"not installed: {', '.join(packages)}", advice)
 
 

@@ -1,4 +1,4 @@
-"""What a part of the world is, and how it is made."""
+"""The parts that the cluster and the tests need, and the recipes to make them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ Source = Literal["registry", "packages"]
 class Recipe:
     """One way to make a part.
 
-    `seconds` and `megabytes` are what it takes on two cores with nothing else running. `inputs` are paths below
-    hack/world, or below the root where they begin with "/": the part is made again when their contents change.
-    `commands` are programs that it runs; the missing ones are installed from Debian.
+    - `seconds`, `megabytes`: its duration and disk space on two cores with nothing else running
+    - `needs`: names of parts that must be made first
+    - `inputs`: paths relative to hack/world, or to the root if they begin with "/"; the part is made again if their
+      contents change
+    - `commands`: programs that it runs; missing ones are installed from Debian
     """
 
     made_from: str
@@ -27,9 +29,9 @@ class Recipe:
     needs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    # Go's compiler takes all cores: two at a time would compile the same packages twice.
+    # Only one such recipe runs at a time: Go's compiler uses all cores, and two would compile the same packages twice.
     compiles: bool = False
-    # What the user can try when it fails, beyond running the same command again.
+    # What the user can try if it fails, besides running the same command again.
     advice: str = ""
 
 
@@ -39,16 +41,16 @@ def never() -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Something that the cluster or the tests need. A source whose recipe is None does not need it."""
+    """Something that the cluster or the tests need. A source with the recipe None doesn't need it."""
 
     name: str
     what: str
     version: str
     registry: Recipe | None
     packages: Recipe | None
-    # Looks at the machine itself. A part that is present and whose inputs are the same isn't made again.
+    # Checks the machine. A part that is present with unchanged inputs isn't made again.
     present: Callable[[], bool] = never
-    # Of this clone, or of this boot of the machine: `present` alone decides, and no stamp is kept.
+    # False for a part of this clone or of this boot of the machine: only `present` decides, without a stamp.
     stamped: bool = True
 
     def recipe(self, source: Source) -> Recipe | None:

@@ -1,4 +1,4 @@
-"""Tells how far the making is: a bar on a terminal, lines elsewhere."""
+"""Prints the progress: as a bar on a terminal, else as lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(text: str) -> None:
 
 
 def minutes(seconds: float) -> str:
-    """45 s, or 3 min 05 s."""
+    """Formats a duration: 45 s, or 3 min 05 s."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
@@ -27,12 +27,12 @@ def roughly(seconds: float) -> str:
 
 
 class Progress:
-    """Called by one thread; redraws on its own while parts take their time."""
+    """The progress of all parts. One thread calls it; its own thread redraws the bar."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._ends = total, 0, 0.0
         self._running: dict[str, float] = {}
-        self._start = self._told = time.monotonic()
+        self._start = self._printed = time.monotonic()
         self._bar = sys.stderr.isatty()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -51,7 +51,7 @@ class Progress:
         return time.monotonic() - self._running[name]
 
     def running(self) -> dict[str, float]:
-        """Seconds since the start of each running part."""
+        """Returns the seconds since the start of each running part."""
         now = time.monotonic()
         return {name: now - start for name, start in self._running.items()}
 
@@ -64,7 +64,7 @@ class Progress:
                 self._line()
 
     def done(self, name: str, left: float) -> float:
-        """Seconds that it took."""
+        """Marks the part as done and returns the seconds that it took."""
         with self._lock:
             took = time.monotonic() - self._running.pop(name)
             self._done += 1
@@ -78,11 +78,11 @@ class Progress:
             with self._lock:
                 if self._bar:
                     self._draw()
-                elif time.monotonic() - self._told > _HEARTBEAT_SECONDS:
+                elif time.monotonic() - self._printed > _HEARTBEAT_SECONDS:
                     self._line()
 
     def _line(self) -> None:
-        self._told = time.monotonic()
+        self._printed = time.monotonic()
         say(f"  {self._text()}")
 
     def _left(self) -> float:

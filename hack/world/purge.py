@@ -1,4 +1,4 @@
-"""Removes everything that any target has put on this machine outside the clone."""
+"""Removes everything that the Makefile's targets installed on this machine outside the clone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .parts import docker_daemon
 from .progress import say
 
 _STOP_SECONDS = 30
-# What Docker and its containerd leave when their packages are purged.
+# Folders that remain after Docker's and containerd's packages are purged.
 _DOCKER_FOLDERS = [
     Path(path)
     for path in (
@@ -28,26 +28,26 @@ _DOCKER_FOLDERS = [
 
 
 def purge() -> None:
-    """Says what it removes, thing by thing. What other people put beside it stays."""
+    """Removes what this project installed and prints each object. Keeps everything else."""
     if _docker_answers():
         _containers()
         _images()
         _network()
     elif shutil.which("docker"):
-        say("Docker doesn't answer: what is in it stays, and so do the Debian packages")
+        say("Docker doesn't answer: keeping its containers and images, and the Debian packages")
     kept = ledger.names("apt")
     if os.geteuid() == 0 and (docker.answers() or not shutil.which("docker")) and _debian_packages():
         kept = []
     if settings.HOME.exists():
         say(f"removing {settings.HOME} ({_megabytes(settings.HOME)} MiB)")
         shutil.rmtree(settings.HOME)
-    for name in kept:  # for the next time
+    for name in kept:  # for the next purge
         ledger.write("apt", name)
-    say("purge: done; what is left is the clone itself (make clean removes its caches)")
+    say("purge: done; only the clone is left (make clean removes its caches)")
 
 
 def _docker_answers() -> bool:
-    """Starts the Docker that we installed, if it doesn't run: only then it tells whose things are in it."""
+    """Whether Docker answers. Starts a Docker that this project installed, because only a running one lists images."""
     if not docker.answers() and "docker.io" in ledger.names("apt") and os.geteuid() == 0:
         try:
             docker_daemon.start(Job("docker"))
@@ -57,7 +57,7 @@ def _docker_answers() -> bool:
 
 
 def _containers() -> None:
-    """Nodes of our clusters of any name, our registries, and containers of `make serve`."""
+    """Removes the nodes of the recorded clusters, and the recorded containers."""
     nodes = ledger.names("cluster") or [os.environ.get("CLUSTER", "triton-operator")]
     for cluster in nodes:
         found = docker.ask("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
@@ -75,12 +75,12 @@ def _images() -> None:
         if docker.has(tag):
             say(f"removing the image {tag}")
             docker.ask("rmi", "--force", tag)
-    # Layers of our builds that have no name.
+    # Untagged images of our builds.
     docker.ask("image", "prune", "--force", "--filter", f"label={settings.LABEL.partition('=')[0]}")
 
 
 def _our_images() -> Iterator[str]:
-    """Those of this project, those that we built from packages, and those that we pulled."""
+    """Yields the images of this project, those built from packages, and those that hack/world pulled."""
     listed = (docker.ask("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") or "").splitlines()
     yield from (
         tag for tag in listed if tag.startswith(("localhost:", "triton-operator/")) and "triton-operator/" in tag
@@ -93,26 +93,26 @@ def _our_images() -> Iterator[str]:
 
 
 def _network() -> None:
-    """kind's network, unless another cluster uses it."""
+    """Removes kind's network, unless another cluster uses it."""
     if "kind" in ledger.names("network") and docker.ask("network", "rm", "kind") is not None:
         say("removing Docker's network kind")
 
 
 def _debian_packages() -> bool:
-    """Removes those that we installed, unless something that came later needs them; whether none is left."""
+    """Removes the recorded Debian packages unless other packages need them. Returns whether it removed all."""
     ours = set(ledger.names("apt"))
     if not ours:
         return True
     simulated = subprocess.run(
         ["apt-get", "--simulate", "purge", *sorted(ours)], capture_output=True, text=True, check=False
     ).stdout
-    goes = {line.split()[1] for line in simulated.splitlines() if line.startswith(("Remv", "Purg"))}
-    if goes - ours:
-        say(f"keeping the Debian packages {' '.join(sorted(ours))}: {' '.join(sorted(goes - ours))} would go with them")
+    removed = {line.split()[1] for line in simulated.splitlines() if line.startswith(("Remv", "Purg"))}
+    if removed - ours:
+        say(f"keeping the Debian packages {' '.join(sorted(ours))}: {' '.join(sorted(removed - ours))} need them")
         return False
     docker_is_ours = "docker.io" in ours
     if docker_is_ours and _others_use_docker():
-        say("keeping Docker and the Debian packages that came with it: it has images or containers that aren't ours")
+        say("keeping Docker and its Debian packages: it has images or containers that this project didn't create")
         return False
     if docker_is_ours:
         _stop_docker()
@@ -133,7 +133,7 @@ def _debian_packages() -> bool:
 
 
 def _others_use_docker() -> bool:
-    """Whether a container or an image with a name is left after ours are gone."""
+    """Whether Docker has other containers or tagged images, after ours are removed."""
     return bool(docker.ask("ps", "-aq") or docker.ask("image", "ls", "-q", "--filter", "dangling=false"))
 
 

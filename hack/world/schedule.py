@@ -1,4 +1,4 @@
-"""Which parts must be made, in which order, and how long that will take. Pure: no clock, no processes."""
+"""Plans which parts to make, in which order, and estimates the duration. Pure functions: no clock, no processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from .part import Part, Recipe, Source
 
-# More at a time than cores: many parts wait for a network or a disk.
+# More than the number of cores: many parts wait for the network or the disk.
 AT_ONCE = 3
 
 
 @dataclass(frozen=True)
 class Step:
-    """A part with the recipe that its source has for it."""
+    """A part and its recipe for the chosen source."""
 
     part: Part
     recipe: Recipe
@@ -26,7 +26,7 @@ class Step:
 
 
 def closure(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[str, Step]:
-    """The goals and everything they need, each after what it needs. ValueError where parts need one another."""
+    """Returns the goals and all that they need, dependencies first. Raises ValueError if parts need each other."""
     found: dict[str, Step] = {}
     pending = list(goals)
     while pending:
@@ -38,17 +38,17 @@ def closure(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> 
     try:
         order = list(graphlib.TopologicalSorter({n: needs(step, found) for n, step in found.items()}).static_order())
     except graphlib.CycleError as error:
-        raise ValueError(f"parts need one another: {' → '.join(error.args[1])}") from None
+        raise ValueError(f"parts need each other: {' → '.join(error.args[1])}") from None
     return {name: found[name] for name in order}
 
 
 def needs(step: Step, among: Collection[str]) -> set[str]:
-    """What it needs of these parts."""
+    """Returns the direct dependencies of the step that are in `among`."""
     return {name for name in step.recipe.needs if name in among}
 
 
 def chain(steps: Mapping[str, Step]) -> dict[str, int]:
-    """For each part the seconds from its start to the end of all that waits for it."""
+    """Returns, for each part, the seconds from its start to the end of the last part that depends on it."""
     waiting: dict[str, list[str]] = {name: [] for name in steps}
     for name, step in steps.items():
         for need in needs(step, steps):
@@ -62,9 +62,9 @@ def chain(steps: Mapping[str, Step]) -> dict[str, int]:
 
 
 def startable(todo: Mapping[str, Step], running: Collection[str], steps: Mapping[str, Step]) -> list[str]:
-    """Which parts to start now: those with the longest chain behind them first.
+    """Returns the parts to start now, those with the longest chain of dependents first.
 
-    `todo` are the parts that are not done, with those that run among them; `steps` are all.
+    `todo` are the parts that aren't done, including the running ones; `steps` are all parts.
     """
     chains = chain(steps)
     compiling = any(steps[name].recipe.compiles for name in running)
@@ -82,9 +82,9 @@ def startable(todo: Mapping[str, Step], running: Collection[str], steps: Mapping
 
 
 def forecast(todo: Mapping[str, Step], running: Mapping[str, float]) -> float:
-    """Seconds until all is made, roughly: by the longest chain, or by the work that two cores can do.
+    """Returns an estimate of the seconds until all parts are made, from the longest chain and the work of two cores.
 
-    `running` has for each running part the seconds since its start.
+    `running` maps each running part to the seconds since its start.
     """
     left = {n: max(s.recipe.seconds - running.get(n, 0.0), 2.0) for n, s in todo.items()}
     spent = {n: s.recipe.seconds - left[n] for n, s in todo.items()}

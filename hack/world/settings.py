@@ -1,4 +1,4 @@
-"""Where things are kept, and which versions they have."""
+"""Folders, versions and names, from the environment and hack/versions.env."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 CLONE_CACHE = ROOT / ".cache"
-# Shared by all clones of a user.
+# All clones of a user share it.
 HOME = Path(
     os.environ.get("TRITON_OPERATOR_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-operator"
@@ -33,22 +33,22 @@ NODE_IMAGE = os.environ.get("KIND_NODE_IMAGE") or f"kindest/node:{KUBERNETES}"
 REGISTRY = os.environ.get("REGISTRY", "localhost:5001")
 REGISTRY_NAME = os.environ.get("REGISTRY_NAME", "triton-operator-registry")
 
-# Every image that we build from packages has this label: `make purge` finds them by it.
+# The label of images that are built from packages; `make purge` finds them by it.
 LABEL = "io.tritonoperator.world=packages"
 
 
 def search_path() -> str:
-    """PATH, with our programs before others."""
+    """Returns PATH with the folder of our programs first."""
     return os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
 
 
 def architecture() -> str:
-    """This machine's architecture as release files name it: amd64 or arm64."""
+    """Returns this machine's architecture as release files name it: amd64 or arm64."""
     names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
     machine = platform.machine()
     return names.get(machine, machine)
 
 
 def system() -> str:
-    """linux or darwin."""
+    """Returns the operating system: linux or darwin."""
     return platform.system().lower()

@@ -1,4 +1,4 @@
-"""Brings a goal up: decides what must be made, and makes it, as much as possible side by side."""
+"""Makes the missing parts of a goal, in parallel where possible."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .part import Part, Source
 from .progress import Progress, minutes, roughly, say
 from .schedule import Step
 
-# What a goal needs on top of its parts: images that run, logs, and what a build writes and deletes again.
+# Disk space besides the parts: containers, logs and temporary files of builds.
 _SPARE_MEGABYTES = 2000
-# The linker of kube-apiserver, or the cluster with its servers.
+# Needed to link kube-apiserver, and by the cluster with its servers.
 _MEMORY_MEGABYTES = 5500
 
 
 def up(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[str, float]:
-    """Makes what is missing of these parts and of what they need: {name: seconds} of what was made.
+    """Makes the missing parts of the goals and their dependencies. Returns {name: seconds} of the parts that it made.
 
-    FailedError where a part can't be made, or the machine is too small for it.
+    Raises FailedError if a part can't be made or the machine is too small.
     """
     wanted = set(goals)
     steps = schedule.closure(wanted, parts, source)
     with _alone():
         keys = _keys(steps, source)
         took: dict[str, float] = {}
-        # Only a Docker that runs tells which images are there.
+        # First, because only a running Docker lists its images.
         first = {name: steps[name] for name in ("docker",) if name in steps and not steps[name].part.present()}
         if first:
             _install(first)
@@ -47,19 +47,19 @@ def up(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """While it lasts no other clone of this user makes anything."""
+    """Holds a lock, so that only one clone of this user makes parts at a time."""
     settings.HOME.mkdir(parents=True, exist_ok=True)
     with (settings.HOME / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"world: waiting for another run that uses {settings.HOME}")
+            say(f"world: waiting for another run that locks {settings.HOME}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _keys(steps: Mapping[str, Step], source: Source) -> dict[str, str]:
-    """For each part a digest of all that it is made from, with what it needs."""
+    """Returns, for each part, a digest of its recipe, its inputs and its dependencies."""
     keys: dict[str, str] = {}
     for name, step in steps.items():
         digest = hashlib.sha256(f"{source} {step.part.version} {step.recipe.made_from}".encode())
@@ -78,14 +78,14 @@ def _files(path: Path) -> list[Path]:
 
 
 def _missing(goals: Collection[str], steps: Mapping[str, Step], keys: Mapping[str, str]) -> dict[str, Step]:
-    """What must be made: the goals that aren't there, and of what they need what isn't there either."""
+    """Returns the goals to make and, of their dependencies, those to make. Skips dependencies of current parts."""
     current = {name: _current(step, keys[name]) for name, step in steps.items()}
     needed_by: dict[str, set[str]] = {name: set() for name in steps}
     for name, step in steps.items():
         for need in schedule.needs(step, steps):
             needed_by[need].add(name)
     todo: dict[str, Step] = {}
-    for name in reversed(list(steps)):  # what needs before what is needed
+    for name in reversed(list(steps)):  # dependents before dependencies
         if not current[name] and (name in goals or needed_by[name] & todo.keys()):
             todo[name] = steps[name]
     return {name: todo[name] for name in steps if name in todo}
@@ -97,18 +97,18 @@ def _current(step: Step, key: str) -> bool:
     if not step.part.stamped:
         return True
     stamp = settings.STAMPS / step.name
-    # Without a stamp it isn't ours but good enough: a program on PATH, an image that was pulled.
+    # No stamp: this program didn't make it, but it is usable, such as a program on PATH or a pulled image.
     return not stamp.exists() or stamp.read_text() == key
 
 
 def _install(todo: Mapping[str, Step]) -> None:
-    """Installs from Debian what the parts run, where that is possible."""
+    """Installs missing Debian packages that the parts need. Raises FailedError if it may not install them."""
     packages = machine.missing({command for step in todo.values() for command in step.recipe.commands})
     if not packages:
         return
     if not machine.may_install():
         raise machine.must_be_installed(packages)
-    say(f"world: installing from Debian: {' '.join(packages)} (NO_INSTALL=1 refuses; make purge removes them)")
+    say(f"world: installing from Debian: {' '.join(packages)} (NO_INSTALL=1 prevents this; make purge removes them)")
     job = Job("debian-packages")
     start = time.monotonic()
     try:
@@ -119,7 +119,7 @@ def _install(todo: Mapping[str, Step]) -> None:
 
 
 def _check_machine(todo: Mapping[str, Step]) -> None:
-    """Tells what it will take; FailedError where the machine hasn't got it."""
+    """Prints the expected time and disk space. Raises FailedError if the machine has too little disk or memory."""
     wanted = sum(step.recipe.megabytes for step in todo.values())
     compiles = any(step.recipe.compiles for step in todo.values())
     wanted += 6000 if compiles else 0
@@ -134,7 +134,7 @@ def _check_machine(todo: Mapping[str, Step]) -> None:
         if free < wanted + (_SPARE_MEGABYTES if wanted > 1000 else 0):
             raise FailedError(
                 f"{place} has {free / 1024:.1f} GiB free; {(wanted + _SPARE_MEGABYTES) / 1024:.1f} GiB are needed",
-                "free some, or set TRITON_OPERATOR_CACHE to a folder on a larger disk",
+                "free disk space, or set TRITON_OPERATOR_CACHE to a folder on a larger disk",
             )
     memory = machine.memory_megabytes()
     if (compiles or "cluster" in todo) and memory < _MEMORY_MEGABYTES:
@@ -176,7 +176,7 @@ def _make_all(todo: dict[str, Step], keys: Mapping[str, str]) -> dict[str, float
 def _make(step: Step, job: Job, key: str) -> None:
     stamp = settings.STAMPS / step.name
     try:
-        # Without its stamp from here on: what is cut off is made again.
+        # Without a valid stamp an interrupted part is made again.
         stamp.unlink(missing_ok=True)
         if step.part.stamped:
             stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _make(step: Step, job: Job, key: str) -> None:
 
 
 def _explained(job: Job, error: FailedError, advice: str = "") -> FailedError:
-    """The error with the part's name and the end of its log."""
+    """Returns the error with the part's name and the last lines of its log."""
     tail = "\n".join(f"    {line}" for line in job.tail())
-    advice = error.advice or advice or "run the same command again: what is made stays"
-    return FailedError(f"{job.name} failed: {error}\n  the end of {job.log_path}:\n{tail}", advice)
+    advice = error.advice or advice or "run the same command again; finished parts are kept"
+    return FailedError(f"{job.name} failed: {error}\n  the last lines of {job.log_path}:\n{tail}", advice)

@@ -129,7 +129,7 @@ def test_a_folder_without_models_is_told_so(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "hack" / "serve.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "is no model repository: no folder in it has a config.pbtxt" in done.stderr
+    assert "isn't a model repository: no folder in it contains a config.pbtxt" in done.stderr
 
 
 @pytest.mark.server
@@ -141,7 +141,7 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_left(served: Served) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert f"It needs the ports {served.port} to {served.port + 2}" in done.stderr
+    assert f"The server needs the ports {served.port} to {served.port + 2}" in done.stderr
     assert docker(*own) == before
 
 

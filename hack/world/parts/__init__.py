@@ -1,4 +1,4 @@
-"""Every part of the world, and which of them each goal needs. A new part is a file here and a line below."""
+"""All parts, and the parts of each goal. To add a part, add a file here and a line below."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL: dict[str, Part] = {
 _CLUSTER = ("venv", "cluster", "operator-image", "server-image", "detection-image")
 _MONITORING = ("prometheus-image", "alertmanager", "prometheus-operator", "prometheus-config-reloader", "adapter")
 
-# What the cluster's pods pull from a public registry, or from ours where that can't be reached.
+# Images that the cluster's pods pull from a public registry, or from the local one if that can't be reached.
 MIRRORED = (
     base_images.PYTHON,
     base_images.BUSYBOX,
@@ -51,7 +51,7 @@ MIRRORED = (
     *keda.IMAGES,
 )
 
-# The targets of the Makefile, and what else can be asked for by name.
+# The parts of each target of the Makefile, and of other goals.
 GOALS: dict[str, tuple[str, ...]] = {
     "demo": _CLUSTER,
     "cluster": _CLUSTER,

@@ -1,4 +1,4 @@
-"""The images that others are built from: Debian's own bootstrap under the names of the public images."""
+"""Base images: Debian systems from mmdebstrap, with the names of the public images."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BUSYBOX = "busybox:1.37"
 BOOKWORM = "debian:bookworm-slim"
 TRIXIE = "debian:trixie-slim"
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
-# Settings of this machine's apt without which its mirrors don't answer.
+# Settings of this machine's apt that the mirrors may need.
 _APT = re.compile(r"^Acquire::(?:(?:https?|ftp)::|Check-|Retries|ForceIPv)")
-# What the public images do too: no waiting for the disk, no documentation, no package cache.
+# As in the public images: no fsync, no documentation.
 _DPKG = (
     "force-unsafe-io",
     "path-exclude=/usr/share/doc/*",
@@ -29,13 +29,11 @@ _PIP = ("index-url", "extra-index-url", "trusted-host", "find-links", "no-index"
 
 
 def mirror() -> str:
-    """Where Debian's packages come from: DEBIAN_MIRROR, else the first archive that this machine's apt is told of."""
+    """Returns the URL of Debian's packages: DEBIAN_MIRROR, else the first archive in this machine's apt sources."""
     if named := os.environ.get("DEBIAN_MIRROR"):
         return named
     if "ID=ubuntu" in Path("/etc/os-release").read_text().splitlines():
-        raise FailedError(
-            "on Ubuntu the address of Debian's packages isn't known", "set DEBIAN_MIRROR=https://…/debian"
-        )
+        raise FailedError("on Ubuntu the URL of Debian's packages isn't known", "set DEBIAN_MIRROR=https://…/debian")
     for file in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
         if file.exists() and (found := archive(file.read_text())):
             return found
@@ -43,7 +41,7 @@ def mirror() -> str:
 
 
 def archive(sources: str) -> str:
-    """The first archive that isn't the security one in a sources.list, of the one-line or the deb822 form; or ""."""
+    """Returns the first archive in apt sources (one-line or deb822 format) that isn't the security archive, or ""."""
     for line in sources.splitlines():
         found = re.match(r"\s*(?:deb\s+(?:\[[^]]*\]\s*)?|URIs:\s*)(\S+)", line)
         if found and "security" not in found[1] and not found[1].startswith("cdrom"):
@@ -57,7 +55,7 @@ def _apt_options() -> Iterator[str]:
 
 
 def pip_conf(environ: dict[str, str]) -> str:
-    """pip.conf with the settings by which this machine's pip reaches its index, from the environment and its files."""
+    """Returns a pip.conf with the index and proxy settings in PIP_ variables of `environ`."""
     found = {}
     for name in _PIP:
         value = environ.get(f"PIP_{name.upper().replace('-', '_')}")
@@ -67,7 +65,7 @@ def pip_conf(environ: dict[str, str]) -> str:
 
 
 def _pip_settings() -> str:
-    """What pip's configuration files say comes before the environment here: that is how pip itself reads them last."""
+    """Returns a pip.conf with this machine's settings. As in pip, environment variables win over pip's files."""
     environ = dict(os.environ)
     for folder in (Path("/etc/pip.conf"), Path.home() / ".config/pip/pip.conf", Path.home() / ".pip/pip.conf"):
         if folder.exists():
@@ -80,7 +78,7 @@ def _pip_settings() -> str:
 
 
 def _debian(suite: str, tag: str) -> Callable[[Job], None]:
-    """Debian's minimal system, which trusts this machine's certificates and uses its mirrors."""
+    """Returns a recipe for a minimal Debian system with this machine's certificates and mirrors."""
 
     def make(job: Job) -> None:
         with job.folder() as folder:

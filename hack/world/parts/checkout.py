@@ -1,4 +1,4 @@
-"""What belongs to this clone: the virtual environment, the cluster, and the images of the demo."""
+"""Parts of this clone: the virtual environment, the cluster, and the images of the demo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _venv_made() -> bool:
 
 
 def _image(name: str, context: str, what: str, base: str, seconds: int, megabytes: int) -> Part:
-    """Built and pushed again by hack/deploy.sh, then from Docker's cache: here is only the first time."""
+    """Returns a part for the first build of an image. hack/deploy.sh builds it again, from Docker's cache."""
     recipe = Recipe(
         made_from=f"{context}/Dockerfile", make=_script("image.sh", name, context), seconds=seconds,
         megabytes=megabytes, needs=("docker", "registry-runs", *((base,) if base else ())),

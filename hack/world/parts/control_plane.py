@@ -13,7 +13,7 @@ from . import go
 FOLDER = settings.HOME / "control-plane"
 _PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcd")
 _VERSION = "k8s.io/component-base/version"
-# `kubeadm` and `kubectl` read the version from these.
+# kubeadm and kubectl read their version from these variables.
 VERSION_VARIABLES = {
     f"{_VERSION}.gitVersion": settings.KUBERNETES,
     f"{_VERSION}.gitMajor": "1",
@@ -29,7 +29,7 @@ def _build(job: Job) -> None:
 
 
 def _download(job: Job) -> None:
-    """etcd and kube-apiserver from controller-tools' tarball, which lacks kube-controller-manager: Kubernetes' own."""
+    """Downloads etcd and kube-apiserver from controller-tools, and kube-controller-manager from Kubernetes."""
     # These tarballs follow Kubernetes' minor versions, with patch version 0.
     version = f"{settings.KUBERNETES.rpartition('.')[0]}.0"
     system, architecture = settings.system(), settings.architecture()
@@ -50,7 +50,7 @@ def _download(job: Job) -> None:
                     (folder / name).chmod(0o755)
         for name in ("etcd", "kube-apiserver"):
             if not (folder / name).exists():
-                raise FailedError(f"{url} holds no {name}")
+                raise FailedError(f"{url} contains no {name}")
             (folder / name).rename(FOLDER / name)
     if system == "linux":
         url = f"https://dl.k8s.io/release/{settings.KUBERNETES}/bin/{system}/{architecture}/kube-controller-manager"

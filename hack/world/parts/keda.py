@@ -1,4 +1,4 @@
-"""KEDA, for those who want its autoscaler in the cluster: `python3 -m hack.world up keda`."""
+"""KEDA. Optional; `hack/world.sh keda` makes its images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _build(job: Job) -> None:
 
 
 def _nothing(job: Job) -> None:
-    job.say("its images are the parts that it needs")
+    job.say("nothing to do: the images are separate parts")
 
 
 _images = [

@@ -1,4 +1,4 @@
-"""kind: makes the cluster."""
+"""kind, which creates the cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _build(job: Job) -> None:
 
 
 def _usable() -> bool:
-    """Whether there is one of our version or a later one, ours or another."""
+    """Whether our kind, or one on PATH, has our minor version or a later one."""
     for candidate in (str(_FILE), shutil.which("kind")):
         if candidate and shutil.which(candidate):
             done = subprocess.run([candidate, "version", "-q"], capture_output=True, text=True, check=False)
@@ -43,7 +43,7 @@ def _minor(version: str) -> int:
 
 PARTS = [
     go.programs(
-        "kind", "makes the cluster", settings.KIND, make=_build, made_from="Go module `sigs.k8s.io/kind`", seconds=15,
+        "kind", "creates the cluster", settings.KIND, make=_build, made_from="Go module `sigs.k8s.io/kind`", seconds=15,
         module="kubernetes", gives=(_FILE,), present=_usable, megabytes=15,
         registry=Recipe(made_from="release download", make=_download, seconds=3, megabytes=15),
     )

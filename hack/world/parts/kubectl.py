@@ -1,4 +1,4 @@
-"""kubectl, which talks to API servers one minor version away."""
+"""kubectl. Any version within one minor version of the API server works."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def _usable() -> bool:
     return False
 
 
-def _minor(told: str) -> int:
+def _minor(version: str) -> int:
     try:
-        return int(json.loads(told)["clientVersion"]["minor"].rstrip("+"))
+        return int(json.loads(version)["clientVersion"]["minor"].rstrip("+"))
     except (ValueError, LookupError, TypeError):
         return -100
 
 
 PARTS = [
     go.programs(
-        "kubectl", "talks to the cluster", settings.KUBERNETES, make=_build, made_from="Go module `k8s.io/kubernetes`",
+        "kubectl", "client of the cluster", settings.KUBERNETES, make=_build, made_from="Go module `k8s.io/kubernetes`",
         seconds=45, module="kubernetes", gives=(_FILE,), present=_usable, megabytes=60,
         registry=Recipe(made_from="release download", make=_download, seconds=5, megabytes=60),
     )

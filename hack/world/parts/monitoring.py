@@ -34,7 +34,7 @@ def _build_adapter(job: Job) -> None:
 
 
 def program_image(name: str, what: str, tag: str, program: Path, path: str, user: int, needs: str) -> Part:
-    """An image of one program, which is a part of its own."""
+    """Returns a part for an image of one program; another part compiles the program."""
     make: Callable[[Job], None] = lambda job: docker.build_program(job, tag, program, path, user)  # noqa: E731
     return docker.image(
         tag, what, make, made_from=f"the program of `{needs}`", seconds=4, megabytes=80, needs=(needs,), name=name
@@ -65,16 +65,16 @@ PARTS = [
         inputs=("images/alertmanager",),
     ),
     program_image(
-        "prometheus-operator", "makes Prometheuses and their rules", _OPERATOR, _FOLDER / "prometheus-operator",
+        "prometheus-operator", "manages Prometheus and its rules", _OPERATOR, _FOLDER / "prometheus-operator",
         "/bin/operator", 65534, "prometheus-operator-programs",
     ),
     program_image(
-        "prometheus-config-reloader", "tells Prometheus of new rules", _RELOADER,
+        "prometheus-config-reloader", "reloads Prometheus when rules change", _RELOADER,
         _FOLDER / "prometheus-config-reloader", "/bin/prometheus-config-reloader", 65534,
         "prometheus-operator-programs",
     ),
     program_image(
-        "adapter", "gives the HPA Prometheus' figures", _ADAPTER, _FOLDER / "adapter", "/adapter", 65534,
+        "adapter", "custom metrics API for the HPA", _ADAPTER, _FOLDER / "adapter", "/adapter", 65534,
         "adapter-program",
     ),
 ]  # fmt: skip

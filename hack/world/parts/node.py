@@ -1,4 +1,4 @@
-"""The image of a kind node: systemd, containerd, the kubelet, and the images of the control plane."""
+"""The kind node image: systemd, containerd, the kubelet, and the images of the control plane."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _build_kubernetes(job: Job) -> None:
 
 
 def _build_image(job: Job) -> None:
-    """kubeadm's images first, which the node has from the beginning; then the node."""
-    # One image under five names: kubeadm's manifests name the command that each runs.
+    """Builds kubeadm's images and then the node image, which contains them."""
+    # One image with five names: kubeadm's manifests set the command of each container.
     everything = "triton-operator/world-kubernetes:1"
     control = [control_plane.FOLDER / name for name in ("kube-apiserver", "kube-controller-manager", "etcd")]
     docker.build_folder(job, everything, "kubernetes", [*control, PROGRAMS / "kube-scheduler", PROGRAMS / "kube-proxy"])
@@ -63,7 +63,7 @@ PARTS = [
         gives=tuple(PROGRAMS / name for name in _CONTAINERD), megabytes=80,
     ),
     go.programs(
-        "coredns", "the cluster's DNS, and pods' pause", "v1.14.2", make=_build_coredns,
+        "coredns", "the cluster's DNS, and the pause container", "v1.14.2", make=_build_coredns,
         made_from="Go module `github.com/coredns/coredns`, with the plugins that kubeadm names; pause is ours",
         seconds=35, module="kubernetes", gives=(PROGRAMS / "coredns", PROGRAMS / "pause"), megabytes=55,
     ),
@@ -74,13 +74,13 @@ PARTS = [
         gives=tuple(PROGRAMS / name for name in _KUBERNETES), megabytes=360,
     ),
     docker.image(
-        _PROGRAM_BASE, "what kube-proxy needs beside itself",
+        _PROGRAM_BASE, "tools that kube-proxy needs",
         lambda job: docker.build_folder(job, _PROGRAM_BASE, "kubernetes-base"), name="kubernetes-base",
         made_from="Debian packages", seconds=10, megabytes=30, needs=("debian-bookworm",),
         inputs=("images/kubernetes-base",), pulls=False,
     ),
     docker.image(
-        _NODE_BASE, "what a node needs beside Kubernetes and containerd",
+        _NODE_BASE, "tools of a node besides Kubernetes and containerd",
         lambda job: docker.build_folder(job, _NODE_BASE, "node-base"), name="node-base", made_from="Debian packages",
         seconds=25, megabytes=150, needs=("debian-bookworm",), inputs=("images/node-base",), pulls=False,
     ),

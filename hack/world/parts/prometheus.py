@@ -15,7 +15,7 @@ _TOOLS = ("prometheus", "promtool")
 
 
 def _usable() -> bool:
-    """Whether both are there: ours, or those on PATH. The rules use nothing newer than 2.42."""
+    """Whether both tools exist, ours or those on PATH, with version 2.42 or later, which the rules need."""
     for folder in (str(settings.BIN), None):
         found = [shutil.which(tool, path=folder) for tool in _TOOLS]
         if all(tool and _version(tool) >= (2, 42) for tool in found):
@@ -30,10 +30,10 @@ def _version(tool: str) -> tuple[int, int]:
 
 
 def _extract(job: Job) -> None:
-    """Only two programs of Debian's package: installed, it would start a service."""
+    """Extracts two programs from Debian's package. Installing the package would start a service."""
     settings.BIN.mkdir(parents=True, exist_ok=True)
     with job.folder() as folder:
-        # apt reads the file as a user without rights.
+        # apt's unprivileged user must be able to read the folder.
         folder.chmod(0o755)
         job.run("apt-get", "download", "-o", "APT::Sandbox::User=root", "prometheus", cwd=folder)
         (package,) = folder.glob("*.deb")
@@ -53,7 +53,7 @@ def _download(job: Job) -> None:
             for tool in _TOOLS:
                 source = content.extractfile(f"{name}/{tool}")
                 if source is None:
-                    raise FailedError(f"{archive.name} holds no {tool}")
+                    raise FailedError(f"{archive.name} contains no {tool}")
                 with (folder / tool).open("wb") as target:
                     shutil.copyfileobj(source, target)
                 (folder / tool).chmod(0o755)
@@ -67,7 +67,7 @@ PARTS = [
         registry=Recipe(made_from="release download", make=_download, seconds=10, megabytes=260),
         packages=Recipe(
             made_from="Debian package `prometheus`", make=_extract, seconds=8, megabytes=200,
-            advice="apt-get update, and again",
+            advice="run apt-get update, then the same command again",
         ),
     )
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What somebody who waits is shown."""
+"""The progress output of hack/world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_log_gets_a_line_for_each_start_and_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_a_line_for_each_start_and_end_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(2) as progress:
         progress.started(["node"], 240)
         progress.done("node", 20)
@@ -25,7 +25,7 @@ def test_a_log_gets_a_line_for_each_start_and_end(capsys: pytest.CaptureFixture[
     assert lines == ["0 of 2 parts, 0 s, about 4 min to go; making node", "made node in 0 s"]
 
 
-def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_a_bar_on_a_terminal_and_clears_it_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with Progress(4) as progress:
@@ -39,5 +39,5 @@ def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s")])
-def test_minutes(seconds: float, words: str) -> None:
+def test_formats_durations(seconds: float, words: str) -> None:
     assert minutes(seconds) == words

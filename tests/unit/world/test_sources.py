@@ -1,4 +1,4 @@
-"""Where the world comes from, and what this machine is told of mirrors."""
+"""The choice of the source, downloads, and this machine's mirrors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hack.world.parts import base_images
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """/401 wants a token, /404 isn't there, and every other path has a body."""
+    """Answers /401 and /404 with that status, and every other path with 200 and a body."""
 
     def do_GET(self) -> None:
         code = {"/401": 401, "/404": 404}.get(self.path, 200)
@@ -44,41 +44,43 @@ def _no_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD", raising=False)
 
 
-def test_a_registry_that_wants_a_token_answers(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counts_a_registry_that_requires_a_token_as_reachable(
+    server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(machine, "probed", lambda: {"a": f"{server}/401", "b": f"{server}/200"})
     assert machine.unreachable() == []
     assert machine.source(tmp_path / "source") == "registry"
 
 
-def test_what_does_not_answer_is_named_in_one_line(
+def test_names_all_unreachable_hosts_in_one_line(
     server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"a": f"{server}/200", "b": f"{server}/404", "c": "http://127.0.0.1:1/", "d": "http://nowhere.invalid/"}
     monkeypatch.setattr(machine, "probed", lambda: places)
     assert machine.source(tmp_path / "source") == "packages"
-    told = capsys.readouterr().err
-    assert "b, c, d can't be reached" in told
-    assert len(told.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert "b, c, d can't be reached" in output
+    assert len(output.splitlines()) == 1
 
 
-def test_the_source_of_the_last_run_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "probed", lambda: pytest.fail("it asked"))
+def test_keeps_the_source_of_the_last_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "probed", lambda: pytest.fail("it sent a request"))
     (tmp_path / "source").write_text("packages")
     assert machine.source(tmp_path / "source") == "packages"
 
 
-def test_world_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "probed", lambda: pytest.fail("it asked"))
+def test_the_variable_world_selects_the_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "probed", lambda: pytest.fail("it sent a request"))
     monkeypatch.setenv("WORLD", "registry")
     assert machine.source(tmp_path / "source") == "registry"
     monkeypatch.setenv("WORLD", "packages")
     assert machine.source(tmp_path / "source") == "packages"
     monkeypatch.setenv("WORLD", "docker")
-    with pytest.raises(FailedError, match="WORLD=docker means nothing"):
+    with pytest.raises(FailedError, match="WORLD=docker is invalid"):
         machine.source(tmp_path / "source")
 
 
-def test_a_download_is_kept_only_with_the_published_checksum(
+def test_keeps_a_download_only_if_its_checksum_matches(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hack.world.settings.LOGS", tmp_path / "log")
@@ -105,10 +107,10 @@ def test_a_download_is_kept_only_with_the_published_checksum(
         ("", ""),
     ],
 )
-def test_the_archive_that_apt_is_told_of(sources: str, found: str) -> None:
+def test_finds_the_archive_in_the_apt_sources(sources: str, found: str) -> None:
     assert base_images.archive(sources) == found
 
 
-def test_the_builds_get_the_index_of_this_machine_but_none_of_its_files(tmp_path: Path) -> None:
+def test_pip_conf_contains_the_index_settings_but_no_local_paths(tmp_path: Path) -> None:
     environ = {"PIP_INDEX_URL": "https://pypi.example/simple", "PIP_FIND_LINKS": str(tmp_path), "PIP_TIMEOUT": "30"}
     assert base_images.pip_conf(environ) == "[global]\nindex-url = https://pypi.example/simple\ntimeout = 30\n"

@@ -1,4 +1,4 @@
-"""Making parts: once, again when their inputs change, and on from where it was cut off."""
+"""Making parts: stamps, changed inputs, failures, interruptions and locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hack.world.part import Part, Recipe
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shared folder and a source tree of the test's own."""
+    """Redirects the shared folder and the source tree to a temporary folder."""
     monkeypatch.setattr(settings, "HOME", tmp_path / "home")
     monkeypatch.setattr(settings, "LOGS", tmp_path / "home" / "log")
     monkeypatch.setattr(settings, "STAMPS", tmp_path / "home" / "stamps")
@@ -34,12 +34,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def part(
     folder: Path, name: str, *needs: str, make: Callable[[Job], None] | None = None, inputs: tuple[str, ...] = ()
 ) -> Part:
-    """Makes a file of its name."""
+    """Returns a part that creates a file with its name."""
     file = folder / name
     recipe = Recipe(
         made_from="", make=make or (lambda job: job.run("cp", "/dev/null", file)), seconds=1, needs=needs,
         inputs=inputs,
-        advice="pray",
+        advice="some advice",
     )  # fmt: skip
     return Part(name, name, "", registry=None, packages=recipe, present=file.exists)
 
@@ -54,7 +54,7 @@ def test_a_second_run_makes_nothing(home: Path) -> None:
     assert up(*parts) == []
 
 
-def test_a_changed_input_makes_it_again_and_what_needs_it(home: Path) -> None:
+def test_a_changed_input_makes_the_part_and_its_dependents_again(home: Path) -> None:
     (home / "recipe").write_text("1")
     parts = part(home, "a", inputs=("recipe",)), part(home, "b", "a"), part(home, "c")
     up(*parts, goal="b")
@@ -62,7 +62,7 @@ def test_a_changed_input_makes_it_again_and_what_needs_it(home: Path) -> None:
     assert up(*parts, goal="b") == ["a", "b"]
 
 
-def test_what_is_gone_is_made_again_but_not_what_only_led_to_a_goal(home: Path) -> None:
+def test_makes_a_missing_dependency_only_if_the_goal_is_missing_too(home: Path) -> None:
     parts = part(home, "a"), part(home, "b", "a")
     up(*parts)
     (home / "a").unlink()
@@ -71,17 +71,17 @@ def test_what_is_gone_is_made_again_but_not_what_only_led_to_a_goal(home: Path) 
     assert up(*parts) == ["a", "b"]
 
 
-def test_a_failure_says_which_part_the_end_of_its_log_and_what_to_try(home: Path) -> None:
+def test_a_failure_shows_the_part_the_end_of_its_log_and_advice(home: Path) -> None:
     def fail(job: Job) -> None:
         job.run("sh", "-c", "echo disk is full >&2; exit 3")
 
-    with pytest.raises(FailedError, match=r"b failed: `sh .*` ended with 3\n(.|\n)*disk is full") as error:
+    with pytest.raises(FailedError, match=r"b failed: `sh .*` failed with exit code 3\n(.|\n)*disk is full") as error:
         up(part(home, "a"), part(home, "b", "a", make=fail))
-    assert error.value.advice == "pray"
+    assert error.value.advice == "some advice"
     assert up(part(home, "a"), part(home, "b", "a")) == ["b"]
 
 
-def test_a_failure_ends_what_runs_beside_it(home: Path) -> None:
+def test_a_failure_ends_the_other_running_parts(home: Path) -> None:
     started = threading.Event()
 
     def sleep(job: Job) -> None:
@@ -98,8 +98,8 @@ def test_a_failure_ends_what_runs_beside_it(home: Path) -> None:
     assert time.monotonic() - begun < 30
 
 
-def test_what_was_cut_off_is_made_again(home: Path) -> None:
-    """Killed in the middle, with its file there but unfinished."""
+def test_makes_a_part_again_after_an_interruption(home: Path) -> None:
+    """The process is killed after it wrote a part of the file."""
     script = f"""
 import os, signal
 from pathlib import Path
@@ -121,7 +121,7 @@ up.up(["a"], {{"a": Part("a", "a", "", None, recipe, present=lambda: False)}}, "
     assert (home / "a").read_text() == ""
 
 
-def test_two_clones_wait_for_one_another(home: Path) -> None:
+def test_two_clones_wait_for_each_other(home: Path) -> None:
     alone = []
 
     def make(job: Job) -> None:
@@ -140,7 +140,7 @@ def test_two_clones_wait_for_one_another(home: Path) -> None:
     assert (home / "a").exists()
 
 
-def test_too_little_disk_is_told_before_anything_is_made(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_too_little_disk_space_before_it_makes_anything(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free_megabytes", lambda path: 100)
     large = Recipe(made_from="", make=lambda job: None, seconds=1, megabytes=5000)
     with pytest.raises(FailedError, match=r"has 0\.1 GiB free; 6\.8 GiB are needed"):
@@ -148,14 +148,14 @@ def test_too_little_disk_is_told_before_anything_is_made(home: Path, monkeypatch
     assert not (home / "home" / "stamps").exists()
 
 
-def test_nothing_is_installed_where_that_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installs_nothing_with_no_install(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_INSTALL", "1")
     monkeypatch.setattr(machine, "missing", lambda commands: ["mmdebstrap"])
     with pytest.raises(FailedError, match="not installed: mmdebstrap"):
         up(part(home, "a"))
 
 
-def test_the_ledger_holds_each_thing_once(home: Path) -> None:
+def test_the_ledger_records_each_object_once(home: Path) -> None:
     ledger.write("apt", "jq")
     ledger.write("apt", "jq")
     ledger.write("image", "a:1")
@@ -173,6 +173,6 @@ def test_the_ledger_holds_each_thing_once(home: Path) -> None:
         ("", ""),
     ],
 )
-def test_checksums(published: str, sum_: str) -> None:
+def test_finds_the_checksum_of_a_file(published: str, sum_: str) -> None:
     name = "tool" if "tool" in published else "kind-linux-amd64"
     assert jobs._sum_of(name, published) == sum_

@@ -1,4 +1,4 @@
-"""One version each: what go.mod pins, what a part says, and what the manifests name."""
+"""The versions in go.mod, in the parts and in the manifests are the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PINNED = [
 
 
 @pytest.mark.parametrize(("module", "package", "part"), PINNED, ids=[row[2] for row in PINNED])
-def test_go_mod_pins_what_the_part_says(module: str, package: str, part: str) -> None:
+def test_go_mod_pins_the_version_of_the_part(module: str, package: str, part: str) -> None:
     text = (settings.HERE / "go" / module / "go.mod").read_text()
     found = re.search(rf"^(?:require)?\s*{re.escape(package)} (v\S+)", text, re.MULTILINE)
     assert found is not None
@@ -29,6 +29,6 @@ def test_go_mod_pins_what_the_part_says(module: str, package: str, part: str) ->
 
 
 @pytest.mark.parametrize("image", monitoring.IMAGES)
-def test_the_images_of_the_monitoring_are_those_of_the_manifests(image: str) -> None:
+def test_the_monitoring_images_are_in_the_manifests(image: str) -> None:
     files = [*(settings.ROOT / "manifests").rglob("*.yaml"), *(settings.ROOT / "tests/support/vendor").glob("*.yaml")]
     assert any(image in file.read_text() for file in files)
