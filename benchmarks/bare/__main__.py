@@ -1,11 +1,11 @@
-"""How long a stranger waits on a bare machine: from a clone, with Debian, git, make and Python, to boxes.
+"""Measures the time of `make demo` on a bare machine that has only Debian, git, make and Python.
 
-The machine is a Debian of its own, made anew: an empty home, no Docker, none of our tools on the path. It shares the
-kernel and the network with this one, whose Docker is stopped and not started again. Needs root, on Debian or Ubuntu,
-and the packages mmdebstrap and util-linux.
+The machine is a new Debian system in a folder: an empty home, no Docker, and none of our tools on PATH. It shares this
+machine's kernel and network. The benchmark stops this machine's Docker and doesn't start it again. It needs root on
+Debian or Ubuntu, and the packages mmdebstrap and util-linux.
 
-    make bench NAME=bare                                    make demo, twice
-    python -m benchmarks.bare --command "make test"         another command, or several
+    make bench NAME=bare                                    runs make demo twice
+    python -m benchmarks.bare --command "make test"         runs another command; repeat the option for several
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from support.machine import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = "git,make,python3,ca-certificates"
-# How this machine reaches the package registries: what an administrator sets up on every machine of a company.
-ADMINISTERED = ("etc/resolv.conf", "etc/hosts", "etc/pip.conf", "etc/apt/apt.conf.d/99*")
+# This machine's settings for the package registries. The bare machine gets a copy.
+SITE_SETTINGS = ("etc/resolv.conf", "etc/hosts", "etc/pip.conf", "etc/apt/apt.conf.d/99*")
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/bare-machine"), help="where the machine lies")
-    parser.add_argument("--keep", action="store_true", help="use the machine of the last run as it was left")
-    parser.add_argument("--release", default="bookworm", help="of Debian")
-    parser.add_argument("--command", action="append", help="what to run there; default: make demo, twice")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/bare-machine"), help="folder of the machine")
+    parser.add_argument("--keep", action="store_true", help="use the machine of the last run")
+    parser.add_argument("--release", default="bookworm", help="Debian release")
+    parser.add_argument("--command", action="append", help="command to run there; default: make demo, twice")
     options = parser.parse_args()
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
-        print("needs root and mmdebstrap", file=sys.stderr)
+        print("this benchmark needs root and the Debian package mmdebstrap", file=sys.stderr)
         return 2
-    # So that the machine ends with us.
+    # Exit through the interpreter, so that --kill-child ends the machine.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     commands = options.command or ["make demo", "make demo"]
     stop_docker()
@@ -68,11 +68,11 @@ def main() -> int:
 
 
 def install(folder: Path, release: str) -> None:
-    """A minimal Debian, with what every machine here is given to reach the package registries."""
+    """Installs a minimal Debian with this machine's settings for the package registries."""
     if folder.exists():
         shutil.rmtree(folder)
     hooks = []
-    for pattern in ADMINISTERED:
+    for pattern in SITE_SETTINGS:
         hooks += [f"--customize-hook=copy-in {path} {path.parent}" for path in Path("/").glob(pattern)]
     for path in CERTIFICATES.glob("*.crt"):
         hooks.append(f"--customize-hook=copy-in {path} {CERTIFICATES}")
@@ -84,7 +84,7 @@ def install(folder: Path, release: str) -> None:
 
 
 def clone_source(folder: Path) -> None:
-    """What is committed here, for the machine to clone."""
+    """Copies the committed repository to the machine and deletes the results of the last run."""
     target = folder / "checkout"
     for old in (
         target,
@@ -97,7 +97,7 @@ def clone_source(folder: Path) -> None:
 
 
 def stop_docker() -> None:
-    """Two daemons would take each other's bridges and rules."""
+    """Stops this machine's Docker. Two daemons would overwrite each other's bridges and firewall rules."""
     pid_file = Path("/var/run/docker.pid")
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
         pid = int(pid_file.read_text())
@@ -109,7 +109,7 @@ def stop_docker() -> None:
 
 
 def run(folder: Path, commands: list[str]) -> int:
-    """Runs the commands there, with nothing of this environment; all its processes end with it."""
+    """Runs the commands on the machine with an empty environment and returns the exit code. Ends all its processes."""
     (folder / "inside.sh").write_bytes((Path(__file__).parent / "inside.sh").read_bytes())
     enter = f"""
     set -e
@@ -128,7 +128,7 @@ def run(folder: Path, commands: list[str]) -> int:
 
 
 def read(folder: Path) -> tuple[list[tuple[str, tuple[int, float]]], dict[str, float]]:
-    """What each command took and how it ended, and the seconds of each part of the world."""
+    """Returns the exit code and seconds of each command, and the seconds of each part of hack/world."""
     times = []
     for line in (folder / "root" / "times").read_text().splitlines():
         command, status, both = line.split("\t")
@@ -137,7 +137,7 @@ def read(folder: Path) -> tuple[list[tuple[str, tuple[int, float]]], dict[str, f
     parts: dict[str, float] = {}
     report = folder / "root" / "parts.jsonl"
     for line in report.read_text().splitlines() if report.exists() else []:
-        # The cluster is looked after in every run, and made in the first.
+        # Every run reports the cluster, but only the first creates it: take the longest.
         parts |= {name: max(took, parts.get(name, 0.0)) for name, took in json.loads(line).items()}
     return times, parts
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs on the bare machine, as its init: the newcomer's commands, each timed. Arguments: the commands, one each.
+# Runs on the bare machine as its init process. Clones the repository and times each command. Arguments: the commands.
 set -u
 ip link set lo up 2>/dev/null
 cd /root && git clone -q /checkout triton-operator && cd triton-operator || exit 1

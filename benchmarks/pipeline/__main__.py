@@ -1,7 +1,7 @@
-"""What pre- and postprocessing inside Triton cost and bring, against a limit without Triton and against other ways.
+"""Compares ways to run pre- and postprocessing: inside Triton, in the client, and without Triton as the upper bound.
 
-All ways serve the same JPEGs on the same cores from the same images of Docker, and take turns. Nothing but the
-standard library runs on this side; the load comes from within the server's container.
+All ways serve the same JPEGs on the same cores from the same Docker image, and take turns. The load generator runs
+inside the server's container.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from model_images.variants import build_variants
 
 HERE = Path(__file__).parent
 CACHE = Path(__file__).parents[2] / ".cache" / "pipeline"
-# Height and width of the images; they take turns.
+# Heights and widths of the images.
 SIZES = ((640, 640), (480, 640), (720, 1280), (1080, 1920))
 WAYS = {
-    "limit": "no Triton: decode, network, NMS in one process",
-    "detection": "ours: the contract, FP32 and all rows",
-    "detection_bytes": "ours: UINT8 at the first boundary",
-    "detection_filter": "ours: and the filter in the network",
-    "detection_fused": "ours: all in one Python model",
+    "limit": "no Triton: decode, network and NMS in one process",
+    "detection": "ours: ensemble with FP32 tensors and all rows",
+    "detection_bytes": "ours: UINT8 tensors from preprocess to network",
+    "detection_filter": "ours: UINT8 tensors, and the filter in the network",
+    "detection_fused": "ours: one Python model",
     "client_side": "decode and NMS in the client",
-    "textbook": "the textbook's three models",
-    "detection_bls": "our contract's models by BLS",
+    "textbook": "three models as in tutorials",
+    "detection_bls": "the models of ours, called by BLS",
 }
 OURS = "detection_filter"
-# Which stage these models are in the table of processes.
+# The stage of these models in the table of processes.
 STAGES = {
     "textbook_preprocess": "preprocess",
     "textbook_network": "yolov5s",
@@ -54,7 +54,7 @@ LINK_MBIT, LINK_PORT, LINK_CONCURRENCY = 100, 9000, 4
 
 
 class Plan(NamedTuple):
-    """How long and how often is measured."""
+    """The parameters of the measurement."""
 
     cores: int
     rounds: int
@@ -63,12 +63,12 @@ class Plan(NamedTuple):
 
     @property
     def top(self) -> int:
-        """The concurrency at which throughput is compared."""
+        """Returns the highest concurrency, at which the ways are compared."""
         return self.concurrencies[-1]
 
 
 class Measured(NamedTuple):
-    """One way at one concurrency, measured once. `usage`: CPU seconds and page faults a second, by process."""
+    """One measurement of a way at one concurrency. `usage` is CPU seconds and page faults per second, by process."""
 
     way: str
     concurrency: int
@@ -81,14 +81,15 @@ class Measured(NamedTuple):
 
     @property
     def throughput(self) -> float:
-        """Images a second."""
+        """Returns the images per second."""
         return len(self.latencies_ms) / self.seconds
 
 
 class Figures(NamedTuple):
-    """One way at one concurrency, over all its measurements; `ratio` is of its throughput to the limit's.
+    """The results of a way at one concurrency, over all its measurements.
 
-    CPU, bytes and page faults are those of an image; the last two dictionaries name each process.
+    `ratio` is its throughput divided by that of the way "limit". CPU, bytes and page faults are per image; `cpu_ms` and
+    `page_faults` are by process.
     """
 
     throughput: float
@@ -105,7 +106,7 @@ class Figures(NamedTuple):
 
 
 class Bench:
-    """A server with every way's models on one network."""
+    """A running server with the models of all ways, for one network."""
 
     def __init__(self, container: str, plan: Plan) -> None:
         self._container, self._plan = container, plan
@@ -113,8 +114,8 @@ class Bench:
     def measure(
         self, way: str, concurrency: int, seconds: float, *, warm_up: float = 1, url: str = "localhost:8000"
     ) -> Measured:
-        """From inside the server's container; the load takes part in the use of its cores."""
-        # Before anything counts, connections are made and queues are as long as they will be.
+        """Measures one way. The load generator runs inside the server's container and shares its cores."""
+        # The warm-up opens the connections and fills the queues.
         command = ["python3", "/bench/load.py", way, f"--url={url}", f"--cores={self._plan.cores}"]
         command += [f"--concurrency={concurrency}", f"--seconds={seconds}", f"--warm-up={warm_up}"]
         out = docker("exec", self._container, *command).splitlines()[-1]
@@ -122,7 +123,7 @@ class Bench:
 
     @contextmanager
     def link(self) -> Iterator[str]:
-        """Where the server is reached over a link of LINK_MBIT each way."""
+        """Starts a proxy with LINK_MBIT in each direction and yields its address."""
         command = f"python3 /bench/link.py --listen={LINK_PORT} --to=localhost:8000 --mbit={LINK_MBIT}"
         docker("exec", "--detach", self._container, "sh", "-c", f"echo $$ > /tmp/link; exec {command}")
         time.sleep(1)
@@ -133,7 +134,7 @@ class Bench:
 
 
 def draw(folder: Path, count: int = 12) -> list[int]:
-    """Write `count` JPEGs of drawn scenes; returns their sizes in bytes."""
+    """Writes `count` JPEGs of drawn scenes and returns their sizes in bytes."""
     sys.path.append(str(DETECTION / "training"))
     from shapes import scene
 
@@ -149,7 +150,7 @@ def draw(folder: Path, count: int = 12) -> list[int]:
 
 @contextmanager
 def serving(models: Path, images: Path, plan: Plan) -> Iterator[Bench]:
-    """Triton on the plan's cores, ready."""
+    """Starts Triton on the plan's cores and yields when it is ready."""
     name = f"triton-bench-{uuid.uuid4().hex[:8]}"
     mounts = {models: "/models", images: "/images", HERE / "inside": "/bench"}
     volumes = [f"--volume={path}:{place}:ro" for path, place in mounts.items()]
@@ -166,7 +167,7 @@ def serving(models: Path, images: Path, plan: Plan) -> Iterator[Bench]:
 
 
 def wait(container: str, seconds: float = 180) -> None:
-    """Until every model is ready. Raises TimeoutError with the server's log."""
+    """Waits until every model is ready. Raises TimeoutError with the server's log."""
     ask = ["docker", "exec", container, "curl", "-sf", "localhost:8000/v2/health/ready"]
     deadline = time.monotonic() + seconds
     while subprocess.run(ask, capture_output=True, check=False).returncode:
@@ -174,7 +175,7 @@ def wait(container: str, seconds: float = 180) -> None:
             log = subprocess.run(
                 ["docker", "logs", "--tail=40", container], capture_output=True, text=True, check=False
             )
-            raise TimeoutError(f"Triton is not ready: {log.stdout}{log.stderr}")
+            raise TimeoutError(f"Triton isn't ready; its log: {log.stdout}{log.stderr}")
         time.sleep(1)
 
 
@@ -183,22 +184,22 @@ def say(words: str) -> None:
 
 
 def measure_all(bench: Bench, plan: Plan) -> list[Measured]:
-    """Every way at every concurrency: the top one in each round, the others once, all in turn."""
+    """Measures every way: at the highest concurrency in each round, at the others in the first round."""
     found = []
     for number in range(plan.rounds):
-        # Each round starts with another way, so that none has always the same one before it.
+        # Each round starts with another way, so that no way always runs first.
         ways = [*WAYS][number:] + [*WAYS][:number]
         for concurrency in plan.concurrencies if number == 0 else [plan.top]:
             for way in ways:
                 found.append(bench.measure(way, concurrency, plan.seconds, warm_up=1 + concurrency / 16))
-                say(f"round {number + 1}/{plan.rounds}, {concurrency} at once: {way} {found[-1].throughput:.1f}/s")
+                say(f"round {number + 1}/{plan.rounds}, concurrency {concurrency}: {way} {found[-1].throughput:.1f}/s")
     return found
 
 
 def measure_link(bench: Bench, plan: Plan) -> dict[str, float]:
-    """Images a second over the slow link, of ours and of the client's side: the better of two turns each.
+    """Returns the images per second over the slow link, for ours and for client_side: the better of two measurements.
 
-    At first what is on its way fills buffers; that is over when the first images, most of a second each, are through.
+    The warm-up of 4 s is long enough to fill the buffers of the link.
     """
     found: dict[str, float] = {}
     with bench.link() as url:
@@ -206,12 +207,12 @@ def measure_link(bench: Bench, plan: Plan) -> dict[str, float]:
             seconds = max(8, 1.5 * plan.seconds)
             one = bench.measure(way, LINK_CONCURRENCY, seconds, warm_up=4, url=url)
             found[way] = max(one.throughput, found.get(way, 0))
-            say(f"{LINK_MBIT} Mbit/s, {LINK_CONCURRENCY} at once: {way} {one.throughput:.2f}/s")
+            say(f"{LINK_MBIT} Mbit/s, concurrency {LINK_CONCURRENCY}: {way} {one.throughput:.2f}/s")
     return found
 
 
 def figures(found: list[Measured]) -> dict[tuple[str, int], Figures]:
-    """By way and concurrency. A round's ratio is to the limit in that round; the median of them counts."""
+    """Returns the results by way and concurrency. `ratio` is the median of the rounds' ratios to the limit's."""
     by_key: dict[tuple[str, int], list[Measured]] = {}
     for one in found:
         by_key.setdefault((one.way, one.concurrency), []).append(one)
@@ -239,7 +240,7 @@ def figures(found: list[Measured]) -> dict[tuple[str, int], Figures]:
 
 
 def per_image(runs: list[Measured], images: int, column: int) -> dict[str, float]:
-    """A column of `usage`, by process: what an image took."""
+    """Returns a column of `usage` per image, by process."""
     out: dict[str, float] = {}
     for run in runs:
         for name, rates in run.usage.items():
@@ -248,10 +249,10 @@ def per_image(runs: list[Measured], images: int, column: int) -> dict[str, float
 
 
 def table(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
-    """The figures of one network, in Markdown."""
-    columns = ["Way", *(f"images/s at {c}" for c in plan.concurrencies), f"of the limit at {plan.top}"]
+    """Returns the results of one network as a Markdown table."""
+    columns = ["Way", *(f"images/s at {c}" for c in plan.concurrencies), f"ratio to the limit at {plan.top}"]
     columns += [f"P50 / P99 ms at {c}" for c in plan.concurrencies]
-    columns += ["CPU ms an image, server + client", "KB an image, up + down"]
+    columns += ["CPU ms per image, server + client", "KB per image, up + down"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for way, words in WAYS.items():
         mine = [found[way, c] for c in plan.concurrencies]
@@ -265,14 +266,14 @@ def table(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
 
 
 def processes(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
-    """Where the time goes, in Markdown: CPU milliseconds and page faults an image, by process."""
+    """Returns a Markdown table of CPU milliseconds and page faults per image, by process."""
     stages = ("tritonserver", "preprocess", "yolov5s", "postprocess", "client")
     lines = ["| Way | " + " | ".join(stages) + " |", "|" + "---|" * (1 + len(stages))]
     for way in WAYS:
         mine = found[way, plan.top]
         cells = []
         for stage in stages:
-            # A variant's stage is called after the stage that it is one of; what is all in one counts as its network.
+            # The name of a variant's model starts with its stage. A fused model counts as the network.
             names = [name for name in mine.cpu_ms if name.startswith(stage) or STAGES.get(name) == stage]
             cpu, faults = (sum(of.get(name, 0) for name in names) for of in (mine.cpu_ms, mine.page_faults))
             cells.append(f"{cpu:.1f} ({faults:.0f})" if names else "")
@@ -281,7 +282,7 @@ def processes(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
 
 
 def machine() -> str:
-    """The host, in a line."""
+    """Returns a description of the host in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
@@ -289,7 +290,7 @@ def machine() -> str:
 
 
 def keys(large: dict[str, Any], small: dict[str, Any], top: int) -> dict[str, float]:
-    """The figures that have goals, and their like for the other network."""
+    """Returns the figures that have goals, for both networks."""
     out: dict[str, float] = {}
     for prefix, side in (("", large), ("small_", small)):
         at_top = {way: side["figures"][way, top] for way in WAYS}
@@ -304,7 +305,7 @@ def keys(large: dict[str, Any], small: dict[str, Any], top: int) -> dict[str, fl
         }
         for way in ("detection", "detection_bytes", "detection_fused"):
             out[f"{prefix}{way}_vs_limit"] = at_top[way].ratio
-        # Of the cores' time, neighbours on the machine take less away than of the images a second.
+        # Other processes on the machine affect the CPU time less than the throughput.
         cpu = {way: at_top[way].server_cpu_ms + at_top[way].client_cpu_ms for way in WAYS}
         out[f"{prefix}ours_vs_limit_by_cpu"] = cpu["limit"] / cpu[OURS]
     out["ours_vs_limit"] = large["figures"][OURS, top].ratio
@@ -313,8 +314,8 @@ def keys(large: dict[str, Any], small: dict[str, Any], top: int) -> dict[str, fl
 
 
 def run(network: str, images: Path, plan: Plan) -> dict[str, Any]:
-    """Build, serve and measure one network; print its table."""
-    say(f"{network}: building and starting")
+    """Builds, serves and measures one network, prints its tables and returns the results."""
+    say(f"{network}: building the models and starting Triton")
     folder = CACHE / network
     models = build_variants(folder, network, plan.cores)
     with serving(models, images, plan) as bench:
@@ -323,8 +324,8 @@ def run(network: str, images: Path, plan: Plan) -> dict[str, Any]:
         link = measure_link(bench, plan)
     limits = [round(one.throughput, 1) for one in measured if (one.way, one.concurrency) == ("limit", plan.top)]
     print(f"\nThe {network} network\n\n{table(found, plan)}\n")
-    print(f"CPU ms (and page faults) an image, by process, {plan.top} at once\n\n{processes(found, plan)}\n")
-    print(f"At {LINK_MBIT} Mbit/s each way, {LINK_CONCURRENCY} at once, images/s: ", end="")
+    print(f"CPU ms (page faults) per image, by process, concurrency {plan.top}\n\n{processes(found, plan)}\n")
+    print(f"Images/s at {LINK_MBIT} Mbit/s in each direction, concurrency {LINK_CONCURRENCY}: ", end="")
     print(", ".join(f"{way} {throughput:.2f}" for way, throughput in link.items()), flush=True)
     return {"figures": found, "link": link, "limits": limits}
 
@@ -354,9 +355,9 @@ def main() -> int:
         "seconds_each": plan.seconds,
         "concurrencies": plan.concurrencies,
         "network_instances": plan.cores,
-        "link": f"{LINK_MBIT} Mbit/s each way, by a TCP proxy of the benchmark's own; {LINK_CONCURRENCY} at once",
-        "load": "closed loop, raw HTTP, from within the server's container: it shares the cores",
-        # How much else the machine had to do, or how little: the limit, round by round.
+        "link": f"{LINK_MBIT} Mbit/s in each direction, with a TCP proxy; concurrency {LINK_CONCURRENCY}",
+        "load": "closed loop, raw HTTP, from inside the server's container: it shares the cores",
+        # Shows how much other work the machine had: the throughput of the limit in each round.
         "limit_by_round": {"large": large["limits"], "small": small["limits"]},
         "minutes": round((time.monotonic() - started) / 60, 1),
     }

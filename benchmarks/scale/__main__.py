@@ -1,9 +1,9 @@
-"""How the operator does with a hundred, three hundred and a thousand TritonModels.
+"""Measures the operator with 100, 300 and 1000 TritonModels.
 
-A real etcd, kube-apiserver and kube-controller-manager, and no scheduler: pods stay pending, so that the operator alone
-is measured. It runs as a process of its own with the rights of the installation. Beside it is the floor: a plain script
-that creates the same children with as many writers as the operator has workers, before and after, on a fresh control
-plane each.
+It runs a real etcd, kube-apiserver and kube-controller-manager, but no scheduler: pods stay pending, so only the
+operator is measured. The operator runs as a separate process with the RBAC of the installation. For comparison a plain
+script creates the same children (the floor), with as many writers as the operator has workers. It runs before and after
+each round, on a new control plane.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scale", description=__doc__)
     parser.add_argument("--sizes", default=os.environ.get("SIZES", "100,300,1000"), help="TritonModels, ascending")
     parser.add_argument("--rest-seconds", type=float, default=float(os.environ.get("REST_SECONDS", "600")),
-                        help="at the largest size; a tenth of it at the others")  # fmt: skip
-    parser.add_argument("--workers", type=int, default=8, help="of the operator, and writers of the floor")
-    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")), help="of creation")
-    parser.add_argument("--changes", type=int, default=200, help="one after the other, at rest")
+                        help="idle time at the largest size; a tenth at the others")  # fmt: skip
+    parser.add_argument("--workers", type=int, default=8, help="workers of the operator and writers of the floor")
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS", "3")), help="rounds of creation")
+    parser.add_argument("--changes", type=int, default=200, help="sequential changes without other load")
     parser.add_argument("--churn-seconds", type=float, default=30)
     parser.add_argument("--apart", action="store_true", default=os.environ.get("APART") == "1",
-                        help="the API server has half of the cores for itself, as on its own node (Linux)")  # fmt: skip
-    parser.add_argument("--markdown", type=Path, help="a file for the tables")
+                        help="give the API server half of the cores, as on its own node (Linux only)")  # fmt: skip
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file")
     options = parser.parse_args()
     if not controlplane.has_controllers():
         print("no kube-controller-manager beside kube-apiserver: set KUBEBUILDER_ASSETS to a folder with all three",
@@ -43,9 +43,9 @@ def main() -> int:
         return 2
     sizes = sorted(int(size) for size in options.sizes.split(","))
     if sizes[0] < MISSED_CHANGES:
-        parser.error(f"--sizes: a fail-over changes {MISSED_CHANGES} TritonModels, so that there must be as many")
+        parser.error(f"--sizes: the fail-over changes {MISSED_CHANGES} TritonModels; use at least {MISSED_CHANGES}")
     if options.apart and (sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2):
-        parser.error("--apart: needs Linux, and two cores at least")
+        parser.error("--apart needs Linux and at least two cores")
     began = time.monotonic()
 
     def say(words: str) -> None:
@@ -75,7 +75,7 @@ def main() -> int:
         "changes": options.changes,
         "churn": f"{CHURN_PER_SECOND}/s for {options.churn_seconds:g} s",
         "pods": "one for each TritonModel, never scheduled",
-        "prometheus": "its CRDs, and no Prometheus",
+        "prometheus": "only the CRDs",
         "etcd": "without fsync",
         "seconds": round(time.monotonic() - began),
     }

@@ -1,7 +1,7 @@
-"""The floor: a plain script that creates the very children that the operator makes, from nothing but a list of them.
+"""The floor: a plain script that creates the same children as the operator, from a prepared list.
 
-It reads the TritonModels to make them for from stdin, one JSON object a line, as they come into being, and prints the
-seconds from the first until all of their children exist.
+It reads TritonModels from stdin as they are created, one JSON object per line, and creates their children. Then it
+prints the time at which all children existed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .world import CHILDREN, key, models
 
 
 def rendered(model: Object) -> list[Object]:
-    """The children of `model` before any server has started."""
+    """Returns the children of `model` before any server has started."""
     found = render(TritonModel.model_validate(model), Choices(TOOLS_IMAGE, "Copy"))
     return [o for o in found if o["kind"] in CHILDREN]
 

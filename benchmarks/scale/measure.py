@@ -1,4 +1,4 @@
-"""One size: the floor without an operator, and the operator, each on a control plane of its own."""
+"""Measures one size: the floor and the operator, each on a new control plane."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ from .probe import Requests
 from .world import Changes, Settling, Watch, key
 
 MANAGER_FLAGS = ("--kube-api-qps=1000", "--kube-api-burst=2000")
-"""By default each controller may do 20 requests a second: the wait for pods would be that, and nothing else."""
+"""The default of 20 requests per second would dominate the time until all pods exist."""
 QUIET_SECONDS = Settings.progress_seconds + 2
 CHURN_PER_SECOND = 10
 SCRAPE_SECONDS = 5
 SINGLE_CHANGES, SPEC_CHANGES, MISSED_CHANGES = 10, 5, 20
 CHILDREN = len(world.CHILDREN) + 1
-"""Of one TritonModel at creation: two are Services."""
+"""The children of one TritonModel at creation. Two are Services."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of what. `workers`: of the operator, and writers of the floor. `rounds`: of creation, each between two
-    of the floor: a machine that others use, too, is seldom as fast twice. `apart`: the API server has its own cores."""
+    """The parameters of the measurement.
+
+    - `workers`: workers of the operator and writers of the floor
+    - `rounds`: rounds of creation, each between two runs of the floor, because the machine's speed varies
+    - `apart`: whether the API server has its own cores
+    """
 
     workers: int
     rounds: int
@@ -55,8 +59,11 @@ class Plan:
 
 @dataclass
 class Figures:
-    """What one size gave. Requests are totals; those of changes are of `SINGLE_CHANGES` and `SPEC_CHANGES`.
-    `converge_s` and `children_s` have one item a round, `floor_s` and `floor_pods_s` one more: around each."""
+    """The results of one size.
+
+    Requests are totals; `annotation` is for `SINGLE_CHANGES` changes, `spec` for `SPEC_CHANGES`. `converge_s` and
+    `children_s` have one item per round. `floor_s` and `floor_pods_s` have one more: before and after each round.
+    """
 
     size: int
     floor_s: list[float] = field(default_factory=list)
@@ -98,12 +105,12 @@ class Figures:
 
 
 def _ratio(rounds: list[float], floors: list[float]) -> float:
-    """The median of what each round took, to the mean of the floors before and after it."""
+    """Returns the median of the rounds' ratios to the mean of the floors before and after the round."""
     return median(seconds / mean(around) for seconds, around in zip(rounds, pairwise(floors), strict=True))
 
 
 def measure(size: int, plan: Plan, say: Say) -> Figures:
-    """The floor, the operator, and the floor again: what else the machine does meets both. The last round goes on."""
+    """Measures the floor and the operator in turns, so that other load affects both. Only the last round does all."""
     figures = Figures(size)
     floor(figures, plan, say)
     for last in (False,) * (plan.rounds - 1) + (True,):
@@ -115,15 +122,17 @@ def measure(size: int, plan: Plan, say: Say) -> Figures:
 
 @contextlib.contextmanager
 def plane(*, apart: bool) -> Iterator[ControlPlane]:
-    """Real controllers and no scheduler; the CRDs of prometheus-operator, and no Prometheus. `apart`: the API server
-    has the first half of the cores for itself, and all else the others."""
+    """Runs a control plane with controllers, without a scheduler and Prometheus, with prometheus-operator's CRDs.
+
+    `apart`: the API server gets the first half of the cores, everything else the other half.
+    """
     with controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as found, contextlib.ExitStack() as stack:
         if apart:
             cores = sorted(os.sched_getaffinity(0))
             theirs, rest = cores[: len(cores) // 2], cores[len(cores) // 2 :]
             for name, program in found.programs.items():
                 _pin(program.process.pid, theirs if name == "kube-apiserver" else rest)
-            # What is started from here on has them too.
+            # Processes that are started later inherit it.
             _pin(os.getpid(), rest)
             stack.callback(_pin, os.getpid(), cores)
         found.install_crds()
@@ -133,14 +142,16 @@ def plane(*, apart: bool) -> Iterator[ControlPlane]:
 
 
 def _pin(pid: int, cores: Sequence[int]) -> None:
-    """Every thread of a process."""
+    """Pins every thread of a process to the cores."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 
 
 def floor(figures: Figures, plan: Plan, say: Say) -> None:
-    """Seconds from the first TritonModel until the plain script has created all children, and until the controllers
-    have made all pods of them: the operator's own clock runs until then."""
+    """Measures the plain script: the seconds until all children exist, and until the controllers created all pods.
+
+    Both start with the first TritonModel. The operator's time also ends when all pods exist.
+    """
     size = figures.size
     with plane(apart=plan.apart) as found:
         kubeconfig = operator_process.install(found)
@@ -172,7 +183,7 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *
     kubeconfig = operator_process.install(found)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
-        # The steps of a status as often as in an installation, and not as often as tests look.
+        # The installation's interval for steps in the status; the tests use a shorter one.
         settings = {"WORKERS": str(plan.workers), "PROGRESS_SECONDS": "5"}
         with operator_process.running(kubeconfig, folder, **settings) as operator, _scraped(operator, figures):
             _create(found, operator, figures, say)
@@ -189,7 +200,7 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *
             eventually(lambda: probe.passes(operator) >= figures.size and _idle(operator), 600, "a start", every=0.25)
             figures.start_s = time.monotonic() - started
             figures.start_writes = probe.writes(probe.requests(operator))
-            say(f"{figures.size}: an operator started on it in {figures.start_s:.1f} s, {figures.start_writes} writes")
+            say(f"{figures.size}: a restart took {figures.start_s:.1f} s and {figures.start_writes} writes")
             with operator_process.running(kubeconfig, folder, lead=False, **settings) as standby:
                 _fail_over(found, operator, standby, figures, say)
                 _unreachable(found, standby, figures, plan, say)
@@ -226,7 +237,7 @@ def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) 
     figures.rules_s = max(at) - started
     _quiet(operator)
     figures.rules = probe.requests(operator) - before
-    say(f"{figures.size}: the rules came in {figures.rules_s:.1f} s; {probe.usage(operator.process.pid)}")
+    say(f"{figures.size}: all rules after {figures.rules_s:.1f} s; {probe.usage(operator.process.pid)}")
 
 
 def _rest(operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
@@ -239,15 +250,15 @@ def _rest(operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
     figures.rest, figures.rest_passes = probe.requests(operator) - before, probe.passes(operator) - passes
     figures.rest_cpu = (after.cpu_s - usage.cpu_s) / figures.rest_s
     figures.rss_mib["at rest"] = after.rss_mib
-    say(f"{figures.size}: at rest {dict(figures.rest)}, {figures.rest_passes:g} passes, {figures.rest_cpu:.3f} cores")
+    say(f"{figures.size}: idle: {dict(figures.rest)}, {figures.rest_passes:g} reconciles, {figures.rest_cpu:.3f} cores")
 
 
 def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
     size, changes = figures.size, Changes(found.api)
-    everyone = [key(m) for m in world.models(size)]
+    keys = [key(m) for m in world.models(size)]
 
     before = probe.requests(operator)
-    for where in random.sample(everyone, SINGLE_CHANGES):
+    for where in random.sample(keys, SINGLE_CHANGES):
         changes.change(where)
         changes.through()
     _quiet(operator)
@@ -255,15 +266,15 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
 
     changes.seconds.clear()
     for _ in range(plan.changes):
-        changes.change(random.choice(everyone))
+        changes.change(random.choice(keys))
         changes.through()
         time.sleep(random.uniform(0.05, 0.15))
     figures.change_s = list(changes.seconds)
-    say(f"{size}: one change after the other: {told(figures.change_s)}")
+    say(f"{size}: sequential changes: {summary(figures.change_s)}")
 
     changes.seconds.clear()
     usage, started, passes = probe.usage(operator.process.pid), time.monotonic(), probe.passes(operator)
-    order = [where for _ in range(int(plan.churn_seconds * CHURN_PER_SECOND / size) + 1) for where in everyone]
+    order = [where for _ in range(int(plan.churn_seconds * CHURN_PER_SECOND / size) + 1) for where in keys]
     for number in range(int(plan.churn_seconds * CHURN_PER_SECOND)):
         time.sleep(max(0.0, started + number / CHURN_PER_SECOND - time.monotonic()))
         changes.change(order[number])
@@ -273,12 +284,12 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
     figures.churn_s = list(changes.seconds)
     figures.churn_passes = probe.passes(operator) - passes
     changes.close()
-    say(f"{size}: under churn: {told(figures.churn_s)}, {figures.churn_cpu:.2f} cores")
+    say(f"{size}: changes under churn: {summary(figures.churn_s)}, {figures.churn_cpu:.2f} cores")
 
     _quiet(operator)
     figures.rss_mib |= {"after the churn": after.rss_mib, "peak": after.peak_mib}
     before = probe.requests(operator)
-    for where in everyone[:SPEC_CHANGES]:
+    for where in keys[:SPEC_CHANGES]:
         namespace, name = where.split("/")
         found.api.patch(names.KIND, name, {"spec": {"rollout": {"drainSeconds": 20}}}, namespace=namespace)
     _quiet(operator)
@@ -286,10 +297,9 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
 
 
 def _unreachable(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
-    """Every second TritonModel has a server that never answers; the others are changed, as soon as the operator has
-    looked at all of them."""
-    everyone = [key(m) for m in world.models(figures.size)]
-    silent, others = set(everyone[::2]), everyone[1::2]
+    """Measures changes while the server of every second TritonModel never answers."""
+    keys = [key(m) for m in world.models(figures.size)]
+    silent, others = set(keys[::2]), keys[1::2]
     changes = Changes(found.api)
     with world.servers(found.api, silent.__contains__):
         eventually(lambda: _idle(operator), 120, "an idle queue", every=0.5)
@@ -301,11 +311,11 @@ def _unreachable(found: ControlPlane, operator: Operator, figures: Figures, plan
     changes.close()
     usage = probe.usage(operator.process.pid)
     figures.rss_mib |= {"with unreachable servers": usage.rss_mib, "peak": usage.peak_mib}
-    say(f"{figures.size}: beside {len(silent)} unreachable servers: {told(figures.unreachable_s)}, {usage}")
+    say(f"{figures.size}: changes with {len(silent)} unreachable servers: {summary(figures.unreachable_s)}, {usage}")
 
 
 def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures: Figures, say: Say) -> None:
-    """Kills the leader, changes things while nobody leads, and waits until all is in the children."""
+    """Kills the leader, changes TritonModels while none leads, and waits until the children have the changes."""
     changes = Changes(found.api)
     figures.rss_mib["standby"] = probe.usage(standby.process.pid).rss_mib
     killed = time.monotonic()
@@ -319,7 +329,7 @@ def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures
     rules = {key(r): r for r in world.pages(found.api, world.RULES, names.MANAGED_SELECTOR)}
     figures.missed = sum(not world.holds(rules[where], value) for where, value in changes.last.items())
     figures.missed += figures.size - len(rules)
-    say(f"{figures.size}: a fail-over took {figures.failover_s:.1f} s, {figures.missed} missed")
+    say(f"{figures.size}: the fail-over took {figures.failover_s:.1f} s; {figures.missed} changes missed")
 
 
 def _idle(operator: Operator) -> bool:
@@ -327,7 +337,7 @@ def _idle(operator: Operator) -> bool:
 
 
 def _quiet(operator: Operator) -> None:
-    """Until nothing was written for longer than the operator holds back a step of a status."""
+    """Waits until the operator writes nothing for longer than the interval for steps in the status."""
     before, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET_SECONDS:
         now = probe.writes(probe.requests(operator))
@@ -338,7 +348,7 @@ def _quiet(operator: Operator) -> None:
 
 @contextlib.contextmanager
 def _scraped(operator: Operator, figures: Figures) -> Iterator[None]:
-    """As by a Prometheus."""
+    """Scrapes the operator's metrics as Prometheus does."""
     over = threading.Event()
 
     def scrape() -> None:
@@ -354,6 +364,6 @@ def _scraped(operator: Operator, figures: Figures) -> Iterator[None]:
     thread.join()
 
 
-def told(seconds: list[float]) -> str:
+def summary(seconds: list[float]) -> str:
     ordered = sorted(seconds)
     return f"median {ordered[len(ordered) // 2]:.3f} s, slowest {ordered[-1]:.3f} s of {len(ordered)}"

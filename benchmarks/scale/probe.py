@@ -1,4 +1,4 @@
-"""What a running operator costs: requests by its own count and by the API server's, memory and CPU by the kernel's."""
+"""Reads a running operator's cost: requests from its and the API server's metrics, memory and CPU from the kernel."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from support.operator_process import Operator
 
 READS = {"GET", "LIST"}
 Requests = Counter[tuple[str, str]]
-"""By verb and resource."""
+"""The number of requests by verb and resource."""
 _OWN = re.compile(r"^triton_operator_api_requests_total\{(.*)\} (\S+)$", re.M)
 _SERVERS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.M)
 
 
 def requests(operator: Operator) -> Requests:
-    """Of the operator, by its own count. Those for the Lease are left out: they come every two seconds, whatever the
-    number of TritonModels."""
+    """Returns the operator's requests, from its metrics, without those for the Lease."""
     return _counted(_OWN.findall(operator.ask("/metrics")))
 
 
 def requests_of_all(plane: ControlPlane) -> Requests:
-    """Of every client, by the API server's count."""
+    """Returns the requests of all clients, from the API server's metrics."""
     return _counted(_SERVERS.findall(plane.api.request("GET", "/metrics")))
 
 
@@ -44,7 +43,7 @@ def writes(counted: Requests) -> int:
 
 
 def metric(operator: Operator, pattern: str) -> float:
-    """The sum of the metrics whose line begins so."""
+    """Returns the sum of the samples whose line starts with `pattern`."""
     return sum(map(float, re.findall(rf"^{pattern}\S* (\S+)$", operator.ask("/metrics"), re.M)))
 
 
@@ -54,7 +53,7 @@ def passes(operator: Operator) -> float:
 
 @dataclass(frozen=True)
 class Usage:
-    """`cpu_s` since the process began; memory that is resident now, and at most so far."""
+    """CPU seconds since the process started, and its current and peak resident memory."""
 
     cpu_s: float
     rss_mib: float

@@ -1,4 +1,4 @@
-"""The figures as tables, for people, and as one JSON object."""
+"""Formats the results as Markdown tables and as one JSON object."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Row = tuple[str, ...]
 
 
 def tables(found: Sequence[Figures]) -> str:
-    """In Markdown."""
+    """Returns the tables in Markdown."""
     return "\n\n".join((_sizes(found), _requests(found[-1]), _of_all(found[-1])))
 
 
 def figures(largest: Figures) -> dict[str, Any]:
-    """Under the names that goals are set for."""
+    """Returns the figures by the names that the goals use."""
     return {
         "converge_vs_floor": round(largest.settled_vs_floor(), 2),
         "children_vs_floor": round(largest.children_vs_floor(), 2),
@@ -44,56 +44,57 @@ def figures(largest: Figures) -> dict[str, Any]:
 
 def _sizes(found: Sequence[Figures]) -> str:
     lines: list[tuple[str, list[str]]] = [
-        ("children of all of them", [str(f.objects) for f in found]),
-        ("s until all children exist and all status is settled", [_each_run(f.converge_s) for f in found]),
-        ("s until all children exist, at most", [_each_run(f.children_s) for f in found]),
-        ("s of the plain script, before and after", [_each_run(f.floor_s) for f in found]),
-        ("… and until all pods exist", [_each_run(f.floor_pods_s) for f in found]),
-        ("settled, to the script: median", [f"{f.settled_vs_floor():.2f}" for f in found]),
-        ("children, to the script: median", [f"{f.children_vs_floor():.2f}" for f in found]),
-        ("settled, to the script with its pods: median", [f"{f.settled_vs_pods():.2f}" for f in found]),
-        ("children a second, operator: median", [f"{f.objects / median(f.converge_s):.0f}" for f in found]),
-        ("children a second, script: median", [f"{f.objects / median(f.floor_s):.0f}" for f in found]),
-        ("s until all rules exist, once all repositories were read", [f"{f.rules_s:.1f}" for f in found]),
-        ("writes of children, a TritonModel", [_each(f, _writes(f.creation + f.rules, children=True)) for f in found]),
-        ("writes of status at creation, a TritonModel", [_each(f, _status(f.creation)) for f in found]),
-        ("… and when the repository was read", [_each(f, _status(f.rules)) for f in found]),
-        ("writes at rest", [f"{probe.writes(f.rest)} in {f.rest_s:.0f} s" for f in found]),
-        ("passes at rest", [f"{f.rest_passes:.0f}" for f in found]),
-        ("change to child, at rest, P50", [f"{1000 * median(f.change_s):.0f} ms" for f in found]),
+        ("children", [str(f.objects) for f in found]),
+        ("operator: s until all children exist and all status is settled", [_each_run(f.converge_s) for f in found]),
+        ("operator: s until all children exist, at most", [_each_run(f.children_s) for f in found]),
+        ("floor: s until all children exist, before and after each round", [_each_run(f.floor_s) for f in found]),
+        ("floor: s until all pods exist", [_each_run(f.floor_pods_s) for f in found]),
+        ("settled ÷ floor, median", [f"{f.settled_vs_floor():.2f}" for f in found]),
+        ("children ÷ floor, median", [f"{f.children_vs_floor():.2f}" for f in found]),
+        ("settled ÷ floor with pods, median", [f"{f.settled_vs_pods():.2f}" for f in found]),
+        ("operator: children per second, median", [f"{f.objects / median(f.converge_s):.0f}" for f in found]),
+        ("floor: children per second, median", [f"{f.objects / median(f.floor_s):.0f}" for f in found]),
+        ("s until all rules exist, after all repository checks", [f"{f.rules_s:.1f}" for f in found]),
+        ("writes of children per TritonModel", [_each(f, _writes(f.creation + f.rules, children=True)) for f in found]),
+        ("writes of status per TritonModel, at creation", [_each(f, _status(f.creation)) for f in found]),
+        ("writes of status per TritonModel, after the repository check", [_each(f, _status(f.rules)) for f in found]),
+        ("writes when idle", [f"{probe.writes(f.rest)} in {f.rest_s:.0f} s" for f in found]),
+        ("reconciles when idle", [f"{f.rest_passes:.0f}" for f in found]),
+        ("change until child is written, idle, P50", [f"{1000 * median(f.change_s):.0f} ms" for f in found]),
         ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in found]),
-        (f"… under {CHURN_PER_SECOND} changes a second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
+        (f"… at {CHURN_PER_SECOND} changes per second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
         ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in found]),
-        ("… where the servers of every second one never answer, P50",
+        ("… with every second server unreachable, P50",
          [f"{1000 * median(f.unreachable_s):.0f} ms" for f in found]),
         ("… P99", [f"{1000 * percentile(f.unreachable_s, 0.99):.0f} ms" for f in found]),
-        ("… passes for a change", [_number(f.churn_passes / len(f.churn_s)) for f in found]),
+        (f"reconciles per change at {CHURN_PER_SECOND} changes per second",
+         [_number(f.churn_passes / len(f.churn_s)) for f in found]),
         *(
             (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in found])
             for when in found[0].rss_mib
         ),
-        ("CPU s at creation, of which ms a TritonModel",
+        ("CPU s at creation, and ms per TritonModel",
          [f"{f.creation_cpu_s:.1f}, {1000 * f.creation_cpu_s / f.size:.0f}" for f in found]),
-        ("cores at rest", [f"{f.rest_cpu:.3f}" for f in found]),
-        (f"cores under {CHURN_PER_SECOND} changes a second", [f"{f.churn_cpu:.2f}" for f in found]),
-        ("ms of a scrape of /metrics, median", [f"{1000 * median(f.scrape_s):.0f}" for f in found]),
-        ("s until an operator has started on it", [f"{f.start_s:.1f}" for f in found]),
-        ("… and its writes", [str(f.start_writes) for f in found]),
-        ("s of a fail-over, until every change is in its child", [f"{f.failover_s:.1f}" for f in found]),
-        ("… changes missed", [str(f.missed) for f in found]),
+        ("cores when idle", [f"{f.rest_cpu:.3f}" for f in found]),
+        (f"cores at {CHURN_PER_SECOND} changes per second", [f"{f.churn_cpu:.2f}" for f in found]),
+        ("ms per scrape of /metrics, median", [f"{1000 * median(f.scrape_s):.0f}" for f in found]),
+        ("s of a restart until all TritonModels are reconciled", [f"{f.start_s:.1f}" for f in found]),
+        ("writes of a restart", [str(f.start_writes) for f in found]),
+        ("s of a fail-over until all changes are in the children", [f"{f.failover_s:.1f}" for f in found]),
+        ("changes missed in a fail-over", [str(f.missed) for f in found]),
     ]  # fmt: skip
     return _table(("TritonModels", *(str(f.size) for f in found)), [(words, *values) for words, values in lines])
 
 
 def _requests(found: Figures) -> str:
-    """Of the operator, each divided by what it is for."""
+    """Returns a table of the operator's requests, divided by the number of TritonModels or changes."""
     columns: list[tuple[Requests, int]] = [
         (found.creation, found.size), (found.rules, found.size),
         (found.annotation, SINGLE_CHANGES), (found.spec, SPEC_CHANGES), (found.rest, 1),
     ]  # fmt: skip
     head = (
-        f"Requests of the operator, {found.size} TritonModels", "creation, each", "repository read, each",
-        "annotation changed", "spec changed", f"at rest, all in {found.rest_s:.0f} s",
+        f"Requests of the operator, {found.size} TritonModels", "per creation", "per repository check",
+        "per annotation change", "per spec change", f"idle, total in {found.rest_s:.0f} s",
     )  # fmt: skip
     places = sorted({place for requests, _ in columns for place in requests}, key=lambda p: (p[1], p[0]))
     rows = [
@@ -104,17 +105,17 @@ def _requests(found: Figures) -> str:
 
 
 def _of_all(found: Figures) -> str:
-    """At creation, by the API server's own count."""
+    """Returns a table of the requests of all clients at creation, from the API server's metrics."""
     rows = [
         (f"{verb} {resource}", str(count))
         for (verb, resource), count in sorted(found.creation_of_all.items(), key=lambda item: -item[1])
         if count >= found.size / 2
     ]
-    return _table((f"Requests of all clients at the creation of {found.size}, by the API server", "number"), rows)
+    return _table((f"Requests of all clients at the creation of {found.size} TritonModels", "number"), rows)
 
 
 def _writes(requests: Requests, *, children: bool) -> int:
-    """Of objects other than TritonModels and Events."""
+    """Returns the writes of children, or else of TritonModels and Events."""
     return sum(
         n
         for (verb, resource), n in requests.items()

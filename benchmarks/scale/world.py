@@ -1,4 +1,4 @@
-"""What is measured: many TritonModels, and what a cluster does with them beside the operator."""
+"""The TritonModels of the benchmark, watches on them, and the parts of the kubelet and the servers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from triton_operator.api import names, thresholds
 
 NAMESPACES = 10
 CREATORS = 4
-"""Clients that create and change TritonModels at once."""
+"""The number of clients that create and change TritonModels in parallel."""
 MAX_QPS = thresholds.PREFIX + "max-qps"
 ENTRY = "detection"
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodMonitor", "HorizontalPodAutoscaler")
-"""What there is at creation: the rules follow when a server's check of its repository has told of the models."""
+"""The kinds of children at creation. The rules follow after a server's repository check has reported the models."""
 RULES = "PrometheusRule"
 _values = itertools.count(1_000_001)
-"""Of max-qps: one that a TritonModel had before would be no change."""
+"""Values of max-qps, each used once, so that every one is a change."""
 
 
 def models(size: int) -> list[Object]:
-    """TritonModels as a user writes them, in several namespaces."""
+    """Returns `size` TritonModels in several namespaces, as a user writes them."""
     return [
         {
             "apiVersion": names.API_VERSION,
@@ -57,7 +57,7 @@ def make_namespaces(api: Api) -> None:
 
 
 def create(api: Api, objects: Sequence[Object], created: Callable[[Object], None] = lambda _: None) -> None:
-    """Creates all, as several clients at once; `created` is told of each."""
+    """Creates the objects with several clients in parallel and calls `created` with each answer."""
     with ThreadPoolExecutor(CREATORS) as pool:
         for answer in pool.map(api.create, objects):
             created(answer)
@@ -68,7 +68,7 @@ def key(obj: Object) -> str:
 
 
 class Watch:
-    """Tells `handle(at, type, object)` of every object of a kind in all namespaces, from now on, in a thread."""
+    """A watch on a kind in all namespaces. A thread calls `handle(time, type, object)` for each event from now on."""
 
     def __init__(self, api: Api, kind: str, handle: Callable[[float, str, Object], None], selector: str = "") -> None:
         everywhere = api.within("*")
@@ -82,20 +82,20 @@ class Watch:
                         return
                     handle(at, event, obj)
             except HTTPError:
-                # The API server has ended; while it is needed, what waits for this watch fails.
+                # Expected when the API server ends after close(); before, it is an error.
                 if not self._over.is_set():
                     raise
 
         threading.Thread(target=follow, daemon=True).start()
-        time.sleep(0.2)  # until it is connected
+        time.sleep(0.2)  # time to connect
 
     def close(self) -> None:
-        """It ends with the next event, or with the API server."""
+        """Ends the watch with the next event or with the API server."""
         self._over.set()
 
 
 class Settling:
-    """When each TritonModel's status was last what it shall become."""
+    """Records when the status of each TritonModel settled."""
 
     def __init__(self, api: Api) -> None:
         self._at: dict[str, float] = {}
@@ -109,14 +109,14 @@ class Settling:
         else:
             self._at.setdefault(key(model), at)
 
-    def wait(self, count: int, seconds: float, told: Callable[[str], None] = lambda _: None) -> float:
-        """The moment (time.monotonic()) at which the last of `count` TritonModels had settled."""
+    def wait(self, count: int, seconds: float, say: Callable[[str], None] = lambda _: None) -> float:
+        """Waits for `count` settled TritonModels. Returns when the last one settled (time.monotonic())."""
         deadline, before = time.monotonic() + seconds, -1
         while len(self._at) < count:
             assert time.monotonic() < deadline, f"{len(self._at)} of {count} settled; {self._other()}"
             if len(self._at) // 100 != before:
                 before = len(self._at) // 100
-                told(f"{len(self._at)} of {count} settled")
+                say(f"{len(self._at)} of {count} settled")
             time.sleep(0.2)
         return max(self._at.values())
 
@@ -128,7 +128,7 @@ class Settling:
 
 
 def settled(model: Object) -> bool:
-    """Whether its status tells of this generation, and of the pod that no node takes."""
+    """Whether the status is of this generation and shows the pod, which stays pending."""
     status = model.get("status", {})
     conditions = status.get("conditions", [])
     return bool(
@@ -140,7 +140,7 @@ def settled(model: Object) -> bool:
 
 
 def pages(api: Api, kind: str, selector: str = "") -> Iterator[Object]:
-    """All objects of a kind, in all namespaces."""
+    """Yields all objects of a kind in all namespaces."""
     everywhere, token = api.within("*"), ""
     while True:
         query = f"?limit=250&labelSelector={selector}" + (f"&continue={token}" if token else "")
@@ -152,35 +152,37 @@ def pages(api: Api, kind: str, selector: str = "") -> Iterator[Object]:
 
 
 def all_children(api: Api) -> Iterator[Object]:
-    """What exists of all that there is at creation."""
+    """Yields the existing children of the kinds at creation."""
     for kind in CHILDREN:
         yield from pages(api, kind, names.MANAGED_SELECTOR)
 
 
 def created(obj: Object) -> float:
-    """When it was (time.time()), at the latest: the API server tells whole seconds, rounded down."""
+    """Returns the latest possible creation time (time.time()); creationTimestamp is rounded down to seconds."""
     return datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp() + 1
 
 
 def count(api: Api, kind: str) -> int:
-    """How many there are in all namespaces, without reading them."""
+    """Returns the number of objects of a kind in all namespaces, without reading them."""
     everywhere = api.within("*")
     page = everywhere.request("GET", everywhere.path(kind) + "?limit=1")
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
 def play_kubelet(api: Api) -> None:
-    """Writes into every pod's status what the check of the repository found, once, as its node would. The pod has no
-    node, and so is still not scheduled: only the entry model is known from then on, and with it the rules."""
+    """Writes the result of the repository check to every pod's status, as the kubelet does.
+
+    The pods stay unscheduled. The operator learns only the entrypoint, and creates the rules.
+    """
     report = gen.pod(gen.checked(gen.report(ENTRY, entrypoint=ENTRY)))["status"]["initContainerStatuses"]
     found = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pages(api, "Pod", names.MANAGED_SELECTOR)]
 
-    def tell(place: tuple[str, str]) -> None:
+    def write_status(place: tuple[str, str]) -> None:
         namespace, name = place
         api.patch("Pod", name, {"status": {"initContainerStatuses": report}}, "status", namespace)
 
     with ThreadPoolExecutor(CREATORS) as pool:
-        list(pool.map(tell, found))
+        list(pool.map(write_status, found))
 
 
 SILENT, HEALTHY = "127.0.0.41", "127.0.0.42"
@@ -189,8 +191,8 @@ INDEX = b'[{"name": "%s", "version": "1", "state": "READY"}]' % ENTRY.encode()
 
 @contextlib.contextmanager
 def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
-    """Gives every pod a server that has started, by its pod's status: those of TritonModels that are `silent` accept
-    connections and never answer, the others have all their models."""
+    """Gives every pod a started server in its status. Servers of `silent` TritonModels accept connections and never
+    answer; the others have all their models."""
     places = [
         (p["metadata"]["namespace"], p["metadata"]["name"], p["metadata"]["labels"][names.LABEL_INSTANCE])
         for p in pages(api, "Pod", names.MANAGED_SELECTOR)
@@ -214,7 +216,7 @@ def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
 
 
 class Changes:
-    """Changes of max-qps, and when a watch showed the rules that they lead to."""
+    """Changes max-qps and measures the time until a watch shows the rules with the new value."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -224,7 +226,7 @@ class Changes:
         self._watch = Watch(api, RULES, self._take, names.MANAGED_SELECTOR)
 
     def change(self, where: str) -> None:
-        """Sets another value on the TritonModel `where`. The clock starts before the request is sent."""
+        """Sets a new value on the TritonModel with the key `where`. The time starts before the request."""
         value, (namespace, name) = next(_values), where.split("/")
         self.last[where] = value
         self._open[where] = (value, time.monotonic())
@@ -237,13 +239,13 @@ class Changes:
             del self._open[key(rules)]
 
     def through(self, seconds: float = 60) -> None:
-        """Waits until every change is in its child."""
-        eventually(lambda: not self._open, seconds, lambda: f"changes that arrived nowhere: {self._open}", 0.005)
+        """Waits until the rules contain every change."""
+        eventually(lambda: not self._open, seconds, lambda: f"changes missing in the rules: {self._open}", 0.005)
 
     def close(self) -> None:
         self._watch.close()
 
 
 def holds(rules: Object, value: int) -> bool:
-    """Whether a PrometheusRule has this number in it."""
+    """Whether a PrometheusRule contains this number."""
     return any(str(value) in rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"])

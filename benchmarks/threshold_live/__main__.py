@@ -1,8 +1,8 @@
-"""How soon Prometheus uses a threshold that was changed by an annotation, and how soon by the rule alone.
+"""Measures the time until a changed threshold is live, by the operator's metric and by the PrometheusRule alone.
 
-Each change is a `kubectl annotate` on a served TritonModel, timed from the start of kubectl until Prometheus' own
-`triton:threshold` is the new value. On every fourth the clock runs on until the value has come by the usual way too: as
-the number in the PrometheusRule (`triton:threshold:literal`). Before each change is a random pause.
+Each change is a `kubectl annotate` on a served TritonModel. The time starts with kubectl and ends when Prometheus'
+`triton:threshold` has the new value. For every fourth change it also measures the time until the fallback value in the
+PrometheusRule arrives (`triton:threshold:literal`). Before each change is a random pause.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ RULE_EVERY = 4
 
 
 def measure(subject: Subject, runs: int) -> list[Change]:
-    """All changes, one after the other."""
+    """Makes `runs` changes, one after the other, and returns them."""
     changes = []
     for number in range(1, runs + 1):
         rule = number % RULE_EVERY == 0
         pause(rule)
         changes.append(subject.change(rule))
-        print(f"run {number}/{runs}: {told(changes[-1])}", file=sys.stderr, flush=True)
+        print(f"run {number}/{runs}: {summary(changes[-1])}", file=sys.stderr, flush=True)
     return changes
 
 
-def told(change: Change) -> str:
-    rule = "" if change.rule_s is None else f", by the rule after {change.rule_s:.1f} s"
+def summary(change: Change) -> str:
+    rule = "" if change.rule_s is None else f", in the rule after {change.rule_s:.1f} s"
     return f"{change.old:g} → {change.new:g} after {change.live_s:.1f} s{rule}"
 
 
@@ -46,7 +46,7 @@ def line(words: str, seconds: list[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="threshold_live", description=__doc__)
-    parser.add_argument("--runs", type=int, default=int(os.environ.get("RUNS", "20")), help="changes")
+    parser.add_argument("--runs", type=int, default=int(os.environ.get("RUNS", "20")), help="number of changes")
     runs = max(RULE_EVERY, parser.parse_args().runs)
     cluster = clusters.ensure()
     clusters.ensure_monitoring()
@@ -64,8 +64,8 @@ def main() -> int:
     live = [c.live_s for c in changes]
     by_rule = [c.rule_s for c in changes if c.rule_s is not None]
     print(f"Seconds from kubectl annotate until …{'':4}n     P50     P99   range")
-    print(line("Prometheus uses the value", live))
-    print(line("the rule carries it (the usual way)", by_rule))
+    print(line("the threshold is live", live))
+    print(line("Prometheus loads the changed rule", by_rule))
     print(f"Restarts of servers: {restarted}")
     figures = {
         "p50_s": round(median(live), 2),
@@ -85,7 +85,7 @@ def main() -> int:
             ),
             "changes": runs,
             "by_the_rule": len(by_rule),
-            "clock": "from the start of kubectl until an instant query of Prometheus, every 0.1 s, gives the value",
+            "clock": "from the start of kubectl until an instant query of Prometheus, every 0.1 s, returns the value",
         },
     }
     print(json.dumps(figures))

@@ -1,7 +1,7 @@
-"""How long from `apply` until a model answers, and how much of that the operator adds.
+"""Measures the time from `apply` until a model answers, and how much of it the operator adds.
 
-Each run with the operator has its twin without: the very objects that `kubectl triton render` prints, applied as they
-are. The two alternate, so that whatever else the machine does meets both. What is timed is when a watch tells of it.
+For each run with the operator there is one without it, which applies the objects that `kubectl triton render` prints.
+The two alternate, so that other load on the machine affects both. The times are those of watch events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS = {
 
 
 class Stopwatch:
-    """When each step was first seen, by watches on the kinds that show it."""
+    """Records when watches first show each step."""
 
     def __init__(self, api: Api, name: str) -> None:
         self._api, self._name = api, name
@@ -49,10 +49,10 @@ class Stopwatch:
             "TritonModel": lambda model: self._when(condition(model, "Ready"), "ready"),
         }
         for kind, handle in watched.items():
-            # From now on, and nothing of what was before.
+            # Only events from now on.
             version = self._api.request("GET", self._api.path(kind) + "?limit=1")["metadata"]["resourceVersion"]
             threading.Thread(target=self._watch, args=(kind, version, handle), daemon=True).start()
-        time.sleep(0.5)  # until the watches are connected
+        time.sleep(0.5)  # time for the watches to connect
         yield self
 
     def _watch(self, kind: str, version: str, handle: Callable[[Object], None]) -> None:
@@ -74,7 +74,7 @@ class Stopwatch:
 
 
 def timed(namespace: Namespace, name: str, objects: list[Object], last: str) -> dict[str, float]:
-    """Applies `objects` and gives the seconds until each step, the last of which is `last`; then removes them."""
+    """Applies the objects, waits for the step `last`, and deletes them. Returns the seconds until each step."""
     with Stopwatch(namespace.api, name).running() as watch:
         start = time.monotonic()
         for obj in objects:
@@ -84,13 +84,13 @@ def timed(namespace: Namespace, name: str, objects: list[Object], last: str) -> 
         namespace.api.delete(obj["kind"], obj["metadata"]["name"])
     mine = f"app.kubernetes.io/instance={name}"
     kinds = ("Pod", "Deployment", "ReplicaSet", "Service", "ServiceAccount")
-    eventually(lambda: not any(namespace.api.list(kind, mine) for kind in kinds), 60, "the run's objects gone")
-    time.sleep(2)  # in which the kubelet clears away what is left of the pod
+    eventually(lambda: not any(namespace.api.list(kind, mine) for kind in kinds), 60, "the run's objects are deleted")
+    time.sleep(2)  # time for the kubelet to clean up after the pod
     return {step: at - start for step, at in watch.seen.items()}
 
 
 def rendered(cluster: Cluster, model: Object, delivery: str) -> list[Object]:
-    """What the operator would make of `model`, by the command line; owned by nobody."""
+    """Returns the children that `kubectl triton render` prints for the model, without owner references."""
     command = [ROOT / ".venv" / "bin" / "kubectl-triton", "render", "-", f"--delivery={delivery}"]
     command += [f"--tools-image={cluster.operator_image}"]
     out = subprocess.run(command, input=yaml.safe_dump(model), capture_output=True, text=True, check=True).stdout
@@ -110,7 +110,12 @@ def spread(values: list[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="time_to_ready", description=__doc__)
-    parser.add_argument("--runs", type=int, default=int(os.environ.get("RUNS", "7")), help="of each kind")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=int(os.environ.get("RUNS", "7")),
+        help="number of runs with and without the operator",
+    )
     runs = parser.parse_args().runs
     cluster = clusters.ensure()
     image = cluster.image("echo", "v1")
@@ -119,7 +124,7 @@ def main() -> int:
     with cluster.namespace(f"time-to-ready-{uuid.uuid4().hex[:5]}") as namespace:
         model = namespace.model("warm", image, rollout={"drainSeconds": 0, "exitSeconds": 1})
         namespace.api.apply(model)
-        status = namespace.settled("warm")["status"]  # the images are on the node from here on
+        status = namespace.settled("warm")["status"]  # now the images are on the node
         namespace.api.delete("TritonModel", "warm")
         for number in range(1, runs + 1):
             name, twin = f"operator-{number}", f"plain-{number}"
@@ -128,7 +133,7 @@ def main() -> int:
                 lambda name=name: with_operator.append(timed(namespace, name, [named(model, name)], "ready")),
                 lambda twin=twin, objects=objects: plain.append(timed(namespace, twin, objects, "pod_ready")),
             ]
-            # Whoever comes first meets the node at work on what was there before: they take turns at that too.
+            # Alternate the order, because the first one runs while the node still cleans up.
             for turn in turns if number % 2 else reversed(turns):
                 turn()
             both = with_operator[-1]["ready"], plain[-1]["pod_ready"]
@@ -141,18 +146,18 @@ def main() -> int:
     for step in ("deployment", "scheduled", "pod_ready"):
         print(f"  plain:    {STEPS[step]:27} {spread([run[step] for run in plain])}")
     added = median(run["ready"] for run in with_operator) - median(run["pod_ready"] for run in plain)
-    print(f"The operator adds {added:.2f} s, of which Ready comes ", end="")
-    print(f"{median(run['ready'] - run['pod_ready'] for run in with_operator):.2f} s after the pod's own.")
+    print(f"The operator adds {added:.2f} s. The TritonModel is Ready ", end="")
+    print(f"{median(run['ready'] - run['pod_ready'] for run in with_operator):.2f} s after its pod.")
     conditions = {
         "machine": machine(),
         "kubernetes": version,
         "node_image": os.environ["KIND_NODE_IMAGE"],
         "operator_image": cluster.operator_image,
         "server_image": cluster.server_image,
-        "model": "echo: one Python model that gives back its input, 1 replica, images on the node",
+        "model": "echo: one Python model that returns its input, 1 replica, images on the node",
         "delivery": status["image"]["delivery"],
         "runs_of_each": runs,
-        "applied_by": "one server-side apply request an object, from Python; no process start is in the figures",
+        "applied_by": "one server-side apply request per object, from Python, without the start of a process",
     }
     figures = {
         "apply_to_deployment_s": round(median(run["deployment"] for run in with_operator), 3),

@@ -1,4 +1,4 @@
-"""So many workers, each with its next image as soon as the last one is answered; prints what came of it as JSON."""
+"""A closed-loop load generator: each worker sends its next image after the last answer. Prints the results as JSON."""
 
 import argparse
 import json
@@ -17,11 +17,11 @@ IMAGES = Path("/images")
 
 
 Usage = dict[str, tuple[float, int]]
-"""By process: CPU seconds, and how often the kernel had to find it a page."""
+"""CPU seconds and minor page faults, by process."""
 
 
 def usage() -> Usage:
-    """What Triton's processes have used, by the model that a stub serves, and what this one has."""
+    """Returns the usage of Triton's processes, by the model of the stub process, and of this process."""
     out: Usage = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -40,7 +40,7 @@ def usage() -> Usage:
 
 
 class Window:
-    """Who starts and who stops is not in the figures: what counts is answered between two moments."""
+    """The measured time between warm-up and end. Only answers within it count."""
 
     def __init__(self, warm_up: float, seconds: float) -> None:
         self.start = time.monotonic() + warm_up
@@ -50,7 +50,7 @@ class Window:
         self._answers: list[tuple[float, float]] = []
 
     def work(self, task: Callable[[bytes], bytes], images: list[bytes], first: int) -> None:
-        """Until the end of the window; workers start at different images."""
+        """Sends images until the end of the window. Workers start at different images."""
         at = first
         while (began := time.monotonic()) < self.end:
             try:
@@ -63,8 +63,9 @@ class Window:
             at += 1
 
     def close(self) -> tuple[list[float], float]:
-        """Latencies, and the seconds in which they were answered: from the window's first answer to the next one after
-        its end, so that slow images are not counted in part. Raises what a worker met.
+        """Returns the latencies, and the seconds from the window's first answer to the first answer after its end.
+
+        So no image counts in part. Raises the first error of a worker.
         """
         if self.errors:
             raise self.errors[0]
@@ -73,18 +74,18 @@ class Window:
         within = sum(ended < self.end for ended, _ in counted)
         counted = counted[: within + 1]
         if len(counted) < 2:
-            raise RuntimeError("less than two images were answered: measure for longer")
+            raise RuntimeError("fewer than two images were answered: increase --seconds")
         return [latency for _, latency in counted[1:]], counted[-1][0] - counted[0][0]
 
 
 def tasks(arguments: argparse.Namespace, connections: list[Connection]) -> list[Callable[[bytes], bytes]]:
-    """A task for each worker."""
+    """Returns a task for each worker."""
     if arguments.way == "limit":
         import onnxruntime
         from stages import Limit
 
         options = onnxruntime.SessionOptions()
-        # As many images at once as there are cores; a lone one has all of them.
+        # One worker for each core at most; a single worker uses all cores.
         workers = min(arguments.concurrency, arguments.cores)
         options.intra_op_num_threads = max(1, arguments.cores // workers)
         session = onnxruntime.InferenceSession(
@@ -103,7 +104,7 @@ def tasks(arguments: argparse.Namespace, connections: list[Connection]) -> list[
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One measurement."""
+    """Runs one measurement and returns its results."""
     images = [path.read_bytes() for path in sorted(IMAGES.glob("*.jpg"))]
     connections: list[Connection] = []
     workers = tasks(arguments, connections)
@@ -122,7 +123,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         thread.join()
     latencies, seconds = window.close()
     before, after = marks
-    # A second's, not the window's: the answers that are counted took slightly longer than it.
+    # Rates, because the counted answers span slightly more time than the window.
     rates = {
         name: [(now - then) / arguments.seconds for now, then in zip(after[name], before[name], strict=True)]
         for name in after
@@ -131,7 +132,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "latencies_ms": [round(latency * 1e3, 2) for latency in latencies],
         "seconds": seconds,
         "usage": {name: rate for name, rate in rates.items() if any(rate)},
-        # Bytes of all the images, those before the window and after it too, so that none is counted in part.
+        # Bytes of all images, including those outside the window, so that no image counts in part.
         "total": window.total,
         "sent": sum(connection.sent for connection in connections),
         "received": sum(connection.received for connection in connections),
@@ -142,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="load", description=__doc__)
     parser.add_argument("way", help="limit, client_side, or the name of a model that takes images")
     parser.add_argument("--url", default="localhost:8000")
-    parser.add_argument("--cores", type=int, default=1, help="of the machine, for the limit")
+    parser.add_argument("--cores", type=int, default=1, help="cores for the way limit")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--warm-up", type=float, default=1)
     parser.add_argument("--seconds", type=float, default=5)

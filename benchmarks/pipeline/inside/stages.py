@@ -1,4 +1,4 @@
-"""The detector's own stages outside of Triton: for who has no Triton, and for who has it do the network alone."""
+"""The detector's stages outside Triton: all of them without Triton, or all but the network in the client."""
 
 import sys
 from pathlib import Path
@@ -21,14 +21,14 @@ cv2.setNumThreads(1)
 
 
 def load(jpeg: bytes, out: Any) -> tuple[int, int]:
-    """The detector's preprocessing: fills `out` [3, 640, 640]; returns the image's height and width."""
+    """Preprocesses a JPEG into `out` [3, 640, 640]. Returns the image's height and width."""
     stored = read(jpeg, 64_000_000)
     letterbox(upright(fit(stored.pixels), stored.orientation), out)
     return stored.shape
 
 
 class Limit:
-    """All three stages in this process: `session` is ONNX Runtime's, shared by the threads."""
+    """All three stages in this process. The threads share the ONNX Runtime session."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -41,7 +41,7 @@ class Limit:
 
 
 class ClientSide:
-    """Decoding and suppression in the client; FP32 up, 25200 rows down."""
+    """Decoding and NMS in the client. Sends an FP32 tensor and receives 25200 rows."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class ClientSide:
 
 
 class ServerSide:
-    """The bytes up, JSON down: `model` is an ensemble, or whatever else has its tensors."""
+    """All stages in Triton. Sends the JPEG and receives JSON. `model` has the tensors of the ensemble."""
 
     def __init__(self, connection: Connection, model: str) -> None:
         self._connection, self._model = connection, model

@@ -1,4 +1,4 @@
-"""Triton's HTTP protocol by hand, on one socket, so that a request costs little and every byte is counted."""
+"""A minimal client of Triton's HTTP protocol on one socket, with little overhead and a count of all bytes."""
 
 import json
 import socket
@@ -8,7 +8,7 @@ Body = list[bytes | memoryview]
 
 
 class Connection:
-    """One kept-alive connection; `sent` and `received` count all that went over it, headers included."""
+    """A keep-alive connection. `sent` and `received` count all bytes, including headers."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=120)
@@ -18,10 +18,10 @@ class Connection:
         self.sent = self.received = 0
 
     def infer(self, model: str, header: bytes, body: Body) -> tuple[bytes, memoryview]:
-        """POST `header` (JSON, may be empty: the body is then the one input) and `body`.
+        """Sends an inference request: `header` (JSON; if empty, the body is the only input) and `body`.
 
-        Returns the answer's JSON and the bytes after it, valid until the next call. Raises RuntimeError with the
-        server's words when it refuses.
+        Returns the response's JSON and the bytes after it, valid until the next call. Raises RuntimeError with the
+        server's message if the status isn't 200.
         """
         length = len(header) + sum(len(part) for part in body)
         head = (
@@ -39,7 +39,7 @@ class Connection:
         return bytes(content[:json_length]), content[json_length:]
 
     def _receive(self) -> tuple[int, dict[str, str], int, int]:
-        """Read one answer into the buffer: its status, headers, and where its body starts and ends."""
+        """Reads one response into the buffer. Returns its status, its headers, and the start and end of its body."""
         filled, end_of_head = 0, -1
         while end_of_head < 0:
             filled += self._more(filled)
@@ -49,7 +49,7 @@ class Connection:
         start = end_of_head + 4
         end = start + int(headers["content-length"])
         if end > len(self._buffer):
-            # Once: from then on the connection's answers fit.
+            # Grow the buffer once; later responses fit.
             self._buffer.extend(bytes(end - len(self._buffer)))
         while filled < end:
             filled += self._more(filled)
@@ -65,7 +65,7 @@ class Connection:
 
 
 def tensor_header(name: str, shape: tuple[int, ...], datatype: str, size: int) -> bytes:
-    """The JSON before one binary input of `size` bytes; all outputs are asked for as binary."""
+    """Returns the JSON for one binary input of `size` bytes. Requests all outputs as binary data."""
     header: dict[str, Any] = {
         "inputs": [{"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": size}}],
         "parameters": {"binary_data_output": True},

@@ -1,10 +1,10 @@
-"""The three models of the detector, called with Triton's business logic scripting."""
+"""Calls the detector's three models with Triton's business logic scripting (BLS)."""
 
 import triton_python_backend_utils as pb_utils
 
 
 def call(model, outputs, inputs):
-    """Ask one model and wait for it. Raises TritonModelException with its words."""
+    """Calls a model and returns its outputs. Raises TritonModelException with the model's message."""
     response = pb_utils.InferenceRequest(model_name=model, requested_output_names=outputs, inputs=inputs).exec()
     if response.has_error():
         raise pb_utils.TritonModelException(response.error().message())
@@ -12,7 +12,7 @@ def call(model, outputs, inputs):
 
 
 def renamed(tensor, name):
-    """The same memory by another name."""
+    """Returns the tensor with another name, without a copy."""
     return pb_utils.Tensor.from_dlpack(name, tensor.to_dlpack())
 
 

@@ -1,4 +1,4 @@
-"""Postprocessing as tutorials show it: scores of all rows, corners of all rows, suppression in NumPy."""
+"""Postprocessing as in tutorials: the scores and corners of all rows, and non-maximum suppression in NumPy."""
 
 import json
 
@@ -11,7 +11,7 @@ LABELS = ["circle", "rectangle", "triangle", "star"]
 
 
 def nms(boxes, scores):
-    """The well-known loop: the best box stays, what overlaps it goes."""
+    """Returns the indices of the boxes that non-maximum suppression keeps."""
     x1, y1, x2, y2 = boxes.T
     areas = (x2 - x1) * (y2 - y1)
     order = scores.argsort()[::-1]
@@ -28,7 +28,7 @@ def nms(boxes, scores):
 
 
 def detect(rows, height, width):
-    """Rows [25200, 85] of one image → what was found, in pixels of the image."""
+    """Returns the detections in the rows [25200, 85] of one image, in pixels of the image."""
     scores = rows[:, 4:5] * rows[:, 5:]
     classes = np.argmax(scores, axis=1)
     scores = np.max(scores, axis=1)

@@ -1,4 +1,4 @@
-"""Preprocessing as tutorials show it: a loop over the requests, a new array at each step."""
+"""Preprocessing as in tutorials: a loop over the requests, and a new array at each step."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ SIZE = 640
 
 
 def letterbox(image):
-    """Scale to fit and frame with grey: [height, width, 3] → [640, 640, 3]."""
+    """Scales the image [height, width, 3] to fit into [640, 640, 3] and pads it with grey."""
     height, width = image.shape[:2]
     scale = min(SIZE / height, SIZE / width)
     new_width, new_height = max(1, round(width * scale)), max(1, round(height * scale))
