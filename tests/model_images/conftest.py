@@ -1,4 +1,4 @@
-"""The detection repository's code on the path, images to feed it, and a real Triton that serves it."""
+"""Fixtures: the detection repository's code on sys.path, test images, and a real Triton that serves the repository."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ for folder in ("repository/preprocess/1", "repository/postprocess/1", "training"
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Triton with the detection repository."""
+    """Starts Triton with the detection repository."""
     with serving(DETECTION / "repository") as running:
         yield running
 
 
 @pytest.fixture
 def picture() -> Callable[..., npt.NDArray[np.uint8]]:
-    """A BGR image of the given size that is not symmetric in anything: red on the left, green below, blue above."""
+    """Draws an asymmetric BGR image of the given size: red on the left, blue above and green below on the right."""
 
     def draw(height: int = 48, width: int = 64) -> npt.NDArray[np.uint8]:
         image = np.zeros((height, width, 3), np.uint8)
@@ -37,7 +37,7 @@ def picture() -> Callable[..., npt.NDArray[np.uint8]]:
 
 @pytest.fixture
 def encoded(picture: Callable[..., npt.NDArray[np.uint8]]) -> Callable[..., bytes]:
-    """The picture as a file: `encoded(".jpg", height, width, *OpenCV's options)`."""
+    """Encodes the picture as a file: `encoded(".jpg", height, width, *OpenCV's options)`."""
 
     def encode(kind: str = ".jpg", height: int = 48, width: int = 64, *options: int) -> bytes:
         return cv2.imencode(kind, picture(height, width), options)[1].tobytes()
@@ -47,7 +47,7 @@ def encoded(picture: Callable[..., npt.NDArray[np.uint8]]) -> Callable[..., byte
 
 @pytest.fixture(scope="session")
 def scene_jpeg() -> Callable[..., bytes]:
-    """A JPEG of shapes: `scene_jpeg(seed, height, width)`."""
+    """Draws a JPEG of shapes: `scene_jpeg(seed, height, width)`."""
     from shapes import scene
 
     def encode(seed: int, height: int, width: int) -> bytes:
@@ -58,7 +58,7 @@ def scene_jpeg() -> Callable[..., bytes]:
 
 @pytest.fixture(scope="session")
 def png_bomb() -> bytes:
-    """A valid PNG of a hundred kilobytes: 30000×30000 black pixels, 900 megapixels."""
+    """Returns a valid PNG of 100 KB with 30000×30000 black pixels (900 megapixels)."""
     import struct
     import zlib
 

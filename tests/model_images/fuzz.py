@@ -1,9 +1,9 @@
-"""Feed damaged files to the preprocessing code: each has to give an image or an ImageError, in bounded memory.
+"""Decodes damaged files with the preprocessing code. Each must give an image or an ImageError, in bounded memory.
 
     python tests/model_images/fuzz.py --files 3000
 
-Prints the number of each file before it is decoded, so that the last one tells what crashed the process; --first N
---files 1 --save FILE writes that one. The last line is JSON. Needs nothing but what the server's image has.
+Prints the number of each file before it is decoded, so that after a crash the last number is that of the bad file.
+--first N --files 1 --save FILE writes this file. The last line is JSON. It needs only the packages in the server image.
 """
 
 import argparse
@@ -30,17 +30,17 @@ Rng = np.random.Generator
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """A chunk of a PNG."""
+    """Returns a PNG chunk."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def exif(orientation: int) -> bytes:
-    """EXIF data that says only that."""
+    """Returns EXIF data with only the orientation."""
     return b"MM\x00\x2a" + struct.pack(">I", 8) + struct.pack(">HHHIHHI", 1, 0x0112, 3, 1, orientation, 0, 0)
 
 
 def whole_files() -> list[bytes]:
-    """One of each kind and variant that OpenCV can write, and some with parts added by hand."""
+    """Returns a file of each format and variant that OpenCV can write, and some with additional parts."""
     rng = np.random.default_rng(7)
     image = cv2.resize(rng.integers(0, 256, (6, 8, 3), np.uint8), (64, 48), interpolation=cv2.INTER_CUBIC)
     grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
@@ -75,7 +75,7 @@ def whole_files() -> list[bytes]:
 
 
 def idat(png: bytes) -> list[tuple[int, int]]:
-    """Where the compressed pixels of a PNG start and end."""
+    """Returns the start and end of each IDAT chunk's data in a PNG."""
     found, at = [], 8
     while at < len(png):
         length = int.from_bytes(png[at : at + 4], "big")
@@ -86,7 +86,7 @@ def idat(png: bytes) -> list[tuple[int, int]]:
 
 
 def animated_webp(still: bytes) -> bytes:
-    """Two frames of a still WebP of 64×48, and an orientation."""
+    """Returns an animated WebP: two frames of a still WebP of 64×48, and an orientation."""
     size = bytes([63, 0, 0, 47, 0, 0])
     picture = still[12:]
 
@@ -100,37 +100,37 @@ def animated_webp(still: bytes) -> bytes:
 
 
 def flip(rng: Rng, data: bytearray) -> None:
-    """Other bytes at a few places."""
+    """Changes bytes at a few places."""
     for at in rng.integers(0, len(data), int(rng.integers(1, 9))):
         data[at] = int(rng.integers(256))
 
 
 def extreme(rng: Rng, data: bytearray) -> None:
-    """A number that is 0, or as large as it can be: lengths, sizes, counts."""
+    """Sets a number, such as a length or a size, to 0 or to its maximum."""
     width = int(rng.choice([1, 2, 4]))
     at = int(rng.integers(0, max(1, min(len(data), 200) - width)))
     data[at : at + width] = bytes([int(rng.choice([0x00, 0x7F, 0xFF]))]) * width
 
 
 def cut(rng: Rng, data: bytearray) -> None:
-    """Without its end."""
+    """Removes the end."""
     del data[int(rng.integers(0, len(data))) :]
 
 
 def drop(rng: Rng, data: bytearray) -> None:
-    """Without a part of its middle."""
+    """Removes a part of the middle."""
     at = int(rng.integers(0, len(data)))
     del data[at : at + int(rng.integers(1, 64))]
 
 
 def repeat(rng: Rng, data: bytearray) -> None:
-    """With a part of it twice."""
+    """Inserts a copy of a part."""
     at, to = (int(x) for x in rng.integers(0, len(data), 2))
     data[to:to] = data[at : at + int(rng.integers(1, 256))]
 
 
 def noise(rng: Rng, data: bytearray) -> None:
-    """With random bytes in it."""
+    """Replaces a part with random bytes."""
     at = int(rng.integers(0, len(data)))
     data[at : at + 32] = rng.bytes(int(rng.integers(1, 64)))
 
@@ -139,7 +139,7 @@ MUTATIONS: list[Callable[[Rng, bytearray], None]] = [flip, extreme, cut, drop, r
 
 
 def with_checksums(data: bytes) -> bytes:
-    """A PNG whose chunks have right checksums, so that damage gets past them; anything else as it is."""
+    """Corrects the checksums of a PNG, so that the decoder reads the damage. Returns other files unchanged."""
     if not data.startswith(b"\x89PNG"):
         return data
     out, at = bytearray(data), 8
@@ -153,7 +153,7 @@ def with_checksums(data: bytes) -> bytes:
 
 
 def damaged(files: list[bytes], seed: int, number: int) -> bytes:
-    """The file of that number: the same each time."""
+    """Returns the damaged file with this number. It is the same each time."""
     rng = np.random.default_rng([seed, number])
     data = bytearray(files[number % len(files)])
     for _ in range(int(rng.integers(1, 4))):
@@ -163,7 +163,7 @@ def damaged(files: list[bytes], seed: int, number: int) -> bytes:
 
 
 def outcome(data: bytes, tensor: np.ndarray) -> str:
-    """ "decoded", or the kind of refusal; anything else than these two is raised."""
+    """Returns "decoded" or the kind of ImageError. Raises all other errors."""
     try:
         image = decode(data, LIMIT)
     except ImageError as error:
@@ -177,7 +177,7 @@ def outcome(data: bytes, tensor: np.ndarray) -> str:
 
 
 def main() -> None:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=3000)
     parser.add_argument("--first", type=int, default=0)

@@ -1,4 +1,4 @@
-"""One picture in every form that clients send, made by Pillow: it shares no code with what is tested."""
+"""A picture in every format that clients send. Pillow writes it, so it shares no code with the tested code."""
 
 import io
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 Pixels = npt.NDArray[np.uint8]
 
-# How pixels are stored that an orientation of EXIF brings back upright.
+# The transformation for the stored pixels, by the EXIF orientation that reverses it.
 STORED = {
     1: None,
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -23,21 +23,21 @@ STORED = {
 
 
 class Form(NamedTuple):
-    """A file, and what a viewer shows of it: RGB [height, width, 3]."""
+    """A file, and the RGB pixels [height, width, 3] that a viewer shows."""
 
     data: bytes
     shown: Pixels
 
 
 def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
-    """The file; `kind` is Pillow's name of the format."""
+    """Returns the image as a file; `kind` is Pillow's name of the format."""
     out = io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
 
 
 def turned(upright: Pixels, kind: str, orientation: int, **options: Any) -> bytes:
-    """A file whose stored pixels are turned and whose EXIF says how to turn them back."""
+    """Returns a file with turned pixels and the EXIF orientation that turns them back."""
     image = Image.fromarray(upright)
     transpose = STORED[orientation]
     exif = Image.Exif()
@@ -46,12 +46,12 @@ def turned(upright: Pixels, kind: str, orientation: int, **options: Any) -> byte
 
 
 def viewed(data: bytes) -> Pixels:
-    """What a viewer shows: RGB, by Pillow."""
+    """Returns the RGB pixels that a viewer shows, from Pillow."""
     return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
 
 
 def forms(upright: Pixels) -> dict[str, Form]:
-    """By name."""
+    """Returns the forms of the picture, by name."""
     image = Image.fromarray(upright)
     grey = image.convert("L")
     other = Image.fromarray(255 - upright)

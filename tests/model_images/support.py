@@ -1,4 +1,4 @@
-"""Where things are, Docker, and a Triton in it."""
+"""Paths, calls to Docker, and a Triton in Docker."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ SERVER_IMAGE = "triton-operator/server:dev"
 
 
 class Server(NamedTuple):
-    """host:port of each of Triton's listeners, and its container."""
+    """The host:port of each of Triton's listeners, and its container."""
 
     http: str
     grpc: str
@@ -28,14 +28,14 @@ class Server(NamedTuple):
 
 
 def docker(*arguments: str) -> str:
-    """Run docker and return what it prints; its words are in the failure."""
+    """Runs docker and returns its output. A failure shows its standard error."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"docker {' '.join(arguments[:2])}: {done.stderr}"
     return done.stdout.strip()
 
 
 def need_server_image() -> None:
-    """Build the server's image where there is none."""
+    """Builds the server image if it doesn't exist."""
     assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
     if not docker("images", "--quiet", SERVER_IMAGE):
         docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
@@ -43,9 +43,9 @@ def need_server_image() -> None:
 
 @contextmanager
 def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = ()) -> Iterator[Server]:
-    """Triton with these model repositories, under the restrictions that a restricted pod puts on it.
+    """Starts Triton with these model repositories and the restrictions of a restricted pod.
 
-    `options` go to tritonserver, `limits` to docker run. It is there when every model is ready.
+    `options` are for tritonserver, `limits` for docker run. Yields when every model is ready.
     """
     need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
@@ -60,7 +60,7 @@ def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[s
             *(*restrictions, *limits, *ports, *mounts, SERVER_IMAGE, *command),
         )
         addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
-        # The metrics are the last to listen.
+        # The metrics listener starts last.
         for url in (f"{addresses[0]}/v2/health/ready", f"{addresses[2]}/metrics"):
             _wait(f"http://{url}", container)
         yield Server(*addresses, container)
@@ -69,7 +69,7 @@ def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[s
 
 
 def _wait(url: str, container: str, seconds: float = 180) -> None:
-    """Until it answers with success; fails with the server's log when it exits or takes too long."""
+    """Waits for a success response. Fails with the server's log if the server exits or takes too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -81,11 +81,11 @@ def _wait(url: str, container: str, seconds: float = 180) -> None:
                 break
             time.sleep(0.5)
     log = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
-    pytest.fail(f"Triton did not get ready:\n{log.stdout}{log.stderr}")
+    pytest.fail(f"Triton didn't become ready; its log:\n{log.stdout}{log.stderr}")
 
 
 def series(server: Server, prefix: str = "") -> dict[str, float]:
-    """What the metrics page shows now, by series as it is written there; those whose name starts with `prefix`."""
+    """Returns the current metrics whose name starts with `prefix`, by series as the metrics page writes it."""
     with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     found = (line.rsplit(" ", 1) for line in lines if line.startswith(prefix) and not line.startswith("#"))

@@ -1,4 +1,4 @@
-"""Any image at all, to the real server: the right boxes or a 400 that says why, in bounded memory."""
+"""A real server answers any image with the right boxes or a 400 with the reason, in bounded memory."""
 
 import http.client
 import io
@@ -24,27 +24,27 @@ from model_images.support import DETECTION, Server, docker, serving
 
 pytestmark = pytest.mark.server
 
-# Of one model's process, in MB, with its part of the shared memory, at the largest image that is served.
-MOST_MEMORY = 1000
+# The memory of one model's process in MB, including its shared memory, for the largest accepted image.
+MAX_MEMORY = 1000
 Answer = tuple[int, dict[str, object]]
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Server]:
-    """A server of its own, with the memory that the sample grants: with more, a process is ended."""
+    """Starts a separate server with the sample's memory limit. Docker kills a process that uses more."""
     with serving(DETECTION / "repository", limits=["--memory=2g", "--memory-swap=2g"]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def upright() -> np.ndarray:
-    """RGB of a scene of several shapes."""
+    """Returns the RGB pixels of a scene with several shapes."""
     return np.ascontiguousarray(scene(np.random.default_rng(18), 420, 600).image[..., ::-1])
 
 
 @pytest.fixture(scope="module")
 def found() -> Callable[[np.ndarray], np.ndarray]:
-    """Boxes and classes [n, 5] that the same code finds in pixels, of those that a little noise doesn't change."""
+    """Returns a function that detects boxes and classes [n, 5] with the same code, of those with a high score."""
     detector = Detector()
 
     def find(rgb: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def found() -> Callable[[np.ndarray], np.ndarray]:
 
 
 def post(server: Server, body: bytes) -> Answer:
-    """POST bare bytes; the status, and the error's JSON or the boxes'."""
+    """Sends plain bytes. Returns the status, and the JSON of the error or of the boxes."""
     host, port = server.http.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     connection.request("POST", "/v2/models/detection/infer", body, {"Inference-Header-Content-Length": "0"})
@@ -68,18 +68,18 @@ def post(server: Server, body: bytes) -> Answer:
 
 
 def right(answer: Answer, form: Form, expected: np.ndarray) -> bool:
-    """Every expected box is there, of its class, in the frame of what a viewer shows."""
-    status, told = answer
+    """Whether the answer has every expected box with its class, in the coordinates of what a viewer shows."""
+    status, content = answer
     height, width = form.shown.shape[:2]
-    if status != 200 or told["image"] != {"width": width, "height": height}:
+    if status != 200 or content["image"] != {"width": width, "height": height}:
         return False
-    given = [[*d["box"], d["class_id"]] for d in told["detections"]]  # type: ignore[attr-defined]
+    given = [[*d["box"], d["class_id"]] for d in content["detections"]]  # type: ignore[attr-defined]
     mine = np.array(given).reshape(-1, 5)
     overlap = iou(expected[:, :4], mine[:, :4]) * (expected[:, 4:5] == mine[:, 4])
     return bool((overlap.max(axis=1, initial=0) > 0.85).all())
 
 
-def test_every_form_gets_the_boxes_of_what_a_viewer_shows(
+def test_returns_the_boxes_of_what_a_viewer_shows_for_every_form(
     own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     made = forms(upright)
@@ -94,13 +94,13 @@ def test_every_form_gets_the_boxes_of_what_a_viewer_shows(
 
 @pytest.mark.parametrize("side", [1, 2, 4000])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_the_smallest_and_a_large_one(own: Server, kind: str, side: int) -> None:
-    status, told = post(own, encode(Image.new("RGB", (side, side), (200, 30, 30)), kind))
-    assert (status, told["image"]) == (200, {"width": side, "height": side})
+def test_accepts_the_smallest_and_large_images(own: Server, kind: str, side: int) -> None:
+    status, content = post(own, encode(Image.new("RGB", (side, side), (200, 30, 30)), kind))
+    assert (status, content["image"]) == (200, {"width": side, "height": side})
 
 
 def refused(jpeg: bytes, png: bytes, webp: bytes) -> dict[str, tuple[bytes, str]]:
-    """What can't be served, and what is said of it."""
+    """Returns images that the server refuses, and the error messages."""
     wide = struct.pack(">IIBBBBB", 8001, 8000, 8, 2, 0, 0, 0)
     bomb = io.BytesIO()
     Image.new("1", (30_000, 30_000)).save(bomb, "PNG")
@@ -125,26 +125,26 @@ def refused(jpeg: bytes, png: bytes, webp: bytes) -> dict[str, tuple[bytes, str]
     }
 
 
-def test_what_cannot_be_served_is_told_so_and_harms_nobody(
+def test_refuses_bad_images_without_harming_other_requests(
     own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     image = Image.fromarray(upright)
     good = Form(encode(image, "JPEG", quality=95), upright)
     bad = refused(good.data, encode(image, "PNG"), encode(image, "WEBP", lossless=True))
     before = stubs(own)
-    # Each bad one among good ones, so that they share batches.
+    # Good images between bad ones, so that they share batches.
     sent = [body for data, _ in bad.values() for body in (data, good.data)]
     with ThreadPoolExecutor(12) as threads:
         answers = list(threads.map(lambda body: post(own, body), sent))
     expected = found(upright)
     for k, (name, (_, words)) in enumerate(bad.items()):
-        status, told = answers[2 * k]
-        assert (status, words in str(told["error"])) == (400, True), (name, status, told)
+        status, content = answers[2 * k]
+        assert (status, words in str(content["error"])) == (400, True), (name, status, content)
         assert right(answers[2 * k + 1], good, expected), name
-    assert stubs(own) == before, "a process has died and was started anew"
+    assert stubs(own) == before, "a process died and was restarted"
 
 
-def test_damaged_files_leave_the_server_as_it_was(
+def test_the_server_survives_damaged_files(
     own: Server, upright: np.ndarray, found: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     before, files = stubs(own), whole_files()
@@ -156,8 +156,8 @@ def test_damaged_files_leave_the_server_as_it_was(
     assert right(post(own, good.data), good, found(upright))
 
 
-def test_memory_is_bounded_at_the_largest_that_is_served(own: Server) -> None:
-    """The form that takes most, several at once: they are decoded one after the other, and given back."""
+def test_memory_is_bounded_for_the_largest_images(own: Server) -> None:
+    """Sends several images of the form that takes the most memory. They are decoded one at a time, and freed."""
     before = stubs(own)
     worst = encode(Image.new("CMYK", (8000, 8000), (9, 120, 30, 60)), "JPEG", progressive=True)
     images = tritonclient.http.InferInput("IMAGE", [3, 1], "BYTES")
@@ -167,18 +167,18 @@ def test_memory_is_bounded_at_the_largest_that_is_served(own: Server) -> None:
     assert [json.loads(answer)["image"]["width"] for answer in answers] == [8000] * 3
     assert stubs(own) == before
     most, now = memory(own)
-    assert most < MOST_MEMORY
-    assert now < 200, "pixels are still held"
+    assert most < MAX_MEMORY
+    assert now < 200, "the process still holds pixels"
 
 
 def stubs(server: Server) -> list[str]:
-    """The folders in /proc of the Python models' processes."""
+    """Returns the folders in /proc of the Python models' processes."""
     script = "for p in /proc/[0-9]*; do case $(cat $p/comm) in triton_python*) echo $p;; esac; done"
     return docker("exec", server.container, "sh", "-c", script).split()
 
 
 def memory(server: Server) -> tuple[float, float]:
-    """Of the process that decodes, in MB: the most that it has had, and what it has now without shared memory."""
+    """Returns the decoding process's peak memory, and its current memory without shared memory, in MB."""
     script = "cat $(dirname $(grep -l [/]preprocess/ /proc/[0-9]*/cmdline))/status"
     text = docker("exec", server.container, "sh", "-c", script)
     assert "triton_python" in text

@@ -1,4 +1,4 @@
-"""What the rules take for granted of Triton's counters: the table in docs/metrics.md."""
+"""The assumptions of the rules about Triton's counters: the table in docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scrape(server: Server) -> dict[Series, float]:
 
 
 def growth(server: Server, image: bytes, times: int, dims: tuple[int, int] = (1, 1)) -> dict[Series, float]:
-    """By how much requests and failures grow with `times` requests that are refused."""
+    """Sends `times` requests that the server refuses. Returns the increase of the request counters."""
     given = tritonclient.http.InferInput("IMAGE", list(dims), "BYTES")
     given.set_data_from_numpy(np.full(dims, image, np.object_))
     before = scrape(server)
@@ -44,13 +44,13 @@ def growth(server: Server, image: bytes, times: int, dims: tuple[int, int] = (1,
         for _ in range(times):
             with pytest.raises(InferenceServerException):
                 client.infer("detection", [given])
-    # Counters are raised after the answer.
+    # Triton increments the counters after the response.
     time.sleep(0.5)
     after = scrape(server)
     return {s: after[s] - before[s] for s in after if after[s] != before[s] and "_request_" in s[0]}
 
 
-def test_the_series_that_the_rules_use_are_there_for_every_model_and_reason(server: Server) -> None:
+def test_triton_exposes_the_series_of_the_rules_for_every_model_and_reason(server: Server) -> None:
     found = scrape(server)
     for model in ("detection", "preprocess", "yolov5s", "postprocess"):
         for name in ("request_success", "queue_duration_us", "pending_request_count"):
@@ -83,5 +83,5 @@ def test_an_ensemble_counts_a_failure_twice_and_its_step_counts_a_success(server
     }
 
 
-def test_a_request_of_a_wrong_shape_is_counted_nowhere(server: Server) -> None:
+def test_triton_does_not_count_a_request_with_a_wrong_shape(server: Server) -> None:
     assert growth(server, b"no image", 5, (1, 2)) == {}

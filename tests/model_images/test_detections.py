@@ -1,4 +1,4 @@
-"""From rows to JSON: what is kept, what is suppressed, what is said."""
+"""Conversion of rows to JSON: the score threshold, NMS and the output."""
 
 import json
 
@@ -11,7 +11,7 @@ LABELS = ["circle", "rectangle"]
 
 
 def rows(*found: tuple[float, float, float, float, float, int, float], total: int = 25200) -> np.ndarray:
-    """(x, y, w, h, objectness, class, its score) → rows [total, 85], the others empty."""
+    """Returns rows [total, 85] with the given (x, y, w, h, objectness, class, score); the others are empty."""
     out = np.zeros((total, 85), np.float32)
     for k, (*box, objectness, class_id, score) in enumerate(found):
         out[k * 7, :5] = *box, objectness
@@ -19,7 +19,7 @@ def rows(*found: tuple[float, float, float, float, float, int, float], total: in
     return out
 
 
-def test_one_box_of_a_wide_image_as_json() -> None:
+def test_returns_one_box_of_a_wide_image_as_json() -> None:
     answer = detect(rows((320, 320, 64, 32, 0.9, 1, 0.8)), 500, 1000, LABELS, THRESHOLDS)
     assert json.loads(answer) == {
         "image": {"width": 1000, "height": 500},
@@ -27,7 +27,7 @@ def test_one_box_of_a_wide_image_as_json() -> None:
     }
 
 
-def test_nothing_found_is_an_empty_list() -> None:
+def test_returns_an_empty_list_without_detections() -> None:
     answer = json.loads(detect(rows(), 480, 640, LABELS, THRESHOLDS))
     assert answer == {"image": {"width": 640, "height": 480}, "detections": []}
 
@@ -39,7 +39,7 @@ def test_score_is_objectness_times_class(objectness: float, score: float, kept: 
     assert found.scores == pytest.approx([objectness * score] * kept)
 
 
-def test_of_two_boxes_of_a_class_the_better_stays() -> None:
+def test_keeps_the_better_of_two_overlapping_boxes_of_a_class() -> None:
     found = select(rows((100, 100, 40, 40, 0.7, 0, 1), (104, 100, 40, 40, 0.9, 0, 1)), THRESHOLDS)
     np.testing.assert_allclose(found.boxes, [[84, 80, 124, 120]])
 
@@ -50,13 +50,13 @@ def test_boxes_of_two_classes_do_not_suppress_each_other() -> None:
 
 
 @pytest.mark.parametrize(("shift", "kept"), [(10, 1), (20, 2)])
-def test_overlap_is_measured_against_the_threshold(shift: float, kept: int) -> None:
-    """Squares of 40 px: shifted by 10 their IoU is 0.6, by 20 it is 0.33."""
+def test_suppresses_boxes_with_an_iou_above_the_threshold(shift: float, kept: int) -> None:
+    """The IoU of squares of 40 px is 0.6 with a shift of 10, and 0.33 with a shift of 20."""
     found = select(rows((100, 100, 40, 40, 0.7, 3, 1), (100 + shift, 100, 40, 40, 0.9, 3, 1)), THRESHOLDS)
     assert len(found.boxes) == kept
 
 
-def test_best_come_first_and_no_more_than_asked_for() -> None:
+def test_returns_the_best_boxes_first_and_at_most_the_limit() -> None:
     many = rows(*((30 * (k % 20) + 15, 30 * (k // 20) + 15, 10, 10, 0.3 + k / 1000, 0, 1) for k in range(400)))
     found = select(many, THRESHOLDS)
     assert len(found.scores) == 300
@@ -64,28 +64,28 @@ def test_best_come_first_and_no_more_than_asked_for() -> None:
     assert (np.diff(found.scores) <= 0).all()
 
 
-def test_rows_that_are_no_numbers_are_left_out() -> None:
+def test_ignores_rows_with_nan_or_infinity() -> None:
     odd = rows((np.nan, 1, 2, 3, 0.9, 0, 1), (1, 1, np.inf, 3, 0.9, 0, 1), (50, 50, 9, 9, np.nan, 0, 1))
     odd[100] = rows((50, 300, 20, 20, 0.9, 0, 1))[0]
     answer = json.loads(detect(odd, 640, 640, LABELS, THRESHOLDS))
     assert [d["box"] for d in answer["detections"]] == [[40, 290, 60, 310]]
 
 
-def test_rows_are_left_as_they_were() -> None:
-    """The tensor is shared memory of the server's: it must not be written to."""
+def test_does_not_write_to_the_rows() -> None:
+    """The tensor is in the server's shared memory."""
     given = rows((100, 100, 40, 40, 0.7, 0, 1))
     given.flags.writeable = False
     assert len(select(given, THRESHOLDS).boxes) == 1
 
 
-def test_labels_may_be_fewer_than_classes_and_of_any_script() -> None:
+def test_accepts_fewer_labels_than_classes_and_non_ascii_labels() -> None:
     answer = detect(rows((50, 50, 9, 9, 0.9, 0, 1), (90, 90, 9, 9, 0.8, 41, 1)), 640, 640, ["křižovatka"], THRESHOLDS)
     assert "křižovatka" in answer.decode()
     assert [d["label"] for d in json.loads(answer)["detections"]] == ["křižovatka", "class_41"]
 
 
 @pytest.mark.parametrize("columns", [6, 9, 85])
-def test_any_number_of_classes(columns: int) -> None:
+def test_accepts_any_number_of_classes(columns: int) -> None:
     one = np.zeros((10, columns), np.float32)
     one[3] = 0.9
     one[3, :4] = 100, 100, 20, 20

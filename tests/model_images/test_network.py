@@ -1,4 +1,4 @@
-"""The checked-in network keeps yolov5s's contract, so that one can take the other's place."""
+"""The checked-in network has yolov5s's inputs, outputs and order of rows, so that it can be replaced by yolov5s."""
 
 import numpy as np
 import pytest
@@ -19,25 +19,25 @@ def detector() -> Detector:
 
 @pytest.fixture(scope="module")
 def rows(detector: Detector) -> np.ndarray:
-    """Rows of four unseen images, [4, 25200, 85]."""
+    """Returns the rows of four unseen images, [4, 25200, 85]."""
     return np.stack([detector.rows(jpeg)[0] for _, jpeg in unseen(4)])
 
 
-def test_tensors_are_named_and_shaped_as_yolov5s(detector: Detector) -> None:
+def test_tensors_have_yolov5s_names_and_shapes(detector: Detector) -> None:
     (given,), (answered,) = detector.session.get_inputs(), detector.session.get_outputs()
     assert (given.name, given.type, given.shape) == ("images", "tensor(float)", ["batch", 3, 640, 640])
     assert (answered.name, answered.type, answered.shape) == ("output0", "tensor(float)", ["batch", 25200, 85])
 
 
-def test_file_is_small_and_readable_by_older_runtimes() -> None:
+def test_the_file_is_small_and_older_runtimes_can_read_it() -> None:
     assert MODEL.stat().st_size < 2_000_000
-    # The first field of the file is the format's version; ONNX Runtime 1.19 reads up to 10.
+    # The file's first field is the format version; ONNX Runtime 1.19 supports up to 10.
     tag, version = MODEL.read_bytes()[:2]
     assert tag == 0x08
     assert version <= 10
 
 
-def test_batch_gives_what_single_images_give(detector: Detector) -> None:
+def test_a_batch_gives_the_same_rows_as_single_images(detector: Detector) -> None:
     batch = np.random.default_rng(2).random((3, 3, 640, 640), np.float32)
     (together,) = detector.session.run(None, {"images": batch})
     assert together.shape == (3, 25200, 85)
@@ -46,15 +46,15 @@ def test_batch_gives_what_single_images_give(detector: Detector) -> None:
         np.testing.assert_allclose(together[k], alone[0], rtol=1e-3, atol=1e-3)
 
 
-def test_scores_are_probabilities_and_untrained_classes_stay_silent(rows: np.ndarray) -> None:
+def test_scores_are_probabilities_and_untrained_classes_score_near_0(rows: np.ndarray) -> None:
     assert rows[..., 4:].min() >= 0
     assert rows[..., 4:].max() <= 1
     assert rows[..., 4].max() > 0.5
     assert rows[..., 5 + len(CLASSES) :].max() < 1e-4
 
 
-def test_rows_come_in_yolov5s_order(rows: np.ndarray) -> None:
-    """Scale, anchor, row, column: a centre lies at most half a cell outside of its own, a side below four anchors."""
+def test_rows_have_yolov5s_order(rows: np.ndarray) -> None:
+    """Ordered by scale, anchor, row, column: centres are at most half a cell outside, sides at most four anchors."""
     at = 0
     for stride, anchors in STRIDES_AND_ANCHORS:
         cells = 640 // stride
@@ -76,7 +76,7 @@ def test_labels_are_the_trained_classes() -> None:
     assert tuple(labels.read_text(encoding="utf-8").splitlines()) == CLASSES
 
 
-def test_accuracy_on_unseen_images(detector: Detector) -> None:
+def test_has_the_required_accuracy_on_unseen_images(detector: Detector) -> None:
     found = evaluate(detector, 64)
     assert set(found) == set(CLASSES)
     for name, figures in found.items():
@@ -87,7 +87,7 @@ def test_accuracy_on_unseen_images(detector: Detector) -> None:
     assert np.mean([s.recall for s in found.values()]) >= 0.9
 
 
-def test_scenes_follow_from_their_seed_and_hold_their_boxes() -> None:
+def test_the_same_seed_draws_the_same_scene_and_boxes_are_inside() -> None:
     for seed in range(20):
         first, second = (scene(np.random.default_rng(seed), 300, 400) for _ in range(2))
         np.testing.assert_array_equal(first.image, second.image)

@@ -1,4 +1,4 @@
-"""What who operates models expects of a real server: parameters, warm-up, refusal, cancellation, metrics."""
+"""Operation of the detection repository on a real server: parameters, warm-up, queues, cancellation, metrics."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ from model_images.support import DETECTION, Server, series, serving
 
 pytestmark = pytest.mark.server
 
-# As a user changes the files: the labels, and a queue that a test can fill.
+# Changes of the files as a user makes them: other labels, and a queue that a test can fill.
 QUEUE = "max_queue_size: 64"
 SHORT_QUEUE = "max_queue_size: 12"
 FORWARD = "--http-header-forward-pattern=(confidence|iou|top_k)"
@@ -30,9 +30,9 @@ FORWARD = "--http-header-forward-pattern=(confidence|iou|top_k)"
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, list[int]]]:
-    """The detection repository with other class names, a shorter queue, and headers that become parameters.
+    """Starts a server with other class names, a shorter queue, and headers that become parameters.
 
-    With it, how many images each of the three models had inferred before the first request.
+    Yields it with the number of inferences of each model before the first request.
     """
     repository = tmp_path_factory.mktemp("operated") / "repository"
     shutil.copytree(DETECTION / "repository", repository)
@@ -58,7 +58,7 @@ def jpeg() -> bytes:
 
 @pytest.fixture(scope="module")
 def slow() -> bytes:
-    """An image of few bytes that takes a third of a second or more to decode."""
+    """Returns a small file that takes a third of a second or more to decode."""
     return cv2.imencode(".jpg", np.full((6000, 6000, 3), 90, np.uint8), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
 
 
@@ -69,14 +69,14 @@ def tensor(module: Any, images: list[bytes]) -> Any:
 
 
 def ask(server: Server, image: bytes, **parameters: Any) -> list[dict[str, Any]]:
-    """The detections, over HTTP."""
+    """Sends an image over HTTP and returns the detections."""
     with tritonclient.http.InferenceServerClient(server.http) as client:
         answer = client.infer("detection", [tensor(tritonclient.http, [image])], parameters=parameters)
     return json.loads(answer.as_numpy("DETECTIONS")[0, 0])["detections"]  # type: ignore[no-any-return]
 
 
 def post(server: Server, body: bytes, **headers: str) -> tuple[int, str, float]:
-    """POST bare bytes: the status, the answer's text and the seconds that it took."""
+    """Sends plain bytes. Returns the status, the text of the response and the seconds that it took."""
     host, port = server.http.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     started = time.monotonic()
@@ -88,7 +88,7 @@ def post(server: Server, body: bytes, **headers: str) -> tuple[int, str, float]:
     return answer.status, content, time.monotonic() - started
 
 
-def test_a_request_may_ask_for_other_thresholds(operated: Server, jpeg: bytes) -> None:
+def test_a_request_can_set_thresholds(operated: Server, jpeg: bytes) -> None:
     usual = ask(operated, jpeg)
     assert len(usual) >= 3
     line = (usual[0]["score"] + usual[1]["score"]) / 2
@@ -96,17 +96,17 @@ def test_a_request_may_ask_for_other_thresholds(operated: Server, jpeg: bytes) -
     assert ask(operated, jpeg, top_k=2) == usual[:2]
     assert len(ask(operated, jpeg, confidence=0.001)) > len(usual)
     assert len(ask(operated, jpeg, iou=1)) > len(usual)
-    assert ask(operated, jpeg) == usual, "one request's thresholds stay with it"
+    assert ask(operated, jpeg) == usual, "a request's thresholds affected a later request"
 
 
-def test_thresholds_stay_apart_within_a_batch(operated: Server, jpeg: bytes) -> None:
+def test_thresholds_apply_to_one_request_in_a_batch(operated: Server, jpeg: bytes) -> None:
     usual = ask(operated, jpeg)
     with ThreadPoolExecutor(10) as threads:
         answers = list(threads.map(lambda k: ask(operated, jpeg, top_k=1 + k % 3), range(30)))
     assert [len(answer) for answer in answers] == [min(len(usual), 1 + k % 3) for k in range(30)]
 
 
-def test_thresholds_over_grpc_and_by_header(operated: Server, jpeg: bytes) -> None:
+def test_accepts_thresholds_over_grpc_and_in_headers(operated: Server, jpeg: bytes) -> None:
     usual = ask(operated, jpeg)
     with tritonclient.grpc.InferenceServerClient(operated.grpc) as client:
         given = {"top_k": 1, "confidence": "0.3"}
@@ -118,7 +118,7 @@ def test_thresholds_over_grpc_and_by_header(operated: Server, jpeg: bytes) -> No
 
 
 @pytest.mark.parametrize("grpc", [False, True])
-def test_the_client_passes_thresholds_on(operated: Server, grpc: bool) -> None:
+def test_the_client_sends_thresholds(operated: Server, grpc: bool) -> None:
     program = [sys.executable, DETECTION / "client" / "detect.py", "--top-k=2", "--confidence=0.3"]
     url = ["--grpc", f"--url={operated.grpc}"] if grpc else [f"--url={operated.http}"]
     sample = DETECTION / "samples" / "square.jpg"
@@ -134,16 +134,14 @@ def test_the_client_passes_thresholds_on(operated: Server, grpc: bool) -> None:
         ({"top_k": 1000}, "top_k must be a whole number from 1 to 300, not 1000"),
     ],
 )
-def test_a_threshold_that_makes_no_sense_is_a_400(
-    operated: Server, jpeg: bytes, given: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_threshold_is_a_400(operated: Server, jpeg: bytes, given: dict[str, Any], words: str) -> None:
     with pytest.raises(InferenceServerException) as caught:
         ask(operated, jpeg, **given)
     assert caught.value.status() == "400"
     assert words in caught.value.message()
 
 
-def test_a_request_without_images_harms_nobody(operated: Server, jpeg: bytes) -> None:
+def test_a_request_without_images_fails_without_side_effects(operated: Server, jpeg: bytes) -> None:
     with tritonclient.http.InferenceServerClient(operated.http) as client:
         empty = tritonclient.http.InferInput("IMAGE", [0, 1], "BYTES")
         empty.set_data_from_numpy(np.empty((0, 1), np.object_))
@@ -152,30 +150,28 @@ def test_a_request_without_images_harms_nobody(operated: Server, jpeg: bytes) ->
     assert ask(operated, jpeg)
 
 
-def test_names_come_from_the_file(operated: Server, jpeg: bytes) -> None:
+def test_class_names_come_from_the_labels_file(operated: Server, jpeg: bytes) -> None:
     names = ["kruh", "obdélník", "trojúhelník", "hvězda"]
     assert all(found["label"] == names[found["class_id"]] for found in ask(operated, jpeg))
 
 
 def test_every_model_is_warm_before_the_first_request(fresh: tuple[Server, list[int]]) -> None:
-    """Triton counts the warm-up as an inference; one that fails isn't."""
+    """Triton counts a successful warm-up as an inference."""
     assert fresh[1] == [1, 1, 1]
 
 
-def test_more_than_the_queue_takes_is_refused_at_once(operated: Server, slow: bytes, jpeg: bytes) -> None:
+def test_refuses_requests_immediately_if_the_queue_is_full(operated: Server, slow: bytes, jpeg: bytes) -> None:
     refusals, answers = overload(operated, slow, jpeg, 60)
     assert len(answers) >= 12
     assert len(refusals) >= 10
     assert all(status == 503 and "Exceeds maximum queue size" in text for status, text, _ in refusals)
-    # At once: before the image that holds everything up is done with.
+    # Immediately: before the slow image is done.
     assert np.median([seconds for *_, seconds in refusals]) < 0.5
     assert len(ask(operated, jpeg)) >= 3
 
 
-def test_who_waits_longer_than_it_says_is_refused_instead_of_served_late(
-    operated: Server, slow: bytes, jpeg: bytes
-) -> None:
-    """Requests behind slow ones, half of them with a time: each is served within it, or told 503."""
+def test_refuses_requests_that_wait_longer_than_their_timeout(operated: Server, slow: bytes, jpeg: bytes) -> None:
+    """Half of the requests behind slow ones have a timeout. Each is answered within it, or gets a 503."""
     patience = 0.25
     with ThreadPoolExecutor(16) as threads:
         for _ in range(3):
@@ -192,8 +188,8 @@ def test_who_waits_longer_than_it_says_is_refused_instead_of_served_late(
     assert sum(value for name, value in before.items() if 'model="detection"' in name) > 0
 
 
-def test_under_three_times_its_load_a_server_answers_in_time_or_not_at_all(operated: Server, jpeg: bytes) -> None:
-    """Forty clients that never pause: answers stay quick, and the rest is told 503 as quickly."""
+def test_under_overload_a_server_answers_or_refuses_quickly(operated: Server, jpeg: bytes) -> None:
+    """Forty clients send without a pause: answers stay quick, and the other requests get a 503 as quickly."""
     patience, until = 0.2, time.monotonic() + 4
 
     def client(_: int) -> list[tuple[str, float]]:
@@ -212,7 +208,7 @@ def test_under_three_times_its_load_a_server_answers_in_time_or_not_at_all(opera
     assert set(by_status) == {"200", "503"}
     served, refused = by_status["200"], by_status["503"]
     assert len(served) >= 10
-    # In each of two queues at most the patience, and the time of a batch or two, on a machine that others use too.
+    # At most the timeout in each of two queues, and the time of a batch or two, on a shared machine.
     assert np.quantile(served, 0.95) < 2
     assert np.quantile(refused, 0.95) < 1.5
     assert np.median(refused) < np.median(served)
@@ -220,7 +216,7 @@ def test_under_three_times_its_load_a_server_answers_in_time_or_not_at_all(opera
 
 
 def timed(server: Server, image: bytes, seconds: float | None) -> tuple[str, str]:
-    """The status and the words of a request that may wait that long in each queue."""
+    """Sends a request with this timeout per queue. Returns its status and message."""
     with tritonclient.http.InferenceServerClient(server.http) as client:
         timeout = None if seconds is None else int(seconds * 1e6)
         try:
@@ -231,7 +227,7 @@ def timed(server: Server, image: bytes, seconds: float | None) -> tuple[str, str
 
 
 def overload(server: Server, slow: bytes, jpeg: bytes, count: int) -> tuple[list[Any], list[Any]]:
-    """Send `count` images while a slow one is being decoded; the refused and the answered."""
+    """Sends `count` images while a slow one is decoded. Returns the refused and the answered ones."""
     with ThreadPoolExecutor(count + 1) as threads:
         held = [threads.submit(post, server, slow)]
         time.sleep(0.1)
@@ -247,24 +243,24 @@ def images_by_result(server: Server) -> Counter[str]:
 
 
 @pytest.mark.parametrize("model", ["preprocess", "detection"])
-def test_cancelled_requests_are_not_worked_on(operated: Server, slow: bytes, model: str) -> None:
+def test_does_not_process_cancelled_requests(operated: Server, slow: bytes, model: str) -> None:
     before, network = images_by_result(operated), inferences(operated, "yolov5s")
     with tritonclient.grpc.InferenceServerClient(operated.grpc) as client:
         given = [tensor(tritonclient.grpc, [slow] * 8)]
         call = client.async_infer(model, given, lambda result, error: None)
-        time.sleep(0.5)  # by then the first image is being decoded, and the last is far from it
+        time.sleep(0.5)  # then the first image is being decoded, and the last one still waits
         call.cancel()
-    wait_for(lambda: sum(images_by_result(operated).values()) >= sum(before.values()) + 8, "it has not ended")
+    wait_for(lambda: sum(images_by_result(operated).values()) >= sum(before.values()) + 8, "the batch didn't end")
     done = images_by_result(operated) - before
     assert done["decoded"] + done["cancelled"] == 8
     if model == "preprocess":
         assert done["cancelled"] >= 3
-    # An ensemble's parts aren't told while they work; the next one isn't begun.
+    # Triton doesn't cancel a running step of an ensemble, but it doesn't start the next one.
     assert inferences(operated, "yolov5s") == network
 
 
 def inferences(server: Server, model: str) -> int:
-    """How many images the model has inferred."""
+    """Returns the number of the model's inferences."""
     with tritonclient.http.InferenceServerClient(server.http) as client:
         (stats,) = client.get_inference_statistics(model)["model_stats"]
     return int(stats["inference_count"])
@@ -277,7 +273,7 @@ def wait_for(condition: Callable[[], bool], words: str, seconds: float = 30) -> 
         time.sleep(0.05)
 
 
-def test_own_metrics_tell_of_images_boxes_and_time(operated: Server, jpeg: bytes) -> None:
+def test_the_models_metrics_count_images_boxes_and_time(operated: Server, jpeg: bytes) -> None:
     prefixes = ("preprocess_", "postprocess_")
     before = {name: value for prefix in prefixes for name, value in series(operated, prefix).items()}
     boxes = sum(len(ask(operated, jpeg)) for _ in range(5))

@@ -1,4 +1,4 @@
-"""What a request may ask for, and the names of the classes, without a server."""
+"""Request parameters and class names, without a server."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from detections import MOST_CANDIDATES, Thresholds, select
 from labels import read_labels
-from parameters import ParameterError, asked
+from parameters import ParameterError, requested
 
 from model_images.support import DETECTION
 
@@ -25,9 +25,9 @@ DEFAULTS = Thresholds(score=0.25, iou=0.45, most=300)
         ({"timeout": 3, "x-request-id": "7", "score": "nonsense"}, DEFAULTS),
     ],
 )
-def test_what_is_asked_for_replaces_the_default(given: dict[str, object], expected: Thresholds) -> None:
-    assert asked(json.dumps(given), DEFAULTS) == expected
-    assert type(asked(json.dumps(given), DEFAULTS).most) is int
+def test_parameters_replace_the_defaults(given: dict[str, object], expected: Thresholds) -> None:
+    assert requested(json.dumps(given), DEFAULTS) == expected
+    assert type(requested(json.dumps(given), DEFAULTS).most) is int
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_what_is_asked_for_replaces_the_default(given: dict[str, object], expect
         ("top_k", "inf", 'top_k must be a whole number from 1 to 300, not "inf"'),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(name: str, value: object, words: str) -> None:
+def test_refuses_invalid_parameters_with_their_name(name: str, value: object, words: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        asked(json.dumps({name: value}), DEFAULTS)
+        requested(json.dumps({name: value}), DEFAULTS)
     assert str(caught.value) == words
 
 
-def test_a_confidence_of_0_costs_little_and_keeps_the_best() -> None:
+def test_a_confidence_of_0_limits_the_candidates_and_keeps_the_best() -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((25200, 85), dtype=np.float32)
     rows[:, :4] *= 640
@@ -61,7 +61,7 @@ def test_a_confidence_of_0_costs_little_and_keeps_the_best() -> None:
     np.testing.assert_allclose(found.scores, np.sort(scores)[::-1][:300])
 
 
-def test_names_are_read_line_by_line(tmp_path: Path) -> None:
+def test_reads_one_class_name_per_line(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     path.write_bytes("\ufeffosoba\r\nkřižovatka \r\n\r\n".encode())
     assert read_labels(path) == ["osoba", "křižovatka"]
@@ -69,7 +69,7 @@ def test_names_are_read_line_by_line(tmp_path: Path) -> None:
     assert read_labels(path) == []
 
 
-def test_names_that_are_missing_are_told_with_the_line(tmp_path: Path) -> None:
+def test_reports_the_line_of_a_missing_class_name(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     with pytest.raises(ValueError, match=r"can't read the class names from .*labels\.txt"):
         read_labels(path)
@@ -81,7 +81,7 @@ def test_names_that_are_missing_are_told_with_the_line(tmp_path: Path) -> None:
         read_labels(path)
 
 
-def test_warm_up_is_a_sample_in_tritons_form() -> None:
+def test_the_warm_up_data_is_a_sample_in_tritons_format() -> None:
     data = (DETECTION / "repository" / "preprocess" / "warmup" / "image").read_bytes()
     sample = (DETECTION / "samples" / "square.jpg").read_bytes()
     assert data == len(sample).to_bytes(4, "little") + sample

@@ -1,4 +1,4 @@
-"""The repository's files agree with each other, with Triton's schema, and with what the model image holds."""
+"""The repository's files agree with each other, with Triton's schema, and with the model image."""
 
 import ast
 import io
@@ -17,12 +17,12 @@ MODELS = ("detection", "postprocess", "preprocess", "yolov5s")
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:
-    """Parse a model's config.pbtxt; an unknown field raises."""
+    """Parses a model's config.pbtxt. Raises for an unknown field."""
     text = (REPOSITORY / model / "config.pbtxt").read_text(encoding="utf-8")
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
-def test_every_folder_is_a_model_that_batches() -> None:
+def test_every_folder_is_a_model_with_batches() -> None:
     assert tuple(sorted(p.name for p in REPOSITORY.iterdir())) == MODELS
     for model in MODELS:
         assert config(model).name == model
@@ -30,7 +30,7 @@ def test_every_folder_is_a_model_that_batches() -> None:
         assert any((REPOSITORY / model / "1").iterdir()), "git drops an empty version directory"
 
 
-def test_ensemble_joins_tensors_of_one_type_and_shape() -> None:
+def test_the_ensemble_connects_tensors_of_the_same_type_and_shape() -> None:
     ensemble = config("detection")
     known = {t.name: (t.data_type, list(t.dims)) for t in ensemble.input}
     for step in ensemble.ensemble_scheduling.step:
@@ -45,14 +45,14 @@ def test_ensemble_joins_tensors_of_one_type_and_shape() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(REPOSITORY.rglob("*.py")), ids=lambda p: p.parent.parent.name + "/" + p.name)
-def test_code_is_of_the_servers_python(path: Path) -> None:
+def test_the_servers_python_can_parse_the_code(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
 
 
 @pytest.mark.server
-def test_model_image_holds_the_repository_and_nothing_else() -> None:
+def test_the_model_image_contains_only_the_repository() -> None:
     image = docker("build", "--quiet", str(DETECTION)).splitlines()[-1]
-    # The image has no command; one that is never run satisfies `create`.
+    # `docker create` needs a command, but the image has none. The container never runs.
     container = docker("create", image, "none")
     try:
         archive = subprocess.run(["docker", "cp", f"{container}:/models", "-"], capture_output=True, check=True).stdout

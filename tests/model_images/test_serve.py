@@ -1,4 +1,4 @@
-"""`make serve`: a repository in Docker, loaded anew as its files change; test images; boxes drawn into pictures."""
+"""`make serve` reloads changed models; the clients generate test images and draw boxes."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ serve = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(serve)
 
 
-def test_ensembles_are_loaded_after_their_parts() -> None:
+def test_loads_ensembles_after_their_composing_models() -> None:
     whole = serve.ensembles(DETECTION / "repository")
     assert whole == {"detection": {"preprocess", "yolov5s", "postprocess"}}
     assert serve.affected(["yolov5s"], whole) == ["yolov5s", "detection"]
@@ -43,14 +43,14 @@ def test_ensembles_are_loaded_after_their_parts() -> None:
     assert serve.affected(["a"], {"a": {"b"}, "b": {"a"}}) == ["a", "b"]
 
 
-def test_changed_files_name_their_models(tmp_path: Path) -> None:
+def test_finds_the_models_of_changed_files(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     paths = ["one/1/model.py", "one/config.pbtxt", "gone/1/model.py", "gone", "README.md"]
     assert serve.models_of({(1, str(tmp_path / path)) for path in paths}, tmp_path) == ["gone", "one"]
 
 
 class Served:
-    """`hack/serve.py` on a copy of the template's repository, and what it has said so far."""
+    """A running `hack/serve.py` on a copy of the template's repository, and its log."""
 
     def __init__(self, folder: Path) -> None:
         self.repository = folder / "repository"
@@ -62,17 +62,17 @@ class Served:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         self.url = f"127.0.0.1:{self.port}"
 
-    def heard(self, words: str, after: int = 0) -> int:
-        """Wait until it says that; where in the log it ends."""
+    def wait_for(self, words: str, after: int = 0) -> int:
+        """Waits until the log matches `words` after the position `after`. Returns the end of the match."""
         deadline = time.monotonic() + 90
         while (found := re.search(words, self.log.read_text()[after:])) is None:
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"{words} is not in:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"{words} isn't in the log:\n{self.log.read_text()}"
             time.sleep(0.1)
         return after + found.end()
 
     def replace(self, path: str, old: str, new: str) -> None:
-        """Change a file of the repository."""
+        """Replaces a text in a file of the repository."""
         file = self.repository / path
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
@@ -83,7 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     need_server_image()
     running = Served(tmp_path_factory.mktemp("served"))
     try:
-        running.heard("serving .* at ")
+        running.wait_for("serving .* at ")
         yield running
     finally:
         running.process.send_signal(signal.SIGTERM)
@@ -92,26 +92,26 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.server
-def test_a_model_is_loaded_anew_when_its_file_changes(served: Served) -> None:
+def test_reloads_a_model_when_its_files_change(served: Served) -> None:
     wait_ready(served, "my_model")
     assert template.ask([[1, 0, 0, 0]], served.url) == [1]
     at = len(served.log.read_text())
     served.replace("my_model/1/compute.py", "features @ weights", "3 * features @ weights")
-    at = served.heard("loaded my_model in", at)
+    at = served.wait_for("loaded my_model in", at)
     assert template.ask([[1, 0, 0, 0]], served.url) == [3]
 
     served.replace("my_model/config.pbtxt", "max_batch_size: 16", "max_batch_size 16")
-    at = served.heard("my_model doesn't load: ", at)
-    at = served.heard(r"my_model/config.pbtxt:\d+:\d+: error", at)
+    at = served.wait_for("my_model doesn't load: ", at)
+    at = served.wait_for(r"my_model/config.pbtxt:\d+:\d+: error", at)
     served.replace("my_model/config.pbtxt", "max_batch_size 16", "max_batch_size: 1")
-    at = served.heard("loaded my_model in", at)
+    at = served.wait_for("loaded my_model in", at)
     with urllib.request.urlopen(f"http://{served.url}/v2/models/my_model/config", timeout=10) as answer:
         assert json.load(answer)["max_batch_size"] == 1
 
     shutil.copytree(MODEL_IMAGES / "passthrough" / "repository" / "passthrough", served.repository / "passthrough")
-    at = served.heard("loaded passthrough in", at)
+    at = served.wait_for("loaded passthrough in", at)
     shutil.rmtree(served.repository / "passthrough")
-    served.heard("unloaded passthrough", at)
+    served.wait_for("unloaded passthrough", at)
 
 
 def wait_ready(served: Served, model: str) -> None:
@@ -125,7 +125,7 @@ def wait_ready(served: Served, model: str) -> None:
             time.sleep(0.2)
 
 
-def test_a_folder_without_models_is_told_so(tmp_path: Path) -> None:
+def test_refuses_a_folder_without_models(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "hack" / "serve.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -133,7 +133,7 @@ def test_a_folder_without_models_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_a_port_that_is_taken_is_told_and_nothing_is_left(served: Served) -> None:
+def test_reports_a_used_port_and_leaves_no_container(served: Served) -> None:
     own = ("ps", "--all", "--quiet", f"--filter=volume={served.repository}")
     before = docker(*own)
     assert before
@@ -147,14 +147,14 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_left(served: Served) -> Non
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Ten generated images."""
+    """Generates ten images."""
     folder = tmp_path_factory.mktemp("scenes")
     command = [sys.executable, CLIENT / "scenes.py", folder, "--count=10"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [Path(line) for line in done.stdout.splitlines()]
 
 
-def test_generated_images_have_every_form_and_show_their_boxes(scenes: list[Path]) -> None:
+def test_generates_images_of_every_form_with_the_right_boxes(scenes: list[Path]) -> None:
     assert {path.suffix for path in scenes} == {".jpg", ".png", ".webp"}
     assert {Image.open(path).getexif().get(0x0112) for path in scenes} == {1, 3, 6}
     detector: Callable[[bytes], Detections] = Detector().detect
@@ -168,7 +168,7 @@ def test_generated_images_have_every_form_and_show_their_boxes(scenes: list[Path
 
 
 @pytest.mark.server
-def test_boxes_are_drawn_into_the_upright_picture(server: Server, scenes: list[Path], tmp_path: Path) -> None:
+def test_draws_boxes_into_the_upright_picture(server: Server, scenes: list[Path], tmp_path: Path) -> None:
     draw = [sys.executable, CLIENT / "draw.py", f"--url={server.http}"]
     turned = next(path for path in scenes if Image.open(path).getexif().get(0x0112) == 6)
     subprocess.run([*draw, f"--out={tmp_path}", turned], check=True)
@@ -176,7 +176,7 @@ def test_boxes_are_drawn_into_the_upright_picture(server: Server, scenes: list[P
     assert after.shape == before.shape
     changed = np.abs(after.astype(int) - before).max(axis=2) > 0
     assert 0.001 < changed.mean() < 0.5
-    # What is drawn lies on the frames of the true boxes, so it is drawn in the right place.
+    # The drawn pixels are near the frames of the true boxes.
     for found in json.loads(turned.with_suffix(".json").read_text())["detections"]:
         left, top, _, bottom = (round(side) for side in found["box"])
         frame = changed[max(0, top - 8) : bottom + 8, max(0, left - 8) : left + 8]
@@ -184,16 +184,16 @@ def test_boxes_are_drawn_into_the_upright_picture(server: Server, scenes: list[P
 
     together = tmp_path / "together.png"
     done = subprocess.run([*draw, f"--join={together}", "--height=200", *scenes[:3], __file__], check=False)
-    assert done.returncode == 1, "one of them is no image"
+    assert done.returncode == 1, "one of the files isn't an image"
     assert Image.open(together).height == 200
 
 
 @pytest.mark.server
-def test_the_picture_in_the_readme_is_what_the_server_finds(server: Server, tmp_path: Path) -> None:
+def test_the_picture_in_the_readme_shows_the_servers_boxes(server: Server, tmp_path: Path) -> None:
     samples = [DETECTION / "samples" / f"{name}.jpg" for name in ("square", "wide", "high")]
     made, kept = tmp_path / "made.png", ROOT / "docs" / "images" / "detection.png"
     command = [sys.executable, CLIENT / "draw.py", f"--url={server.http}", f"--join={made}", "--height=320", *samples]
     subprocess.run(command, check=True)
     one, other = (np.asarray(Image.open(path).convert("RGB")).astype(int) for path in (made, kept))
     assert one.shape == other.shape
-    assert np.abs(one - other).mean() < 2, "make it anew: the command is in docs/models.md"
+    assert np.abs(one - other).mean() < 2, "the picture is stale; the command to make it is in docs/models.md"

@@ -1,4 +1,4 @@
-"""The repository as clients meet it: a real Triton, real HTTP and gRPC, as a user who is not root."""
+"""The detection repository with a real Triton, over HTTP and gRPC, as a non-root user."""
 
 import http.client
 import json
@@ -27,12 +27,12 @@ from model_images.support import DETECTION, Server, docker
 pytestmark = pytest.mark.server
 
 SceneJpeg = Callable[[int, int, int], bytes]
-# No two alike, so that a batch of any of them mixes sizes.
+# All different, so that every batch has different sizes.
 SIZES = [(240 + 40 * k, 640 - 24 * k) for k in range(16)]
 
 
 def post_raw(server: Server, body: bytes) -> tuple[int, dict[str, Any]]:
-    """POST bare bytes; the status, and the error's JSON or the boxes'."""
+    """Sends plain bytes. Returns the status, and the JSON of the error or of the boxes."""
     host, port = server.http.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request("POST", "/v2/models/detection/infer", body, {"Inference-Header-Content-Length": "0"})
@@ -46,21 +46,21 @@ def post_raw(server: Server, body: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def tensor(module: Any, images: list[bytes]) -> Any:
-    """The IMAGE input [n, 1] of tritonclient.http or .grpc."""
+    """Returns the input IMAGE [n, 1] for tritonclient.http or .grpc."""
     given = module.InferInput("IMAGE", [len(images), 1], "BYTES")
     given.set_data_from_numpy(np.array(images, np.object_).reshape(-1, 1))
     return given
 
 
 def counts(server: Server, model: str) -> tuple[int, int]:
-    """How many images the model inferred, and in how many executions."""
+    """Returns the model's inferences and executions."""
     with tritonclient.http.InferenceServerClient(server.http) as client:
         (stats,) = client.get_inference_statistics(model)["model_stats"]
     return stats["inference_count"], stats["execution_count"]
 
 
 def assert_same(answer: dict[str, Any], expected: Detections, height: int, width: int) -> None:
-    """The server's JSON is what the same code finds in this process; decoders may differ by a hair."""
+    """Asserts that the server's JSON has the boxes of the same code in this process. JPEG decoders differ slightly."""
     assert answer["image"] == {"width": width, "height": height}
     found = np.array([d["box"] for d in answer["detections"]]).reshape(-1, 4)
     assert len(found) == len(expected.boxes)
@@ -78,7 +78,7 @@ def detector() -> Detector:
 
 @pytest.mark.parametrize(("height", "width"), [(640, 640), (360, 800), (900, 500)])
 @pytest.mark.parametrize("way", ["http", "grpc", "raw"])
-def test_jpeg_in_boxes_out(
+def test_returns_the_boxes_of_a_jpeg(
     server: Server, scene_jpeg: SceneJpeg, detector: Detector, way: str, height: int, width: int
 ) -> None:
     jpeg = scene_jpeg(height, height, width)
@@ -95,7 +95,7 @@ def test_jpeg_in_boxes_out(
         assert found["label"] == ["circle", "rectangle", "triangle", "star"][found["class_id"]]
 
 
-def test_one_request_of_several_sizes(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+def test_a_request_can_have_images_of_several_sizes(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
     sizes = SIZES[:3]
     images = [scene_jpeg(k, *size) for k, size in enumerate(sizes)]
     with tritonclient.http.InferenceServerClient(server.http) as client:
@@ -105,7 +105,7 @@ def test_one_request_of_several_sizes(server: Server, scene_jpeg: SceneJpeg, det
         assert_same(json.loads(answer), detector.detect(image), *size)
 
 
-def test_requests_of_different_sizes_share_batches(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+def test_requests_with_different_sizes_share_batches(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
     images = [scene_jpeg(k, *size) for k, size in enumerate(SIZES)]
     parts = ("preprocess", "yolov5s", "postprocess")
     before = {model: counts(server, model) for model in parts}
@@ -122,13 +122,13 @@ def test_requests_of_different_sizes_share_batches(server: Server, scene_jpeg: S
             done = [future.result(timeout=60) for future in answers]
     for (result, error), image, size in zip(done, images, SIZES, strict=True):
         assert error is None
-        # Each gets the boxes of its own image, whichever images it travelled with.
+        # Each request gets the boxes of its own image.
         assert_same(json.loads(result.as_numpy("DETECTIONS")[0, 0]), detector.detect(image), *size)
     for model in parts:
         after = counts(server, model)
         images_seen, executions = (b - a for a, b in zip(before[model], after, strict=True))
         assert images_seen == rounds * len(images), model
-        if model != "postprocess":  # it is quicker than what feeds it, and seldom has a queue
+        if model != "postprocess":  # it is faster than the network, so it seldom has a queue
             assert executions < images_seen, f"{model}: {executions} executions for {images_seen} images"
 
 
@@ -140,7 +140,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", sorted(BAD))
-def test_what_is_no_image_is_answered_with_400_and_why(server: Server, case: str) -> None:
+def test_answers_invalid_images_with_400_and_the_reason(server: Server, case: str) -> None:
     data, words = BAD[case]
     with (
         tritonclient.http.InferenceServerClient(server.http) as client,
@@ -158,7 +158,7 @@ def test_what_is_no_image_is_answered_with_400_and_why(server: Server, case: str
     assert words in caught.value.message()
 
 
-def test_truncated_and_bomb_are_answered_with_400_and_why(
+def test_answers_truncated_images_and_bombs_with_400_and_the_reason(
     server: Server, scene_jpeg: SceneJpeg, png_bomb: bytes
 ) -> None:
     jpeg = scene_jpeg(1, 400, 400)
@@ -170,20 +170,22 @@ def test_truncated_and_bomb_are_answered_with_400_and_why(
     assert "30000×30000 pixels are 900.0 megapixels, the limit is 64.0" in answer["error"]
 
 
-def test_empty_raw_body_is_refused(server: Server) -> None:
+def test_refuses_an_empty_body(server: Server) -> None:
     status, answer = post_raw(server, b"")
     assert status == 400
     assert answer["error"]
 
 
-def test_bad_images_fail_alone_among_good_ones(server: Server, scene_jpeg: SceneJpeg, detector: Detector) -> None:
+def test_bad_images_in_a_batch_fail_only_their_requests(
+    server: Server, scene_jpeg: SceneJpeg, detector: Detector
+) -> None:
     sizes = SIZES[:12]
     good = [scene_jpeg(k, *size) for k, size in enumerate(sizes)]
     bad = [b"this is no image", good[0][:500], b"\xff\xd8\xff"]
     slow = cv2.imencode(".jpg", np.full((6000, 6000, 3), 127, np.uint8))[1].tobytes()
     before = counts(server, "preprocess")
     with ThreadPoolExecutor(16) as threads:
-        # While this one is decoded the others queue up, and become batches with bad images in their midst.
+        # While this one is decoded the others wait, and form batches of good and bad images.
         first = threads.submit(post_raw, server, slow)
         time.sleep(0.03)
         sent = [threads.submit(post_raw, server, (bad[k // 5] if k % 5 == 4 else good[k - k // 5])) for k in range(15)]
@@ -191,7 +193,7 @@ def test_bad_images_fail_alone_among_good_ones(server: Server, scene_jpeg: Scene
         assert first.result(timeout=60)[0] == 200
     images, executions = (b - a for a, b in zip(before, counts(server, "preprocess"), strict=True))
     assert images == 16
-    assert executions < 16, "no batch was formed, so nothing was shown"
+    assert executions < 16, "Triton formed no batch, so the test shows nothing"
     for k, (status, answer) in enumerate(answers):
         if k % 5 == 4:
             assert status == 400
@@ -201,7 +203,7 @@ def test_bad_images_fail_alone_among_good_ones(server: Server, scene_jpeg: Scene
             assert_same(answer, detector.detect(good[k - k // 5]), *sizes[k - k // 5])
 
 
-def test_in_a_request_of_several_the_bad_one_is_named(server: Server, scene_jpeg: SceneJpeg) -> None:
+def test_names_the_bad_image_in_a_request_with_several(server: Server, scene_jpeg: SceneJpeg) -> None:
     images = [scene_jpeg(0, 100, 100), b"", scene_jpeg(1, 100, 100)]
     with (
         tritonclient.http.InferenceServerClient(server.http) as client,
@@ -210,13 +212,13 @@ def test_in_a_request_of_several_the_bad_one_is_named(server: Server, scene_jpeg
         client.infer("detection", [tensor(tritonclient.http, images)])
 
 
-def test_server_runs_as_the_pods_user_on_a_root_that_it_cannot_write(server: Server) -> None:
+def test_the_server_runs_as_the_pods_user_with_a_read_only_root(server: Server) -> None:
     assert docker("exec", server.container, "id", "-u") == "1000"
     code = "import os, sys; sys.exit(os.access('/opt/tritonserver', os.W_OK) or os.access('/models', os.W_OK))"
     docker("exec", server.container, "python3", "-c", code)
 
 
-def test_each_model_is_counted_by_its_own_name(server: Server, scene_jpeg: SceneJpeg) -> None:
+def test_triton_counts_each_model_by_its_name(server: Server, scene_jpeg: SceneJpeg) -> None:
     detect_raw(scene_jpeg(0, 100, 100), server.http, "detection")
     with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -228,7 +230,7 @@ def test_each_model_is_counted_by_its_own_name(server: Server, scene_jpeg: Scene
 
 
 @pytest.mark.parametrize("option", ["--raw", "--grpc", None])
-def test_client_prints_a_line_of_json_for_each_sample(server: Server, option: str | None) -> None:
+def test_the_client_prints_one_line_of_json_per_image(server: Server, option: str | None) -> None:
     samples = sorted((DETECTION / "samples").glob("*.jpg"))
     assert len(samples) >= 3
     url = server.grpc if option == "--grpc" else server.http

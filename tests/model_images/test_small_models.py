@@ -1,4 +1,4 @@
-"""passthrough, custom_metrics and the template, together in one server, through their own clients."""
+"""The models passthrough, custom_metrics and template in one server, with their clients."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ server_test = pytest.mark.server
 
 
 def module(path: str) -> ModuleType:
-    """A file of model_images, imported: its name need not be one of its own."""
+    """Imports a file of model_images by its path."""
     spec = importlib.util.spec_from_file_location(path.replace("/", "_"), MODEL_IMAGES / f"{path}.py")
     assert spec
     assert spec.loader
@@ -47,7 +47,7 @@ def small() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("folder", "model"), FOLDERS.items())
-def test_files_agree_on_the_names(folder: str, model: str) -> None:
+def test_the_repository_and_the_tritonmodel_have_the_same_model_name(folder: str, model: str) -> None:
     text = (MODEL_IMAGES / folder / "repository" / model / "config.pbtxt").read_text()
     assert text_format.Parse(text, model_config_pb2.ModelConfig()).name == model
     sample = MODEL_IMAGES / folder / "tritonmodel.yaml"
@@ -60,7 +60,7 @@ def test_files_agree_on_the_names(folder: str, model: str) -> None:
 
 @server_test
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_image_holds_the_repository_and_nothing_else(folder: str) -> None:
+def test_the_image_contains_only_the_repository(folder: str) -> None:
     image = docker("build", "--quiet", str(MODEL_IMAGES / folder)).splitlines()[-1]
     (layer,) = json.loads(docker("inspect", image))[0]["RootFS"]["Layers"]
     assert layer
@@ -69,10 +69,10 @@ def test_the_image_holds_the_repository_and_nothing_else(folder: str) -> None:
 
 @server_test
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_parameters_come_back_as_they_were_sent(small: Server, protocol: str) -> None:
+def test_returns_the_parameters_unchanged(small: Server, protocol: str) -> None:
     url = small.grpc if protocol == "grpc" else small.http
     sent = {"user": 7, "note": "sedm čárek: \"'{}", "flag": True, "negative": -(2**40)}
-    if protocol == "http":  # this protocol has numbers with a fraction; gRPC's clients turn them into texts or fail
+    if protocol == "http":  # only HTTP has fractions; gRPC clients convert them to strings or fail
         sent["part"] = 0.25
     answer = passthrough.send([[1, 2, 3], [4, 5, 6]], sent, url, protocol)
     assert answer["parameters"] == sent
@@ -89,7 +89,7 @@ def test_three_instances_take_turns(small: Server) -> None:
 
 
 @server_test
-def test_up_to_32_rows_go_through_and_no_more(small: Server) -> None:
+def test_accepts_up_to_32_rows(small: Server) -> None:
     rows = np.random.default_rng(0).normal(size=(33, 5)).astype(np.float32)
     assert passthrough.send(rows[:32].tolist(), {}, small.http)["output"] == rows[:32].tolist()
     with pytest.raises(InferenceServerException, match="batch-size must be <= 32"):
@@ -97,7 +97,7 @@ def test_up_to_32_rows_go_through_and_no_more(small: Server) -> None:
 
 
 @server_test
-def test_requests_of_different_widths_get_their_own_rows_and_parameters(small: Server) -> None:
+def test_requests_with_different_widths_get_their_own_rows_and_parameters(small: Server) -> None:
     widths = list(range(1, 41))
     with ThreadPoolExecutor(16) as threads:
         sent = [threads.submit(passthrough.send, [[w] * w], {"w": w}, small.grpc, "grpc") for w in widths]
@@ -107,7 +107,7 @@ def test_requests_of_different_widths_get_their_own_rows_and_parameters(small: S
 
 
 @server_test
-def test_only_what_is_asked_for_is_made(small: Server) -> None:
+def test_returns_only_the_requested_outputs(small: Server) -> None:
     tensor = tritonclient.http.InferInput("INPUT", [1, 2], "FP32")
     tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
     with tritonclient.http.InferenceServerClient(small.http) as client:
@@ -116,7 +116,7 @@ def test_only_what_is_asked_for_is_made(small: Server) -> None:
 
 
 @server_test
-def test_the_models_own_metrics_add_up_over_its_instances(small: Server) -> None:
+def test_the_instances_share_the_models_metrics(small: Server) -> None:
     before = custom_metrics.scrape(small.metrics)
     assert set(before) >= {f"custom_metrics_{x}" for x in ("values_total", "last_batch_rows", "seconds_count")}
     rounds = 10  # both instances take part
@@ -133,13 +133,13 @@ def test_the_models_own_metrics_add_up_over_its_instances(small: Server) -> None
 
 
 @server_test
-def test_the_models_own_series_have_the_labels_of_tritons(small: Server) -> None:
+def test_the_models_metrics_have_the_labels_of_tritons_metrics(small: Server) -> None:
     custom_metrics.add([1], small.http)
     assert 'custom_metrics_values_total{model="custom_metrics",version="1"}' in series(small, "custom_metrics_values")
 
 
 @server_test
-def test_the_template_answers_and_refuses(small: Server) -> None:
+def test_the_template_answers_good_and_refuses_bad_requests(small: Server) -> None:
     assert template.ask([[1, 2, 3, 4], [8, 0, 0, 0]], small.http) == [3.25, 8]
     with pytest.raises(InferenceServerException, match="the features must be finite numbers") as caught:
         template.ask([[1, 2, 3, float("nan")]], small.http)
@@ -149,7 +149,7 @@ def test_the_template_answers_and_refuses(small: Server) -> None:
 
 
 @server_test
-def test_in_the_templates_batches_a_bad_request_fails_alone(small: Server) -> None:
+def test_a_bad_request_in_a_batch_of_the_template_fails_alone(small: Server) -> None:
     rows = [[float(k), 0, 0, 0] if k % 4 else [float("inf")] * 4 for k in range(64)]
     with ThreadPoolExecutor(16) as threads:
         sent = [threads.submit(template.ask, [row], small.http) for row in rows]
@@ -162,14 +162,14 @@ def test_in_the_templates_batches_a_bad_request_fails_alone(small: Server) -> No
 
 @server_test
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (["passthrough/client/passthrough.py", "--parameter", "a=1", "2", "3"], '"output": [[2.0, 3.0]]'),
         (["custom_metrics/client/custom_metrics.py", "--metrics", "{metrics}", "2", "3"], '"sum": 5.0'),
         (["template/client/ask.py", "1,2,3,4"], "3.25"),
     ],
 )
-def test_clients_of_the_command_line(small: Server, command: list[str], said: str) -> None:
+def test_the_command_line_clients_print_the_result(small: Server, command: list[str], output: str) -> None:
     program, *rest = (part.format(metrics=small.metrics) for part in command)
     done = subprocess.run(
         [sys.executable, MODEL_IMAGES / program, "--url", small.http, *rest],
@@ -178,4 +178,4 @@ def test_clients_of_the_command_line(small: Server, command: list[str], said: st
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert output in done.stdout

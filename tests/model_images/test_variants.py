@@ -1,4 +1,4 @@
-"""The detector's variants find what it finds, and so do the plain ones that it is measured against."""
+"""The detector's variants, and the plain models of the benchmark, return the same boxes as the detector."""
 
 import json
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ NETWORKS = ["small", "large"]
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository of the variants, with the trained network or with the one of yolov5s's size."""
+    """Builds the repository of the variants, with the trained network or with the one of yolov5s's size."""
     return build_variants(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture(scope="module")
 def variants(models: Path) -> Iterator[Server]:
-    """Triton with all of them."""
+    """Starts Triton with all variants."""
     for path in (models, *models.rglob("*")):
         path.chmod(0o755)
     with serving(models, limits=["--shm-size=1g"]) as running:
@@ -42,17 +42,17 @@ def variants(models: Path) -> Iterator[Server]:
 
 
 def unchanged(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """The same box of the same class, by a score that differs in the third digit at most."""
+    """Whether two detections have the same class and nearly the same box and score."""
     if one["class_id"] != other["class_id"] or one["label"] != other["label"]:
         return False
     boxes = [np.array([d["box"]]) for d in (one, other)]
-    # A random network has boxes that have no area left after clipping, and so no IoU.
+    # Boxes of a random network may have no area after clipping, and so no IoU.
     same_place = iou(*boxes)[0, 0] > 0.99 or np.abs(boxes[0] - boxes[1]).max() < 0.5
     return bool(same_place and abs(one["score"] - other["score"]) < 2e-3)
 
 
 def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) -> None:
-    """Each box of one finds one of its own in the other."""
+    """Asserts that each box of one answer matches a different box of the other."""
     assert found["image"] == expected["image"]
     left, strays = list(expected["detections"]), []
     for box in found["detections"]:
@@ -61,7 +61,7 @@ def assert_agree(found: dict[str, Any], expected: dict[str, Any], model: str) ->
             strays.append(box)
         else:
             left.pop(match)
-    # The textbook suppresses with other arithmetic: of random boxes, some lie on the threshold.
+    # The textbook's NMS uses other arithmetic, and some random boxes are at the threshold.
     allowed = 0.02 * len(expected["detections"]) if model == "textbook" else 0
     assert max(len(strays), len(left)) <= allowed, (strays, left)
 
@@ -77,23 +77,23 @@ def scenes() -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def expected(variants: Server, scenes: list[bytes]) -> list[dict[str, Any]]:
-    """What the contract-keeping ensemble answers."""
+    """Returns the answers of the ensemble `detection`."""
     return [detect_raw(jpeg, variants.http, "detection") for jpeg in scenes]
 
 
-def test_the_contract_finds_what_the_code_finds_outside(
+def test_the_ensemble_finds_the_boxes_of_the_same_code_without_triton(
     models: Path, scenes: list[bytes], expected: list[dict[str, Any]]
 ) -> None:
     detector = Detector(models / "yolov5s" / "1" / "model.onnx")
     for jpeg, answer in zip(scenes, expected, strict=True):
         found = detector.detect(jpeg)
-        # Decoders of two OpenCVs differ by a level here and there; a score at the threshold may fall on either side.
+        # The decoders of two OpenCV versions differ slightly, so a score near the threshold may be on either side.
         assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.02 * len(found.boxes)
     assert all(answer["detections"] for answer in expected)
 
 
 @pytest.mark.parametrize("model", [*OURS[1:], *PLAIN])
-def test_one_image_after_the_other(
+def test_variants_agree_on_single_images(
     variants: Server, scenes: list[bytes], expected: list[dict[str, Any]], model: str
 ) -> None:
     for jpeg, answer in zip(scenes, expected, strict=True):
@@ -101,7 +101,7 @@ def test_one_image_after_the_other(
 
 
 @pytest.mark.parametrize("model", [*OURS, *PLAIN])
-def test_several_in_a_request(
+def test_variants_agree_on_several_images_in_a_request(
     variants: Server, scenes: list[bytes], expected: list[dict[str, Any]], model: str
 ) -> None:
     given = tritonclient.http.InferInput("IMAGE", [len(scenes), 1], "BYTES")
@@ -113,7 +113,9 @@ def test_several_in_a_request(
 
 
 @pytest.mark.parametrize("model", OURS)
-def test_a_bad_image_is_refused_by_each_in_the_same_words(variants: Server, scenes: list[bytes], model: str) -> None:
+def test_every_variant_refuses_a_bad_image_with_the_same_message(
+    variants: Server, scenes: list[bytes], model: str
+) -> None:
     given = tritonclient.http.InferInput("IMAGE", [2, 1], "BYTES")
     given.set_data_from_numpy(np.array([scenes[0], b""], np.object_).reshape(-1, 1))
     with (
@@ -125,7 +127,7 @@ def test_a_bad_image_is_refused_by_each_in_the_same_words(variants: Server, scen
 
 
 @pytest.mark.parametrize("model", OURS[1:])
-def test_a_request_has_its_thresholds_everywhere(variants: Server, scenes: list[bytes], model: str) -> None:
+def test_every_variant_accepts_thresholds_in_a_request(variants: Server, scenes: list[bytes], model: str) -> None:
     def ask(name: str, **parameters: float) -> dict[str, Any]:
         given = tritonclient.http.InferInput("IMAGE", [1, 1], "BYTES")
         given.set_data_from_numpy(np.array([[scenes[1]]], np.object_))
@@ -140,8 +142,8 @@ def test_a_request_has_its_thresholds_everywhere(variants: Server, scenes: list[
         ask(model, confidence=7)
 
 
-def test_what_crosses_the_boundaries(models: Path) -> None:
-    """Bytes an image: the first boundary, and the second."""
+def test_the_networks_tensors_have_the_documented_sizes(models: Path) -> None:
+    """Bytes per image of the input and the output."""
 
     def crossing(model: str) -> tuple[int, int]:
         text = (models / model / "config.pbtxt").read_text(encoding="utf-8")
@@ -156,8 +158,8 @@ def test_what_crosses_the_boundaries(models: Path) -> None:
     assert crossing("yolov5s_filter") == (1_228_800, 340_000)
 
 
-def test_the_contract_is_the_repository_itself(models: Path) -> None:
-    """Of the models of that name, only the network differs, and where it runs."""
+def test_the_ensemble_detection_is_the_repositorys(models: Path) -> None:
+    """Only the network and its instances differ."""
     for origin in sorted((DETECTION / "repository").rglob("*")):
         if not origin.is_file() or "__pycache__" in origin.parts or origin.name == "model.onnx":
             continue
@@ -167,7 +169,7 @@ def test_the_contract_is_the_repository_itself(models: Path) -> None:
         assert found == origin.read_text(encoding="latin-1")
 
 
-def test_the_image_of_the_variants_holds_models_alone(models: Path) -> None:
+def test_the_image_of_the_variants_contains_only_models(models: Path) -> None:
     network = models.parent.name.removesuffix("0")
     layers = json.loads(docker("image", "inspect", f"triton-operator/detection-variants:{network}"))[0]["RootFS"][
         "Layers"

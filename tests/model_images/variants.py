@@ -1,4 +1,4 @@
-"""The repository with the detector's variants, built as its image and taken out of it."""
+"""Builds the image of the detector's variants and extracts its repository."""
 
 import shutil
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 from model_images.support import DETECTION, docker
 
 PLAIN = Path(__file__).parents[2] / "benchmarks" / "pipeline" / "models"
-"""What the variants are compared with: the textbook's three models, and BLS."""
+"""The models that the benchmark compares the variants with: those of tutorials, and BLS."""
 
 
 def build_variants(out: Path, network: str = "small", instances: int = 1) -> Path:
-    """Write the repository to `out`/models, with the plain models beside the variants; returns that folder."""
+    """Writes the repository with the variants and the plain models to `out`/models. Returns that folder."""
     image = f"triton-operator/detection-variants:{network}"
     arguments = [f"--build-arg={key}={value}" for key, value in {"NETWORK": network, "INSTANCES": instances}.items()]
     file = f"--file={DETECTION / 'variants' / 'Dockerfile'}"
     docker("build", "--quiet", "--tag", image, file, *arguments, str(DETECTION))
     models = out / "models"
     models.mkdir(parents=True, exist_ok=True)
-    # The image has no command; one that is never run satisfies `create`.
+    # `docker create` needs a command, but the image has none. The container never runs.
     container = docker("create", image, "none")
     try:
         docker("cp", f"{container}:/models/.", str(models))
@@ -25,6 +25,6 @@ def build_variants(out: Path, network: str = "small", instances: int = 1) -> Pat
         docker("rm", container)
     shutil.copytree(PLAIN, models, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     version = models / "textbook_network" / "1"
-    version.mkdir(exist_ok=True)  # git keeps no empty directory
+    version.mkdir(exist_ok=True)  # git doesn't store empty directories
     shutil.copy(models / "yolov5s" / "1" / "model.onnx", version)
     return models

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Have the model `custom_metrics` add numbers up, then print the sum and the model's own metrics as JSON.
+"""Sends numbers to the model `custom_metrics`, and prints the sum and the model's own metrics as JSON.
 
     custom_metrics.py 1 2 3
 
@@ -20,7 +20,7 @@ SERIES = re.compile(rf"^({MODEL}_\w+)\{{(.*?)\}} (\S+)$", re.MULTILINE)
 
 
 def add(values: list[float], url: str) -> float:
-    """The sum, by the server. Raises InferenceServerException."""
+    """Returns the sum that the server computes. Raises InferenceServerException."""
     row = np.array([values], np.float32)
     tensor = triton.InferInput("VALUES", list(row.shape), "FP32")
     tensor.set_data_from_numpy(row)
@@ -29,7 +29,7 @@ def add(values: list[float], url: str) -> float:
 
 
 def scrape(url: str) -> dict[str, float]:
-    """The model's series as the metrics page of host:port `url` shows them; buckets by their bound."""
+    """Returns the model's series from the metrics at host:port `url`. Buckets have their upper bound in the name."""
     with urllib.request.urlopen(f"http://{url}/metrics", timeout=10) as answer:
         page = answer.read().decode()
     out = {}
@@ -40,7 +40,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 def main() -> int:
-    """Command line."""
+    """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("values", type=float, nargs="+")
     parser.add_argument("--url", default="localhost:8000", help="host:port of HTTP")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Send an image to the detection repository and print its boxes as JSON.
+"""Sends images to the detection repository and prints the boxes as JSON.
 
-Over HTTP or gRPC it needs tritonclient[http] or [grpc]; --raw needs Python alone.
+HTTP and gRPC need tritonclient[http] or tritonclient[grpc]; --raw needs only Python.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def detect_raw(image: bytes, url: str, model: str) -> dict[str, Any]:
-    """POST the bytes as they are, as `curl --data-binary` does. Raises RuntimeError with the server's words."""
+    """Sends the plain bytes, as `curl --data-binary` does. Raises RuntimeError with the server's message."""
     request = urllib.request.Request(
         f"http://{url}/v2/models/{model}/infer", data=image, headers={"Inference-Header-Content-Length": "0"}
     )
@@ -25,14 +25,14 @@ def detect_raw(image: bytes, url: str, model: str) -> dict[str, Any]:
         raise RuntimeError(f"{error.code}: {json.loads(error.read())['error']}") from error
     if json_length is None:
         return json.loads(json.loads(body)["outputs"][0]["data"][0])  # type: ignore[no-any-return]
-    # After the header in JSON comes the string: its length in four bytes, little-endian, and itself.
+    # After the JSON header comes the string: its length in four bytes, little-endian, and its bytes.
     return json.loads(body[int(json_length) + 4 :])  # type: ignore[no-any-return]
 
 
 def detect(
     image: bytes, url: str, model: str, protocol: str = "http", parameters: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Ask with tritonclient; `protocol` is "http" or "grpc". Raises InferenceServerException."""
+    """Sends the image with tritonclient; `protocol` is "http" or "grpc". Raises InferenceServerException."""
     import numpy as np
 
     if protocol == "grpc":
@@ -47,24 +47,24 @@ def detect(
 
 
 def main() -> int:
-    """Command line; 1 when the server refuses an image."""
+    """Runs the command line. Returns 1 if the server refuses an image."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path, nargs="+", help="JPEG, PNG or WebP files")
     parser.add_argument("--url", help="host:port; by default localhost:8000, with --grpc localhost:8001")
     parser.add_argument("--model", default="detection")
-    parser.add_argument("--confidence", help="the least score, 0 to 1")
-    parser.add_argument("--iou", help="overlap above which two boxes are one, 0 to 1")
-    parser.add_argument("--top-k", help="the most boxes")
+    parser.add_argument("--confidence", help="minimum score, 0 to 1")
+    parser.add_argument("--iou", help="overlap above which two boxes count as one, 0 to 1")
+    parser.add_argument("--top-k", help="maximum number of boxes")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--grpc", action="store_true", help="gRPC instead of HTTP")
-    how.add_argument("--raw", action="store_true", help="the bare bytes as the body of an HTTP POST")
+    how.add_argument("--grpc", action="store_true", help="use gRPC instead of HTTP")
+    how.add_argument("--raw", action="store_true", help="send the plain bytes as the body of an HTTP POST")
     arguments = parser.parse_args()
     url = arguments.url or ("localhost:8001" if arguments.grpc else "localhost:8000")
-    # As texts: gRPC has no fractions here, and the server says what is wrong with one that is no number.
-    asked = {name: getattr(arguments, name) for name in ("confidence", "iou", "top_k")}
-    parameters = {name: value for name, value in asked.items() if value is not None}
+    # As strings: gRPC parameters can't be fractions, and the server reports invalid numbers.
+    given = {name: getattr(arguments, name) for name in ("confidence", "iou", "top_k")}
+    parameters = {name: value for name, value in given.items() if value is not None}
     if parameters and arguments.raw:
-        parser.error("bare bytes carry no parameters")
+        parser.error("--raw can't send parameters; leave out --raw or --confidence, --iou and --top-k")
     refused = 0
     for path in arguments.images:
         try:

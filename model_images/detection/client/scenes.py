@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make test images: drawn shapes in several sizes, as JPEG, PNG and WebP, upright and turned by EXIF.
+"""Writes test images: drawn shapes in several sizes, as JPEG, PNG and WebP, upright and turned by EXIF.
 
     scenes.py /tmp/scenes --count 6
 
-Beside each image lies a .json with the true boxes, in pixels of the upright picture. The same seed gives the same
+Writes a .json file for each image with the true boxes, in pixels of the upright picture. The same seed gives the same
 images. Needs numpy, opencv-python and pillow.
 """
 
@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "training"))
 from shapes import CLASSES, scene
 
 SIZES = ((480, 640), (800, 480), (720, 1280), (360, 800), (1080, 1080))
-# The file's suffix, the EXIF orientation, and how the pixels are stored that it brings upright.
+# The file's suffix, the EXIF orientation, and the inverse transformation for the stored pixels.
 FORMS = (
     (".jpg", 1, None),
     (".png", 1, None),
@@ -31,9 +31,9 @@ FORMS = (
 
 
 def write(folder: Path, number: int, seed: int) -> Path:
-    """Draw a scene and write it and its boxes; returns the image's path."""
+    """Draws a scene, writes it and its boxes, and returns the image's path."""
     size = SIZES[number % len(SIZES)]
-    # Shifted in each round, so that every form comes in every size.
+    # Shifted in each round, so that every form gets every size.
     suffix, orientation, transpose = FORMS[(number + number // len(SIZES)) % len(FORMS)]
     drawn = scene(np.random.default_rng([seed, number]), *size)
     image = Image.fromarray(np.ascontiguousarray(drawn.image[..., ::-1]))
@@ -48,7 +48,7 @@ def write(folder: Path, number: int, seed: int) -> Path:
 
 
 def main() -> int:
-    """Command line."""
+    """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=5)

@@ -1,4 +1,4 @@
-"""What yolov5s's three scales are made of."""
+"""Strides, anchors and tensor sizes of yolov5s's three scales."""
 
 import numpy as np
 

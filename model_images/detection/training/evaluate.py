@@ -1,4 +1,4 @@
-"""Measure the repository's accuracy on images that training has not seen, through the server's own code."""
+"""Measures the repository's accuracy on images that weren't used in training, with the server's code."""
 
 import argparse
 import sys
@@ -22,34 +22,34 @@ from letterbox import SIZE, letterbox  # noqa: E402
 from metrics import Score, hits, score  # noqa: E402
 from shapes import CLASSES, Scene, scene  # noqa: E402
 
-# Training draws from seed 1; a generator seeded otherwise draws other scenes.
+# Training uses seed 1; another seed draws other scenes.
 SEED = 20_011
 SIZES = ((640, 640), (480, 640), (640, 427), (720, 1280), (1280, 960), (300, 500), (1080, 1920), (416, 416))
 MODEL = REPOSITORY / "yolov5s" / "1" / "model.onnx"
 SERVED = Thresholds(score=0.25, iou=0.45, most=300)
-# Average precision looks at the whole curve, so nearly nothing is cut.
+# Average precision needs the whole curve, so the score threshold is very low.
 CURVE = Thresholds(score=0.001, iou=0.45, most=300)
 
 
 def unseen(count: int, seed: int = SEED) -> Iterator[tuple[Scene, bytes]]:
-    """Yield `count` scenes (height, width in turn from SIZES), each with its JPEG."""
+    """Yields `count` scenes with sizes from SIZES, each with its JPEG."""
     for k in range(count):
         drawn = scene(np.random.default_rng([seed, k]), *SIZES[k % len(SIZES)])
         yield drawn, cv2.imencode(".jpg", drawn.image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
 
 
 class Detector:
-    """The three models one after the other, in this process, on one thread."""
+    """The three models in this process, on one thread."""
 
     def __init__(self, model: Path = MODEL) -> None:
-        """Load the network."""
+        """Loads the network."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.seconds: list[float] = []
 
     def rows(self, jpeg: bytes) -> tuple[npt.NDArray[np.float32], int, int]:
-        """The network's rows [25200, 85] for an image, and the image's height and width in pixels."""
+        """Returns the network's rows [25200, 85] for an image, and the image's height and width in pixels."""
         image = decode(jpeg, max_pixels=64_000_000)
         tensor = np.empty((1, 3, SIZE, SIZE), np.float32)
         letterbox(image, tensor[0])
@@ -59,14 +59,14 @@ class Detector:
         return rows[0], *image.shape[:2]
 
     def detect(self, jpeg: bytes, thresholds: Thresholds = SERVED) -> Detections:
-        """Boxes in pixels of the image."""
+        """Returns the boxes in pixels of the image."""
         rows, height, width = self.rows(jpeg)
         found = select(rows, thresholds)
         return found._replace(boxes=to_image(found.boxes, height, width))
 
 
 def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Score]:
-    """Figures by class at IoU 0.5: precision and recall at the served threshold, average precision over all."""
+    """Returns precision and recall at the served threshold, and average precision, by class at IoU 0.5."""
     right: dict[int, list[npt.NDArray[np.bool_]]] = {k: [] for k in range(len(CLASSES))}
     scores: dict[int, list[npt.NDArray[np.float32]]] = {k: [] for k in range(len(CLASSES))}
     truths = [0] * len(CLASSES)
@@ -80,7 +80,7 @@ def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Scor
     out = {}
     for k, name in enumerate(CLASSES):
         all_right, all_scores = np.concatenate(right[k]), np.concatenate(scores[k])
-        # Suppression keeps the better box of two, so the served boxes are those of the curve above the threshold.
+        # NMS keeps the better of two boxes, so the served boxes are those of the curve above the threshold.
         served = all_scores > SERVED.score
         curve = score(all_right, all_scores, truths[k])
         out[name] = score(all_right[served], all_scores[served], truths[k])._replace(
@@ -90,7 +90,7 @@ def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Scor
 
 
 def main() -> None:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--seed", type=int, default=SEED)
@@ -104,7 +104,7 @@ def main() -> None:
         print(f"| {name} | {s.truths} | {s.precision:.3f} | {s.recall:.3f} | {s.average_precision:.3f} |")
     means = [np.mean([getattr(s, f) for s in found.values()]) for f in ("precision", "recall", "average_precision")]
     print(f"| all | {sum(s.truths for s in found.values())} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
-    print(f"\nNetwork alone, one image, one thread: median {np.median(detector.seconds) * 1e3:.1f} ms")
+    print(f"\nTime of the network for one image on one thread: median {np.median(detector.seconds) * 1e3:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the trained network as ONNX with the inputs and outputs of ultralytics/yolov5's export."""
+"""Writes the trained network as ONNX with the inputs and outputs of ultralytics/yolov5's export."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from anchors import COLUMNS, SIZE
 from graph import Graph
 from network import JaxOperations, Params, decode, network
 
-# What the sigmoid of a class that was never trained starts from: 6e-6.
+# The logit of classes without training data; its sigmoid is 6e-6.
 NEVER = -12.0
 
 
 class OnnxOperations(Graph):
-    """Writes the network down, each batch norm folded into its convolution."""
+    """Builds the network as an ONNX graph, with each batch norm folded into its convolution."""
 
     def __init__(self, params: Params, classes: int) -> None:
-        """Start with an empty graph."""
+        """Starts with an empty graph."""
         super().__init__()
         self.params, self.classes = params, classes
 
@@ -34,7 +34,7 @@ class OnnxOperations(Graph):
         return str(self.node("Relu", [y]))
 
     def head(self, name: str, x: str) -> str:
-        """See network.Operations; widened from the trained classes to 80. [n, 255, h, w]."""
+        """See network.Operations. Extends the trained classes to 80 and returns [n, 255, h, w]."""
         p, trained = self.params[name], 5 + self.classes
         inputs = p["w"].shape[2]
         weights = np.zeros((3, COLUMNS, inputs), np.float32)
@@ -51,7 +51,7 @@ class OnnxOperations(Graph):
 
 
 def export(params: Params, classes: int, path: Path) -> None:
-    """Write `path` and check it against the network in JAX. Raises ValueError where they differ."""
+    """Writes `path` and compares it with the network in JAX. Raises ValueError if they differ."""
     ops = OnnxOperations(params, classes)
     model = ops.detector(network(ops, "images"), "shapes")
     path.write_bytes(model.SerializeToString())

@@ -1,4 +1,4 @@
-"""An ONNX graph that is written node by node, with the inputs and outputs of ultralytics/yolov5's export."""
+"""Builds an ONNX graph node by node, with the inputs and outputs of ultralytics/yolov5's export."""
 
 from typing import Any
 
@@ -8,32 +8,32 @@ import onnx
 from anchors import ANCHORS, COLUMNS, ROWS, SIZE, STRIDES
 from onnx import TensorProto, helper, numpy_helper
 
-# An opset and a format that the ONNX Runtime of older servers reads, too.
+# An opset and a format that the ONNX Runtime of older servers supports.
 OPSET, FORMAT = 17, 8
 
 
 class Graph:
-    """Nodes on NCHW tensors, and their weights."""
+    """The nodes of a graph on NCHW tensors, and their weights."""
 
     def __init__(self) -> None:
-        """Start with an empty graph."""
+        """Starts with an empty graph."""
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
     def node(self, kind: str, inputs: list[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Append a node; returns its output's name, or the list of them when there are several."""
+        """Appends a node. Returns its output's name, or a list if there are several."""
         names = [f"{kind.lower()}{len(self.nodes)}_{k}" for k in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names[0] if outputs == 1 else names
 
     def constant(self, value: npt.ArrayLike, kind: Any = np.float32) -> str:
-        """Store an array; returns its name."""
+        """Adds an array as a constant and returns its name."""
         name = f"constant{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value, kind), name))
         return name
 
     def up(self, x: str) -> str:
-        """Twice the height and width, nearest neighbour."""
+        """Doubles the height and width, nearest neighbour."""
         scales = self.constant([1, 1, 2, 2])
         return str(
             self.node(
@@ -46,11 +46,11 @@ class Graph:
         )
 
     def add(self, a: str, b: str) -> str:
-        """Sum of two tensors of one shape."""
+        """Adds two tensors of the same shape."""
         return str(self.node("Add", [a, b]))
 
     def decode(self, raw: str, scale: int) -> str:
-        """Raw predictions [n, 255, h, w] to rows [n, 3·h·w, 85] in yolov5's order: anchor, then row, then column."""
+        """Converts raw predictions [n, 255, h, w] to rows [n, 3·h·w, 85], ordered by anchor, row and column."""
         stride, cells = STRIDES[scale], SIZE // STRIDES[scale]
         y = self.node("Sigmoid", [raw])
         y = self.node("Reshape", [y, self.constant([-1, 3, COLUMNS, cells * cells], np.int64)])
@@ -66,7 +66,7 @@ class Graph:
         return str(self.node("Reshape", [y, self.constant([-1, 3 * cells * cells, COLUMNS], np.int64)]))
 
     def detector(self, raws: list[str], name: str) -> onnx.ModelProto:
-        """From `images` [batch, 3, 640, 640] to `output0` [batch, 25200, 85]: the rows of the three scales."""
+        """Returns the model: `images` [batch, 3, 640, 640] to `output0` [batch, 25200, 85], the rows of all scales."""
         rows = [self.decode(raw, scale) for scale, raw in enumerate(raws)]
         self.nodes.append(helper.make_node("Concat", rows, ["output0"], axis=1))
         graph = helper.make_graph(
@@ -80,7 +80,7 @@ class Graph:
 
 
 def checked(graph: onnx.GraphProto) -> onnx.ModelProto:
-    """The graph as a model. Raises onnx's errors where it is not well-formed."""
+    """Returns the graph as a model. Raises onnx's errors if it is invalid."""
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="", ir_version=FORMAT)
     onnx.checker.check_model(model, full_check=True)

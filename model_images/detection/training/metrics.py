@@ -10,7 +10,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Score(NamedTuple):
-    """One class's figures; `precision` and `recall` count every prediction that was given."""
+    """The scores of one class. `precision` and `recall` are over all given predictions."""
 
     precision: float
     recall: float
@@ -19,7 +19,7 @@ class Score(NamedTuple):
 
 
 def iou(a: Array, b: Array) -> Array:
-    """Intersection over union of boxes a [n, 4] and b [m, 4] (x1, y1, x2, y2): [n, m]."""
+    """Returns the intersection over union [n, m] of boxes a [n, 4] and b [m, 4] (x1, y1, x2, y2)."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     common = np.clip(high - low, 0, None).prod(axis=2)
@@ -30,9 +30,10 @@ def iou(a: Array, b: Array) -> Array:
 
 
 def hits(boxes: Array, scores: Array, truths: Array, threshold: float = 0.5) -> Flags:
-    """Which boxes [n, 4] of one class in one image are right [n].
+    """Returns which boxes [n, 4] of one class in one image are right [n].
 
-    Best score first, each takes the free truth that it overlaps most, if by `threshold`; a truth is taken once.
+    In the order of their scores, each box matches the unmatched truth with the highest IoU, if that is at least
+    `threshold`.
     """
     right = np.zeros(len(boxes), bool)
     overlap = iou(boxes, truths)
@@ -45,12 +46,12 @@ def hits(boxes: Array, scores: Array, truths: Array, threshold: float = 0.5) -> 
 
 
 def score(right: Flags, scores: Array, truths: int) -> Score:
-    """Judge all of a class's boxes [n] over all images, of which `truths` should have been found."""
+    """Returns the scores of all boxes [n] of a class over all images; `truths` is the number of true boxes."""
     ordered = right[np.argsort(-scores, kind="stable")]
     found = np.cumsum(ordered)
     precision = found / np.arange(1, len(ordered) + 1)
     recall = found / max(truths, 1)
-    # The area under the curve, its precision made monotonic from the right.
+    # The area under the curve, with the precision made monotonic from the right.
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     area = float((np.diff(recall, prepend=0) * envelope).sum())
     total = int(ordered.sum())

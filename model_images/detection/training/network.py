@@ -1,4 +1,4 @@
-"""The network, said once: `network` is walked by JAX to train it and by onnx.helper to write it down."""
+"""The network, defined once: `network` runs with JAX operations for training and with ONNX operations for export."""
 
 from typing import Any, Protocol
 
@@ -12,23 +12,23 @@ Params = dict[str, dict[str, Any]]
 
 
 class Operations(Protocol):
-    """What the network is made of."""
+    """The operations of the network."""
 
     def conv(self, name: str, x: Any, channels: int, kernel: int = 3, stride: int = 1) -> Any:
         """Convolution, batch norm, ReLU."""
 
     def head(self, name: str, x: Any) -> Any:
-        """1×1 convolution to the raw predictions."""
+        """1×1 convolution to raw predictions."""
 
     def up(self, x: Any) -> Any:
-        """Twice the height and width, nearest neighbour."""
+        """Doubles the height and width, nearest neighbour."""
 
     def add(self, a: Any, b: Any) -> Any:
-        """Sum of two tensors of one shape."""
+        """Adds two tensors of the same shape."""
 
 
 def network(op: Operations, image: Any) -> list[Any]:
-    """RGB 0..1 → raw predictions at strides 8, 16, 32."""
+    """Returns the raw predictions at strides 8, 16 and 32 for an RGB image with values 0 to 1."""
     x = op.conv("stem", image, 24, kernel=4, stride=4)
     x = op.conv("down8", x, 32, stride=2)
     c3 = op.add(x, op.conv("body8", x, 32))
@@ -46,10 +46,10 @@ def network(op: Operations, image: Any) -> list[Any]:
 
 
 class JaxOperations:
-    """Runs the network on NHWC tensors. Makes the parameters it does not find, if it has an `rng`."""
+    """Runs the network on NHWC tensors. With an `rng` it initializes the parameters."""
 
     def __init__(self, params: Params, outputs: int, *, training: bool, rng: np.random.Generator | None = None) -> None:
-        """`outputs` is what an anchor predicts: 5 + classes. When training, `seen` collects the batch's statistics."""
+        """`outputs` is the number of values per anchor: 5 + classes. In training `seen` collects batch statistics."""
         self.params, self.outputs, self.training, self.rng = params, outputs, training, rng
         self.seen: dict[str, tuple[jax.Array, jax.Array]] = {}
 
@@ -73,10 +73,10 @@ class JaxOperations:
         return jax.nn.relu(x)
 
     def head(self, name: str, x: jax.Array) -> jax.Array:
-        """See Operations; [n, h, w, 3, 5 + classes]."""
+        """See Operations. Returns [n, h, w, 3, 5 + classes]."""
         if self.rng is not None:
             bias = np.zeros((3, self.outputs), np.float32)
-            # Few cells hold a shape: start from that, not from one half.
+            # Start with a low objectness, because few cells contain a shape.
             cells = (640 / int(name.removeprefix("head"))) ** 2
             bias[:, 4] = np.log(8 / cells)
             self.params[name] = {
@@ -97,7 +97,7 @@ class JaxOperations:
 
 
 def decode(raw: jax.Array, scale: int) -> jax.Array:
-    """Raw predictions [n, h, w, 3, 5 + classes] of a scale → x, y, w, h in pixels, objectness, classes."""
+    """Converts raw predictions [n, h, w, 3, 5 + classes] of a scale to x, y, w, h in pixels, objectness, classes."""
     height, width = raw.shape[1:3]
     y = jax.nn.sigmoid(raw)
     grid = jnp.stack(jnp.meshgrid(jnp.arange(width), jnp.arange(height)), -1)[:, :, None, :]
@@ -114,7 +114,7 @@ def _he(rng: np.random.Generator, kernel: int, inputs: int, outputs: int) -> npt
 def _conv(x: jax.Array, w: jax.Array, stride: int, pad: int) -> jax.Array:
     kernel, _, inputs, outputs = w.shape
     if kernel == stride and not pad:
-        # Patches that don't overlap are one matrix product, twice as fast to differentiate on a CPU.
+        # Patches without overlap: a matrix product is twice as fast to differentiate on a CPU.
         n, height, width = x.shape[0], x.shape[1] // stride, x.shape[2] // stride
         patches = x.reshape(n, height, stride, width, stride, inputs).transpose(0, 1, 3, 2, 4, 5)
         return patches.reshape(n, height, width, -1) @ w.reshape(-1, outputs)

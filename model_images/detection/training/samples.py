@@ -1,4 +1,4 @@
-"""Draw the sample images of the demo: one of them wider than high, one higher than wide."""
+"""Draws the sample images of the demo: a square one, a wide one and a high one."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SIZES = {"square": (640, 640), "wide": (480, 800), "high": (800, 480)}
 
 
 def main() -> None:
-    """Write them to samples/."""
+    """Writes the images to samples/."""
     for k, (name, (height, width)) in enumerate(SIZES.items()):
         image = scene(np.random.default_rng([3_030, k]), height, width).image
         cv2.imwrite(str(SAMPLES / f"{name}.jpg"), image, [cv2.IMWRITE_JPEG_QUALITY, 85])

@@ -1,4 +1,4 @@
-"""Synthetic scenes: shapes on busy backgrounds, with their boxes. What is drawn follows from the seed alone."""
+"""Draws synthetic scenes: shapes on busy backgrounds, with their boxes. The same seed draws the same scene."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Scene(NamedTuple):
 
 
 def scene(rng: np.random.Generator, height: int, width: int, most: int = 10) -> Scene:
-    """Draw 1 to `most` shapes, each 4 to 50 % of the longer side, of which none hides much of another."""
+    """Draws 1 to `most` shapes, each 4 to 50 % of the longer side, that overlap only a little."""
     image = _background(rng, height, width)
     boxes: list[tuple[int, int, int, int]] = []
     classes: list[int] = []
@@ -35,7 +35,7 @@ def scene(rng: np.random.Generator, height: int, width: int, most: int = 10) -> 
                 continue
             corners = np.rint(points - low + rng.uniform(0, room)).astype(np.int32)
             (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
-            box = (x1, y1, x2 + 1, y2 + 1)  # a box's far edge is the last pixel's far edge
+            box = (x1, y1, x2 + 1, y2 + 1)  # the box includes the last pixel
             if any(_hidden(box, other) > 0.15 for other in boxes):
                 continue
             _paint(rng, image, corners)
@@ -47,7 +47,7 @@ def scene(rng: np.random.Generator, height: int, width: int, most: int = 10) -> 
 
 
 def _outline(rng: np.random.Generator, class_id: int) -> npt.NDArray[np.float64]:
-    """Corners [n, 2] of a shape of radius 1 around 0."""
+    """Returns the corners [n, 2] of a shape with radius 1 around 0."""
     turn = rng.uniform(0, 2 * np.pi)
     radii: npt.NDArray[np.float64] | float = 1.0
     match CLASSES[class_id]:
@@ -65,7 +65,7 @@ def _outline(rng: np.random.Generator, class_id: int) -> npt.NDArray[np.float64]
 
 
 def _background(rng: np.random.Generator, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Soft blotches of colour, with lines across them."""
+    """Returns a background of soft colours with lines."""
     cells = rng.integers(2, 9, 2)
     base = rng.uniform(20, 235, 3)
     blotches = np.clip(base + rng.normal(0, rng.uniform(5, 40), (*cells, 3)), 0, 255).astype(np.uint8)
@@ -78,11 +78,11 @@ def _background(rng: np.random.Generator, height: int, width: int) -> npt.NDArra
 
 
 def _paint(rng: np.random.Generator, image: npt.NDArray[np.uint8], corners: npt.NDArray[np.int32]) -> None:
-    """Fill the shape in a colour that differs from what is there; sometimes with a rim of it around another."""
+    """Fills the shape with a colour that differs from the background; sometimes as a rim around another colour."""
     x, y = corners.mean(axis=0).astype(int)
     below = image[y, x].astype(int)
     colour = rng.integers(0, 256, 3)
-    # In colour, and in brightness too: some images are made grey afterwards.
+    # Different in brightness too, because some images become grey afterwards.
     while np.abs(colour - below).max() < 60 or abs((colour - below) @ LUMA) < 20:
         colour = rng.integers(0, 256, 3)
     cv2.fillPoly(image, [corners], colour.tolist(), cv2.LINE_AA)
@@ -93,7 +93,7 @@ def _paint(rng: np.random.Generator, image: npt.NDArray[np.uint8], corners: npt.
 
 
 def _weather(rng: np.random.Generator, image: npt.NDArray[np.uint8]) -> None:
-    """Now and then noise, blur or loss of colour, in place."""
+    """Sometimes adds noise or blur, or removes the colour, in place."""
     if rng.random() < 0.5:
         noise = np.empty(image.shape, np.int16)
         cv2.setRNGSeed(int(rng.integers(2**31)))
@@ -106,7 +106,7 @@ def _weather(rng: np.random.Generator, image: npt.NDArray[np.uint8]) -> None:
 
 
 def _hidden(box: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> float:
-    """The intersection of two boxes as a share of the smaller one."""
+    """Returns the intersection of two boxes as a fraction of the smaller one."""
     across = min(box[2], other[2]) - max(box[0], other[0])
     down = min(box[3], other[3]) - max(box[1], other[1])
     if across <= 0 or down <= 0:

@@ -1,4 +1,4 @@
-"""Train the detector on synthetic shapes and write it as ONNX, with yolov5s's inputs and outputs."""
+"""Trains the detector on synthetic shapes and writes it as ONNX, with yolov5s's inputs and outputs."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ from shapes import CLASSES, scene
 
 REPOSITORY = Path(__file__).parents[1] / "repository"
 sys.path.append(str(REPOSITORY / "preprocess" / "1"))
-from letterbox import SIZE, letterbox  # noqa: E402  the server's own
+from letterbox import SIZE, letterbox  # noqa: E402  the server's code
 
 Batch = tuple[npt.NDArray[np.float32], list[dict[str, npt.NDArray[Any]]]]
 
@@ -28,7 +28,7 @@ BALANCE = (4.0, 1.0, 0.4)  # yolov5's weights of the scales' objectness
 
 
 def sample(seed: int, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Image [3, 640, 640] as the server would see it, boxes [n, 4] (x, y, w, h) in that frame, classes [n]."""
+    """Returns an image [3, 640, 640] as preprocessed by the server, its boxes [n, 4] (x, y, w, h) and classes [n]."""
     rng = np.random.default_rng([seed, index])
     longer = int(rng.choice([320, 480, 640, 640, 800, 1120]))
     shorter = int(longer * rng.uniform(0.5, 1))
@@ -46,10 +46,10 @@ def sample(seed: int, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[
 
 
 def targets(boxes: npt.NDArray[np.float32], classes: npt.NDArray[np.int64]) -> list[dict[str, npt.NDArray[Any]]]:
-    """What each cell and anchor shall say, scale by scale: `is` [h, w, 3], `box` [h, w, 3, 4], `class` [h, w, 3].
+    """Returns the targets of each scale's cells and anchors: `is` [h, w, 3], `box` [h, w, 3, 4], `class` [h, w, 3].
 
-    As in yolov5, an anchor answers for a box of up to four times or a quarter of its sides,
-    in the cell of the box's centre and in the two cells that are nearest to it.
+    As in yolov5, an anchor is responsible for a box if their sides differ by a factor of at most four. The cells are
+    the one with the box's centre and the two nearest ones.
     """
     out = []
     largest_first = np.argsort(-boxes[:, 2] * boxes[:, 3])
@@ -73,7 +73,7 @@ def targets(boxes: npt.NDArray[np.float32], classes: npt.NDArray[np.int64]) -> l
 
 
 def batch(seed: int, step: int, size: int) -> Batch:
-    """Images [n, 640, 640, 3] and their targets, for one step."""
+    """Returns the images [n, 640, 640, 3] of one step and their targets."""
     samples = [sample(seed, step * size + k) for k in range(size)]
     aims = [targets(boxes, classes) for _, boxes, classes in samples]
     stacked = [{key: np.stack([aim[s][key] for aim in aims]) for key in aims[0][s]} for s in range(3)]
@@ -81,7 +81,7 @@ def batch(seed: int, step: int, size: int) -> Batch:
 
 
 def ciou(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """IoU and complete IoU of boxes [..., 4] (x, y, w, h)."""
+    """Returns the IoU and the complete IoU of boxes [..., 4] (x, y, w, h)."""
     a1, a2, b1, b2 = (
         a[..., :2] - a[..., 2:] / 2,
         a[..., :2] + a[..., 2:] / 2,
@@ -99,14 +99,14 @@ def ciou(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def loss(params: Params, images: jax.Array, aims: list[dict[str, jax.Array]]) -> tuple[jax.Array, Any]:
-    """yolov5's three losses: box (CIoU), objectness, class. The second value is the batch norms' statistics."""
+    """Returns the sum of yolov5's losses (CIoU of boxes, objectness, class), and the batch norms' statistics."""
     ops = JaxOperations(params, 5 + len(CLASSES), training=True)
     total = jnp.zeros(())
     for s, (raw, aim) in enumerate(zip(network(ops, images), aims, strict=True)):
         there, count = aim["is"], jnp.maximum(aim["is"].sum(), 1)
         iou, complete = ciou(decode(raw, s)[..., :4], aim["box"])
         box = ((1 - complete) * there).sum() / count
-        # Half for being there, half for being precise: NMS then keeps the best placed box.
+        # Half of the objectness is for presence, half for the IoU, so that NMS keeps the most precise box.
         aimed = there * (0.5 + 0.5 * jax.lax.stop_gradient(jnp.clip(iou, 0)))
         objectness = optax.sigmoid_binary_cross_entropy(raw[..., 4], aimed).mean()
         named = jax.nn.one_hot(aim["class"], len(CLASSES))
@@ -116,7 +116,7 @@ def loss(params: Params, images: jax.Array, aims: list[dict[str, jax.Array]]) ->
 
 
 def train(seed: int, steps: int, size: int, rate: float) -> Params:
-    """Train from nothing; returns the moving average of the parameters, with the batch norms' statistics."""
+    """Trains from random weights. Returns the moving average of the parameters, with the batch norms' statistics."""
     params: Params = {}
     starting = JaxOperations(params, 5 + len(CLASSES), training=True, rng=np.random.default_rng(seed))
     network(starting, jnp.zeros((1, 64, 64, 3)))
@@ -151,12 +151,12 @@ def train(seed: int, steps: int, size: int, rate: float) -> Params:
 
 
 def main() -> None:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
+    parser.add_argument("--rate", type=float, default=4e-3, help="maximum learning rate")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "yolov5s" / "1" / "model.onnx")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)

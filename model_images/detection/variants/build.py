@@ -1,4 +1,4 @@
-"""Write the detection repository with its variants beside it.
+"""Writes the detection repository with its variants.
 
 | Ensemble           | First boundary | Second boundary  |
 |--------------------|----------------|------------------|
@@ -7,7 +7,8 @@
 | `detection_filter` | UINT8          | [1000, 85]       |
 | `detection_fused`  | none: one Python model does all    |
 
-Every model is the repository's own with another config.pbtxt; the networks get a head and a tail that `grafts.py` adds.
+A boundary is the tensor that passes from one model to the next. Every variant has the files of a model of the
+repository, with a changed config.pbtxt. `grafts.py` adds nodes to the inputs and outputs of the networks.
 """
 
 import argparse
@@ -31,7 +32,7 @@ Changes = dict[str, str]
 
 
 def network(name: str) -> onnx.ModelProto:
-    """`small` is the trained one, `large` one of yolov5s's size; else a file with yolov5s's tensors."""
+    """Returns the trained network (`small`), one of yolov5s's size (`large`), or a file with yolov5s's tensors."""
     if name != "large":
         return onnx.load(NETWORKS.get(name, Path(name)))
     import cv2
@@ -46,17 +47,17 @@ def network(name: str) -> onnx.ModelProto:
 
 
 def changed(config: Path, changes: Changes) -> str:
-    """The text of a config.pbtxt with each key, which must be there, replaced. Raises ValueError."""
+    """Returns the text of a config.pbtxt with each key replaced by its value. Raises ValueError if a key is missing."""
     text = config.read_text(encoding="utf-8")
     for old, new in changes.items():
         if old not in text:
-            raise ValueError(f"{config} no longer says {old}")
+            raise ValueError(f"{config} doesn't contain {old!r}")
         text = text.replace(old, new)
     return text
 
 
 def write(out: Path, origin: str, suffix: str, changes: Changes) -> Path:
-    """`out`/`origin``suffix`: the files of the repository's `origin`, its configuration changed; not its network."""
+    """Copies the model `origin` to `out`/`origin``suffix` with a changed configuration, without its network."""
     target = out / (origin + suffix)
     ignored = shutil.ignore_patterns("__pycache__", "config.pbtxt", "model.onnx")
     shutil.copytree(REPOSITORY / origin, target, ignore=ignored)
@@ -66,12 +67,12 @@ def write(out: Path, origin: str, suffix: str, changes: Changes) -> Path:
 
 
 def steps(**suffixes: str) -> Changes:
-    """The changes by which an ensemble's steps use other models: `yolov5s="_bytes"`."""
+    """Returns the changes that make an ensemble's steps use other models, such as `yolov5s="_bytes"`."""
     return {f'model_name: "{model}"': f'model_name: "{model}{suffix}"' for model, suffix in suffixes.items()}
 
 
 def fuse(out: Path, instances: int) -> Path:
-    """`out`/detection_fused: its own model.py, with the code of the stages that it runs."""
+    """Writes `out`/detection_fused: its model.py and the code of the stages."""
     target = out / "detection_fused"
     ignored = shutil.ignore_patterns("__pycache__", "model.py", "measures.py")
     for stage in ("preprocess", "postprocess"):
@@ -83,11 +84,11 @@ def fuse(out: Path, instances: int) -> Path:
 
 
 def build(out: Path, model: onnx.ModelProto, instances: int, keep: int, device: str = "cpu") -> None:
-    """Write the repository to `out`, each network with `instances` instances of one thread."""
+    """Writes the repository to `out`. Each network gets `instances` instances with one thread."""
     placed = {"count: 1": f"count: {instances}"}
     if device == "cpu":
-        # A batch is no faster there: a large one leaves another core's instance without work, and one image at a time
-        # costs the server more. Two gave the most images and the shortest tail.
+        # On a CPU a batch isn't faster: a large one leaves instances on other cores without work, and single images
+        # cost the server more. Two images gave the highest throughput and the lowest tail latency.
         batching = "dynamic_batching {\n"
         placed[batching] = f"{batching}  preferred_batch_size: [ 2 ]\n"
     rows, few = "[ 25200, 85 ]", f"[ {keep}, 85 ]"
@@ -114,14 +115,14 @@ def build(out: Path, model: onnx.ModelProto, instances: int, keep: int, device: 
 
 
 def main() -> None:
-    """Command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="a folder that does not exist yet")
-    parser.add_argument("--network", default="small", help="small, large, or a file: yolov5s.onnx")
-    parser.add_argument("--instances", type=int, default=1, help="of each network; one for each core of the pod")
-    parser.add_argument("--keep", type=int, default=1000, help="rows that leave the network that filters")
+    parser.add_argument("out", type=Path, help="a new folder for the repository")
+    parser.add_argument("--network", default="small", help="small, large, or a file such as yolov5s.onnx")
+    parser.add_argument("--instances", type=int, default=1, help="instances per network; use one per core of the pod")
+    parser.add_argument("--keep", type=int, default=1000, help="rows that the filtering network returns")
     parser.add_argument(
-        "--device", choices=("cpu", "gpu"), default="cpu", help="on a CPU networks take two images at once"
+        "--device", choices=("cpu", "gpu"), default="cpu", help="on a CPU the preferred batch is two images"
     )
     arguments = parser.parse_args()
     build(arguments.out, network(arguments.network), arguments.instances, arguments.keep, arguments.device)

@@ -1,4 +1,4 @@
-"""What is added to a yolov5s in ONNX at its two ends, so that fewer bytes cross its boundaries."""
+"""Adds nodes to the input and output of a yolov5s in ONNX, so that its tensors are smaller."""
 
 import numpy as np
 import onnx
@@ -7,14 +7,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def bytes_first(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`images` becomes UINT8 0..255 instead of FP32 0..1, of the same shape: the network divides."""
+    """Returns the model with `images` as UINT8 0 to 255 instead of FP32 0 to 1; the network divides by 255."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph = out.graph
     _rename(graph, "images", "images_scaled")
     given = graph.input[0]
     given.name, given.type.tensor_type.elem_type = "images", TensorProto.UINT8
-    # The very product of letterbox.py, so that the boxes are the same to the last bit.
+    # The same product as in letterbox.py, so that the boxes are the same to the last bit.
     graph.initializer.append(numpy_helper.from_array(np.float32(1 / 255), "one_255th"))
     head = [
         helper.make_node("Cast", ["images"], ["images_float"], to=TensorProto.FLOAT),
@@ -27,10 +27,10 @@ def bytes_first(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def filter_last(model: onnx.ModelProto, keep: int) -> onnx.ModelProto:
-    """`output0` [batch, rows, columns] becomes [batch, keep, columns]: the rows of the highest objectness.
+    """Returns the model with `output0` [batch, keep, columns]: only the rows with the highest objectness.
 
-    A score never exceeds the objectness, so no box is lost as long as `keep` rows hold all those whose objectness is
-    above the score threshold.
+    A score never exceeds the objectness. So no box is lost if at most `keep` rows have an objectness above the score
+    threshold.
     """
     out = onnx.ModelProto()
     out.CopyFrom(model)
@@ -51,7 +51,7 @@ def filter_last(model: onnx.ModelProto, keep: int) -> onnx.ModelProto:
 
 
 def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Give a tensor another name wherever a node reads or writes it."""
+    """Renames a tensor in the inputs and outputs of all nodes."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [new if name == old else name for name in names]

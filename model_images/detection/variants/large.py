@@ -1,7 +1,7 @@
-"""A network of yolov5s's make and size, for timing: the same layers, random weights, the same tensors.
+"""Builds a network with yolov5s's layers, size and tensors, but random weights, to measure time.
 
-7.2 million parameters, 16.4 GFLOPs. Its boxes mean nothing, but there are some on every image, and not thousands: what
-the heads get is normalised per image, and they are scaled by what they give for the sample images.
+It has 7.2 million parameters and 16.4 GFLOPs. Its boxes are random, but every image gets some boxes and not thousands:
+the inputs of the heads are normalised per image, and the heads are scaled with the sample images.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from graph import Graph, checked
 from onnx import TensorProto, helper
 
 Floats = npt.NDArray[np.float32]
-# Of the rows of each scale, how many have an objectness of more than 1/4.
+# The fraction of each scale's rows that have an objectness above 1/4.
 SHARE_OF_BOXES = 0.0007
-# Logits of the boxes' sides and of the class scores: mean and deviation.
+# Mean and deviation of the logits of the boxes and of the class scores.
 BOX, CLASS = (0.0, 0.5), (-2.0, 1.5)
 
 
@@ -25,7 +25,7 @@ class Yolov5s(Graph):
     """The layers of ultralytics/yolov5's models/yolov5s.yaml (v6 and v7), batch norms folded."""
 
     def __init__(self, seed: int) -> None:
-        """Start with an empty graph; weights are drawn from `seed` in the order of the layers."""
+        """Starts with an empty graph. The weights are drawn with `seed` in the order of the layers."""
         super().__init__()
         self.rng = np.random.default_rng(seed)
         self.channels = {"images": 3}
@@ -36,7 +36,7 @@ class Yolov5s(Graph):
     def conv(self, x: str, channels: int, kernel: int = 1, stride: int = 1, *, pad: int | None = None) -> str:
         """Convolution and SiLU."""
         inputs, pad = self.channels[x], kernel // 2 if pad is None else pad
-        # SiLU keeps 0.36 of a unit normal's second moment: the deviation that makes up for it.
+        # SiLU keeps 0.36 of a unit normal's second moment; this deviation compensates for it.
         deviation = np.sqrt(1 / (0.36 * inputs * kernel**2))
         weights = self.rng.normal(0, deviation, (channels, inputs, kernel, kernel))
         y = self._convolved(x, weights, np.zeros(channels), stride, pad)
@@ -44,17 +44,17 @@ class Yolov5s(Graph):
         return self._known(z, channels, self.size[y])
 
     def head(self, x: str) -> str:
-        """1×1 convolution to raw predictions [n, 255, h, w]; its weights are set by `scale_heads`."""
+        """1×1 convolution to raw predictions [n, 255, h, w]. `scale_heads` sets its weights."""
         inputs = self.channels[x]
         norm = [self.constant(np.ones(inputs)), self.constant(np.zeros(inputs))]
         y = self.node("InstanceNormalization", [x, *norm])
-        # Without outliers, which would make a hundred classes as certain as each other.
+        # Clip outliers, which would give many classes the same high score.
         x = self._known(self.node("Clip", [y, *self.outermost]), inputs, self.size[x])
         weights = self.rng.normal(0, np.sqrt(1 / inputs), (3 * COLUMNS, inputs, 1, 1))
         return self._convolved(x, weights, np.zeros(3 * COLUMNS), 1, 0)
 
     def c3(self, x: str, channels: int, depth: int, *, shortcut: bool = True) -> str:
-        """yolov5's C3: half of the channels through `depth` bottlenecks, half past them."""
+        """yolov5's C3: half of the channels pass through `depth` bottlenecks, the other half bypasses them."""
         y = self.conv(x, channels // 2)
         for _ in range(depth):
             z = self.conv(self.conv(y, channels // 2), channels // 2, 3)
@@ -62,7 +62,7 @@ class Yolov5s(Graph):
         return self.conv(self.concat([y, self.conv(x, channels // 2)]), channels)
 
     def sppf(self, x: str, channels: int) -> str:
-        """yolov5's SPPF: the maxima of 5, 9 and 13 cells beside the input."""
+        """yolov5's SPPF: the input and its maxima over 5, 9 and 13 cells."""
         parts = [self.conv(x, self.channels[x] // 2)]
         for _ in range(3):
             y = self.node("MaxPool", [parts[-1]], kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
@@ -70,7 +70,7 @@ class Yolov5s(Graph):
         return self.conv(self.concat(parts), channels)
 
     def concat(self, parts: Sequence[str]) -> str:
-        """Join along the channels."""
+        """Concatenates along the channels."""
         y = self.node("Concat", list(parts), axis=1)
         return self._known(y, sum(self.channels[p] for p in parts), self.size[parts[0]])
 
@@ -94,7 +94,7 @@ class Yolov5s(Graph):
 
 
 def heads(op: Yolov5s) -> list[str]:
-    """The whole network up to its raw predictions at strides 8, 16, 32."""
+    """Builds the network and returns its raw predictions at strides 8, 16 and 32."""
     x = op.conv(op.conv("images", 32, 6, 2, pad=2), 64, 3, 2)
     c3 = op.c3(op.conv(op.c3(x, 64, 1), 128, 3, 2), 128, 2)
     c4 = op.c3(op.conv(c3, 256, 3, 2), 256, 3)
@@ -108,7 +108,7 @@ def heads(op: Yolov5s) -> list[str]:
 
 
 def scale_heads(op: Yolov5s, raws: list[str], images: Floats) -> None:
-    """Set the heads' weights so that on `images` [n, 3, 640, 640] their logits are spread as wanted."""
+    """Sets the heads' weights so that the logits for `images` [n, 3, 640, 640] have the wanted distribution."""
     outputs = [
         helper.make_tensor_value_info(raw, TensorProto.FLOAT, ["batch", 3 * COLUMNS, SIZE // s, SIZE // s])
         for raw, s in zip(raws, STRIDES, strict=True)
@@ -116,7 +116,7 @@ def scale_heads(op: Yolov5s, raws: list[str], images: Floats) -> None:
     given = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, SIZE, SIZE])
     model = checked(helper.make_graph(op.nodes, "heads", [given], outputs, op.weights))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    # The batch of one is what is timed; images one by one keep the memory small here, too.
+    # One image at a time, to use little memory.
     found = [session.run(None, {"images": image[None]}) for image in images]
     by_name = {weight.name: weight for weight in op.weights}
     for scale, raw in enumerate(raws):
@@ -130,11 +130,11 @@ def scale_heads(op: Yolov5s, raws: list[str], images: Floats) -> None:
 
 
 def _wanted(logits: Floats) -> tuple[Floats, Floats]:
-    """Logits [3, 85, n] → factor and shift, each [3, 85], that give them the wanted spread."""
+    """Returns the factor and shift, each [3, 85], that give logits [3, 85, n] the wanted distribution."""
     mean, deviation = logits.mean(axis=2), logits.std(axis=2) + 1e-6
     target_mean, target_deviation = np.full_like(mean, CLASS[0]), np.full_like(mean, CLASS[1])
     target_mean[:, :4], target_deviation[:, :4] = BOX
-    # The objectness of all but the wanted share stays below 1/4, which is the sigmoid of -1.1.
+    # Keep the objectness of all but SHARE_OF_BOXES below 1/4, the sigmoid of -1.1.
     highest = np.quantile(logits[:, 4], 1 - SHARE_OF_BOXES, axis=1)
     target_deviation[:, 4] = 1
     target_mean[:, 4] = -1.1 - (highest - mean[:, 4]) / deviation[:, 4]
@@ -143,7 +143,7 @@ def _wanted(logits: Floats) -> tuple[Floats, Floats]:
 
 
 def large(images: Floats, seed: int = 5) -> onnx.ModelProto:
-    """The network, its heads scaled for `images` [n, 3, 640, 640]; the same seed gives the same weights."""
+    """Returns the network with its heads scaled for `images` [n, 3, 640, 640]. The same seed gives the same weights."""
     op = Yolov5s(seed)
     raws = heads(op)
     scale_heads(op, raws, images)

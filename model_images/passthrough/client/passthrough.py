@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Send a row of numbers, with parameters, to the model `passthrough` and print what comes back as JSON.
+"""Sends a row of numbers with parameters to the model `passthrough` and prints the response as JSON.
 
     passthrough.py --parameter user=7 --parameter note='"seven"' 1 2 3
 
@@ -19,7 +19,7 @@ Parameters = dict[str, str | int | bool]
 def send(
     rows: list[list[float]], parameters: Parameters, url: str, protocol: str = "http", model: str = "passthrough"
 ) -> dict[str, Any]:
-    """Rows of one width → {"output": rows, "parameters": as the model saw them, "instance": name}.
+    """Sends rows of the same width. Returns {"output": rows, "parameters": those that the model got, "instance": name}.
 
     Raises InferenceServerException.
     """
@@ -40,7 +40,7 @@ def send(
 
 
 def parameter(text: str) -> tuple[str, str | int | bool]:
-    """`name=value` of the command line; a value that is no JSON is a text."""
+    """Parses `name=value`. A value that isn't valid JSON is a string."""
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)
@@ -49,12 +49,12 @@ def parameter(text: str) -> tuple[str, str | int | bool]:
 
 
 def main() -> int:
-    """Command line."""
+    """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("values", type=float, nargs="+")
     parser.add_argument("--parameter", type=parameter, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--url", help="host:port; by default localhost:8000, with --grpc localhost:8001")
-    parser.add_argument("--grpc", action="store_true", help="gRPC instead of HTTP")
+    parser.add_argument("--grpc", action="store_true", help="use gRPC instead of HTTP")
     arguments = parser.parse_args()
     url = arguments.url or ("localhost:8001" if arguments.grpc else "localhost:8000")
     protocol = "grpc" if arguments.grpc else "http"

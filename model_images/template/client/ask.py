@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Send rows of four numbers to the model `my_model` and print their scores.
+"""Sends rows of four numbers to the model `my_model` and prints their scores.
 
     ask.py 1,2,3,4 5,6,7,8
 
@@ -14,7 +14,7 @@ import tritonclient.http as triton
 
 
 def ask(rows: list[list[float]], url: str, model: str = "my_model") -> list[float]:
-    """The score of each row. Raises InferenceServerException."""
+    """Returns the score of each row. Raises InferenceServerException."""
     features = np.array(rows, np.float32)
     tensor = triton.InferInput("FEATURES", list(features.shape), "FP32")
     tensor.set_data_from_numpy(features)
@@ -23,7 +23,7 @@ def ask(rows: list[list[float]], url: str, model: str = "my_model") -> list[floa
 
 
 def main() -> int:
-    """Command line."""
+    """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="+", type=lambda text: [float(part) for part in text.split(",")])
     parser.add_argument("--url", default="localhost:8000", help="host:port of HTTP")

@@ -1,4 +1,4 @@
-"""A counter, a gauge and a histogram of the model's own, in Triton's metrics."""
+"""The model's own counter, gauge and histogram in Triton's metrics."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ BUCKETS = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05]
 
 
 class Measures:
-    """The three of them. Families of one name in several instances are one: their increments add up."""
+    """The three metrics. Instances of the model share them: Triton adds up the increments of families with one name."""
 
     def __init__(self, labels: dict[str, str]) -> None:
-        """Make them, at 0, with `labels`: best those that Triton gives its own series."""
-        # A metric whose family has been collected raises at its next use: they are kept together.
+        """Creates the metrics at 0. Use the labels of Triton's own series."""
+        # Keep the families: a metric raises at its next use after its family was garbage-collected.
         self._families: list[Any] = []
         self._values = self._make("values_total", "COUNTER", "Numbers added up since the start", labels)
         self._rows = self._make("last_batch_rows", "GAUGE", "Rows of the last batch", labels)
         self._seconds = None
-        # Older servers have counters and gauges only.
+        # Older servers don't have histograms.
         if hasattr(pb_utils.MetricFamily, "HISTOGRAM"):
             self._seconds = self._make("seconds", "HISTOGRAM", "Seconds that a batch took", labels, buckets=BUCKETS)
 
@@ -29,7 +29,7 @@ class Measures:
         return made.Metric(labels=labels, **options)
 
     def batch(self, rows: int, values: int, seconds: float) -> None:
-        """Report a batch. Each of the three is a message to the server's process: once a batch, not once a row."""
+        """Reports a batch. Each metric costs a message to the server process, so report once per batch, not per row."""
         self._values.increment(values)
         self._rows.set(rows)
         if self._seconds is not None:

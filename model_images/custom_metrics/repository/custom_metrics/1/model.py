@@ -1,4 +1,4 @@
-"""Adds numbers up, and reports how many, how many at a time and how quickly."""
+"""Adds numbers up, and reports the count of numbers, the rows of the last batch and the time of a batch."""
 
 import time
 from typing import Any
@@ -9,14 +9,14 @@ from measures import Measures
 
 
 class TritonPythonModel:
-    """VALUES [n, w] → SUM [n, 1]; the metrics are in measures.py."""
+    """Computes SUM [n, 1] from VALUES [n, w]. The metrics are in measures.py."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Make the metrics, so that they are there, at 0, before the first request."""
+        """Creates the metrics, so that they exist before the first request."""
         self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Add up each row of each request."""
+        """Returns the sum of each row of each request."""
         started = time.perf_counter()
         inputs = [pb_utils.get_input_tensor_by_name(request, "VALUES").as_numpy() for request in requests]
         sums = [values.sum(axis=1, keepdims=True, dtype=np.float32) for values in inputs]

@@ -1,4 +1,4 @@
-"""From the network's rows to boxes of the original image."""
+"""Converts the network's rows to boxes of the original image."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 SIZE = 640
-# Suppression compares boxes in pairs. Scenes have tens of candidates, but a request may ask for a confidence of 0.
+# NMS compares boxes in pairs. Scenes have tens of candidates, but a request may set the confidence to 0.
 MOST_CANDIDATES = 3000
 
 Floats = npt.NDArray[np.float32]
@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Thresholds(NamedTuple):
-    """`score`: the least objectness × class; `iou`: above it two boxes of a class are one; `most`: the most boxes."""
+    """Minimum objectness × class score, maximum IoU of two boxes of a class, and maximum number of boxes."""
 
     score: float = 0.25
     iou: float = 0.45
@@ -25,7 +25,7 @@ class Thresholds(NamedTuple):
 
 
 class Detections(NamedTuple):
-    """Best first: boxes [n, 4] (x1, y1, x2, y2) in pixels, scores [n], class ids [n]."""
+    """Boxes [n, 4] (x1, y1, x2, y2) in pixels, scores [n] and class ids [n], best first."""
 
     boxes: Floats
     scores: Floats
@@ -33,8 +33,8 @@ class Detections(NamedTuple):
 
 
 def select(rows: Floats, thresholds: Thresholds) -> Detections:
-    """Rows [r, 5 + classes] (x, y, w, h, objectness, class scores) → what survives, in the network's frame."""
-    # A score never exceeds the objectness: this drops nearly all rows at the price of one column.
+    """Returns the detections in rows [r, 5 + classes] (x, y, w, h, objectness, class scores), in the 640 frame."""
+    # A score never exceeds the objectness, so this drops nearly all rows cheaply.
     rows = rows[rows[:, 4] > thresholds.score]
     classes = rows[:, 5:].argmax(axis=1)
     scores = rows[:, 4] * rows[np.arange(len(rows)), 5 + classes]
@@ -46,7 +46,7 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
         corners, sides, classes, scores = corners[best], sides[best], classes[best], scores[best]
     if len(corners) == 0:
         return Detections(corners, scores, classes)
-    # Classes are moved apart so that one pass suppresses within each of them.
+    # Move the classes apart, so that one pass of NMS suppresses only within each class.
     step = float(corners.max() - corners.min()) + 1
     apart = corners[:, :2] + classes[:, None] * step
     kept = cv2.dnn.NMSBoxes(
@@ -60,7 +60,7 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
 
 
 def to_image(boxes: Floats, height: int, width: int) -> Floats:
-    """Undo the letterbox: boxes [n, 4] of the network's frame → pixels of the height × width image, clipped to it."""
+    """Undoes the letterbox: returns boxes [n, 4] in pixels of the height × width image, clipped to it."""
     scale = min(SIZE / height, SIZE / width)
     new_height, new_width = (max(1, round(side * scale)) for side in (height, width))
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
@@ -71,7 +71,7 @@ def to_image(boxes: Floats, height: int, width: int) -> Floats:
 
 
 def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -> bytes:
-    """`found`, in pixels of the image, as JSON in UTF-8; a class beyond `labels` is called class_<id>."""
+    """Returns the detections as JSON in UTF-8. A class without a label is named class_<id>."""
     return json.dumps(
         {
             "image": {"width": width, "height": height},
@@ -92,6 +92,6 @@ def to_json(found: Detections, height: int, width: int, labels: Sequence[str]) -
 
 
 def detect(rows: Floats, height: int, width: int, labels: Sequence[str], thresholds: Thresholds) -> bytes:
-    """One image's rows [r, 5 + classes] → its JSON; `height` and `width` are the upright image's."""
+    """Returns the JSON for one image's rows [r, 5 + classes]; `height` and `width` are the upright image's."""
     found = select(rows, thresholds)
     return to_json(found._replace(boxes=to_image(found.boxes, height, width)), height, width, labels)

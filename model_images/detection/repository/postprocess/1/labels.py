@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def read_labels(path: Path) -> list[str]:
-    """A name a line, from class 0 on; empty lines at the end don't count. Raises ValueError with what is wrong."""
+    """Reads one name per line, from class 0 on, and ignores empty lines at the end. Raises ValueError."""
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:

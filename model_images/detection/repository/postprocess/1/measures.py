@@ -1,4 +1,4 @@
-"""What this model adds to Triton's metrics."""
+"""This model's own metrics, besides Triton's."""
 
 import triton_python_backend_utils as pb_utils
 
@@ -7,14 +7,14 @@ BUCKETS = [1e6, 2.5e6, 5e6, 1e7, 2.5e7, 5e7, 1e8, 2.5e8, 1e9]
 
 
 class Measures:
-    """postprocess_latency_ns, a histogram of batches, and postprocess_detections_total."""
+    """The metrics postprocess_latency_ns, a histogram over batches, and postprocess_detections_total."""
 
     def __init__(self, labels: dict[str, str]) -> None:
-        """Make them, at 0."""
+        """Creates the metrics at 0."""
         family = pb_utils.MetricFamily
-        # A metric whose family has been collected raises at its next use: both are kept.
+        # Keep the families: a metric raises at its next use after its family was garbage-collected.
         self._families = [
-            family(name="postprocess_detections_total", description="Boxes answered", kind=family.COUNTER),
+            family(name="postprocess_detections_total", description="Boxes in responses", kind=family.COUNTER),
             family(name="postprocess_latency_ns", description="Nanoseconds for a batch", kind=family.HISTOGRAM),
         ]
         boxes, latency = self._families
@@ -22,6 +22,6 @@ class Measures:
         self._latency = latency.Metric(labels=labels, buckets=BUCKETS)
 
     def batch(self, nanoseconds: int, boxes: int) -> None:
-        """Report a batch: two messages to the server's process, together less than 0.2 ms."""
+        """Reports a batch. It sends two messages to the server process, which take less than 0.2 ms."""
         self._latency.observe(nanoseconds)
         self._boxes.increment(boxes)

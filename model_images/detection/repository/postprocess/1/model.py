@@ -1,4 +1,4 @@
-"""Triton's Python backend around detections.py."""
+"""The interface of detections.py to Triton's Python backend."""
 
 import json
 import time
@@ -11,27 +11,27 @@ import triton_python_backend_utils as pb_utils
 from detections import Thresholds, detect
 from labels import read_labels
 from measures import Measures
-from parameters import ParameterError, asked
+from parameters import ParameterError, requested
 
 
 class TritonPythonModel:
-    """PREDICTIONS [n, 25200, 85] and ORIGINAL_SHAPE [n, 2] (height, width) → DETECTIONS [n, 1], JSON."""
+    """Returns DETECTIONS [n, 1] (JSON) for PREDICTIONS [n, 25200, 85] and ORIGINAL_SHAPE [n, 2] (height, width)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the thresholds and the labels."""
-        cv2.setNumThreads(1)  # an instance is the unit of parallelism, not a thread
+        """Reads the thresholds and the labels."""
+        cv2.setNumThreads(1)  # the instances run in parallel, not threads
         parameters = json.loads(args["model_config"])["parameters"]
         self.thresholds = Thresholds(
             score=float(parameters["score_threshold"]["string_value"]),
             iou=float(parameters["iou_threshold"]["string_value"]),
             most=int(parameters["max_detections"]["string_value"]),
         )
-        # Beside this file, or anywhere: a path that starts with / stands for itself.
+        # Relative to this file's folder, or an absolute path.
         self.labels = read_labels(Path(__file__).parent / parameters["labels"]["string_value"])
         self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request from views of its rows: gathering 8.5 MB an image would only copy them."""
+        """Answers each request from a view of its rows. Gathering them would copy 8.5 MB per image."""
         started, self.boxes = time.perf_counter_ns(), 0
         responses = [self._respond(request) for request in requests]
         self.measures.batch(time.perf_counter_ns() - started, self.boxes)
@@ -41,7 +41,7 @@ class TritonPythonModel:
         rows = pb_utils.get_input_tensor_by_name(request, "PREDICTIONS").as_numpy()
         shapes = pb_utils.get_input_tensor_by_name(request, "ORIGINAL_SHAPE").as_numpy().tolist()
         try:
-            thresholds = asked(request.parameters(), self.thresholds)
+            thresholds = requested(request.parameters(), self.thresholds)
             answers = [
                 detect(image_rows, height, width, self.labels, thresholds)
                 for image_rows, (height, width) in zip(rows, shapes, strict=True)
@@ -49,8 +49,8 @@ class TritonPythonModel:
         except ParameterError as error:
             refusal = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(error=refusal)
-        except Exception as error:  # whatever it is, the others of the batch have nothing to do with it
-            failure = pb_utils.TritonError(f"no boxes for this image: {error}", pb_utils.TritonError.INTERNAL)
+        except Exception as error:  # fail only this request, not the whole batch
+            failure = pb_utils.TritonError(f"postprocessing failed: {error}", pb_utils.TritonError.INTERNAL)
             return pb_utils.InferenceResponse(error=failure)
         self.boxes += sum(answer.count(b'"box"') for answer in answers)
         return pb_utils.InferenceResponse([pb_utils.Tensor("DETECTIONS", np.array(answers, np.object_).reshape(-1, 1))])

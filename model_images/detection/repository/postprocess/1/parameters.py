@@ -1,4 +1,4 @@
-"""What a request may ask for: parameters of the request, beside its tensors."""
+"""The parameters of a request that replace the thresholds."""
 
 import json
 import math
@@ -6,18 +6,18 @@ from typing import Any
 
 from detections import Thresholds
 
-# By the name in a request: the threshold that it replaces.
+# The threshold that each request parameter replaces.
 NAMES = {"confidence": "score", "iou": "iou", "top_k": "most"}
 
 
 class ParameterError(ValueError):
-    """A parameter that makes no sense; the text says which and what would, for the client."""
+    """A parameter has an invalid value. The message for the client names the parameter and the valid values."""
 
 
-def asked(parameters: str, defaults: Thresholds) -> Thresholds:
-    """The thresholds of a request: `parameters` is a JSON object as Triton gives it, and what isn't in it is default.
+def requested(parameters: str, defaults: Thresholds) -> Thresholds:
+    """Returns the thresholds of a request, from its parameters (a JSON object from Triton) and the defaults.
 
-    Parameters of other names are left alone: Triton and other models have their own. Raises ParameterError.
+    Ignores other parameters, which are for Triton or other models. Raises ParameterError.
     """
     given = json.loads(parameters) if parameters else {}
     found = {field: _number(name, given[name], defaults.most) for name, field in NAMES.items() if name in given}
@@ -25,7 +25,7 @@ def asked(parameters: str, defaults: Thresholds) -> Thresholds:
 
 
 def _number(name: str, value: Any, most: int) -> Any:
-    """The parameter's value; a text is taken too, for a header that is forwarded, and gRPC's clients without floats."""
+    """Returns the parameter's value. Accepts strings too: forwarded headers and fractions over gRPC are strings."""
     number = _parse(value)
     if name == "top_k":
         if number is None or number != int(number) or not 1 <= number <= most:

@@ -1,4 +1,4 @@
-"""How many CPUs this process may really use."""
+"""The number of CPUs that this process may use."""
 
 import math
 import os
@@ -8,9 +8,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def cores(cgroups: Path = CGROUPS) -> int:
-    """At least 1: the CPUs it may be scheduled on, and no more than the container's CPU limit, rounded up.
+    """Returns the number of CPUs of the CPU affinity, at most the container's CPU limit (rounded up), at least 1.
 
-    `os.cpu_count()` counts the node's, however few of them a pod's limit leaves.
+    `os.cpu_count()` would return the node's CPUs.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _limit(cgroups)
@@ -18,7 +18,7 @@ def cores(cgroups: Path = CGROUPS) -> int:
 
 
 def _limit(cgroups: Path) -> float | None:
-    """CPUs that the cgroup (version 2, else 1) grants; None for no limit, or none that can be read."""
+    """Returns the CPU limit of the cgroup (version 2, else 1), or None if there is none or it can't be read."""
     try:
         if (cgroups / "cpu.max").exists():
             quota, period = (cgroups / "cpu.max").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""What an image file's first bytes promise, read without decoding it."""
+"""Reads an image's size and orientation from its headers, without decoding it."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,19 +8,19 @@ _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _EXIF = b"Exif\x00\x00"
 _ORIENTATION = 0x0112
-# What a PNG's pixels are made of. The rest is for others, or animates: OpenCV 4.11 crashes on some of that.
+# The PNG chunks that define the pixels. OpenCV 4.11 crashes on some other chunks, such as animation.
 _PNG_PIXELS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-# Real files have a few segments, and a PNG a chunk for every 8 KB; each costs a step of Python.
+# Real files have a few segments, and a PNG has a chunk for every 8 KB. The limits bound the time in Python.
 _MAX_SEGMENTS = 10_000
 _MAX_CHUNKS = 100_000
 
 
 class ImageError(ValueError):
-    """The bytes are not an image that is served; the text says why, for the client."""
+    """The bytes aren't an accepted image. The message for the client gives the reason."""
 
 
 class Header(NamedTuple):
-    """The size in pixels as stored, the EXIF orientation (1 to 8), and how often the data goes over the pixels."""
+    """The stored size in pixels, the EXIF orientation (1 to 8), and the number of scans."""
 
     kind: str
     height: int
@@ -30,9 +30,9 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes) -> Header:
-    """Read the size and the orientation of a whole image.
+    """Returns the header of a complete image.
 
-    Raises ImageError when `data` is empty, of another kind, without a size, or lacks its end.
+    Raises ImageError if `data` is empty, of another format, without a size, or truncated.
     """
     if not data:
         raise ImageError("the image is empty: 0 bytes")
@@ -58,7 +58,7 @@ def _truncated(kind: str, what: str, data: bytes) -> ImageError:
 
 
 def _jpeg(data: bytes) -> Header:
-    """Walk the segments to the start-of-frame, as libjpeg does, so that both see the same size."""
+    """Reads the segments up to the start of frame, as libjpeg does, so that both read the same size."""
     at, orientation = 2, 0
     for _ in range(_MAX_SEGMENTS):
         at = data.find(b"\xff", at)
@@ -81,9 +81,9 @@ def _jpeg(data: bytes) -> Header:
     else:
         raise ImageError(f"the JPEG is damaged: no size in its first {_MAX_SEGMENTS} segments")
     height, width = (int.from_bytes(data[i : i + 2], "big") for i in (at + 5, at + 7))
-    # Within a scan, 0xff is always followed by 0: what looks like the start of one is.
+    # Inside a scan, 0xff is followed by 0, so every ff da starts a scan.
     header = _sized(Header("JPEG", height, width, orientation or 1, data.count(b"\xff\xda", at)))
-    # OpenCV decodes a truncated file without complaint and leaves the rest grey.
+    # OpenCV decodes a truncated file without an error and leaves the rest grey.
     if data.rfind(b"\xff\xd9", at) < 0:
         raise _truncated("JPEG", "no end marker in its", data)
     return header
@@ -105,7 +105,7 @@ def _png(data: bytes) -> Header:
 
 
 def still_png(data: bytes) -> bytes:
-    """Of a PNG that `read_header` took, what makes the pixels; of an animated one, its still picture."""
+    """Returns the PNG with only the chunks that define its pixels: of an animated PNG, its still picture."""
     return _PNG + b"".join(data[a - 8 : b + 4] for name, a, b in _chunks(data, 8, "big", 4) if name in _PNG_PIXELS)
 
 
@@ -127,7 +127,7 @@ def _webp(data: bytes) -> Header:
     if whole > len(data):
         raise _truncated("WebP", f"it should have {whole} bytes and has", data)
     if kind == b"VP8X":
-        # Cut to what it says it is: what follows is none of its chunks.
+        # Ignore bytes after the length in the header.
         for name, start, end in _chunks(data[:whole], 12, "little", 0):
             if name == b"EXIF":
                 orientation = _orientation(data[start:end])
@@ -135,7 +135,7 @@ def _webp(data: bytes) -> Header:
 
 
 def _chunks(data: bytes, at: int, order: str, trailer: int) -> Iterator[tuple[bytes, int, int]]:
-    """PNG's chunks or RIFF's, from `at` on: the name, and where what it holds starts and ends. Only whole ones."""
+    """Yields the name, start and end of each complete PNG or RIFF chunk, from `at` on."""
     for _ in range(_MAX_CHUNKS):
         if at + 8 > len(data):
             return
@@ -146,13 +146,13 @@ def _chunks(data: bytes, at: int, order: str, trailer: int) -> Iterator[tuple[by
         if end + trailer > len(data):
             return
         yield name, start, end
-        # RIFF pads to an even length, PNG has a checksum instead.
+        # RIFF pads to an even length; PNG appends a checksum.
         at = end + (trailer or end % 2)
     raise ImageError(f"the image is damaged: it has more than {_MAX_CHUNKS} chunks")
 
 
 def _orientation(exif: bytes) -> int:
-    """Find the orientation in EXIF data; 1, upright, where there is none or it makes no sense."""
+    """Returns the orientation in EXIF data, or 1 (upright) if it is missing or invalid."""
     tiff = exif[6:] if exif.startswith(_EXIF) else exif
     order = {b"II*\x00": "little", b"MM\x00*": "big"}.get(tiff[:4])
     if order is None:

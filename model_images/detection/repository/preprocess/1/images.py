@@ -1,4 +1,4 @@
-"""From encoded bytes to pixels, refusing what can't or shouldn't be decoded."""
+"""Decodes images, and refuses those that can't be decoded or take too much memory or time."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,10 +12,10 @@ __all__ = ["ImageError", "Stored", "decode", "read", "read_header", "upright"]
 
 Image = npt.NDArray[np.uint8]
 
-# A progressive JPEG has about ten. Each is a walk over all the pixels, whatever its length in bytes.
+# A progressive JPEG has about ten scans. Each one processes all pixels, even if it has few bytes.
 MAX_SCANS = 100
 _NO_MEMORY = -4
-# What turns the stored pixels upright, by EXIF's number.
+# The transformation that turns stored pixels upright, by EXIF orientation.
 _TURNS: dict[int, Callable[[Image], object]] = {
     2: lambda image: cv2.flip(image, 1),
     3: lambda image: cv2.rotate(image, cv2.ROTATE_180),
@@ -28,32 +28,32 @@ _TURNS: dict[int, Callable[[Image], object]] = {
 
 
 class Stored(NamedTuple):
-    """Pixels as the file has them, BGR [height, width, 3], and the EXIF orientation (1 to 8) to show them in."""
+    """The stored pixels, BGR [height, width, 3], and the EXIF orientation (1 to 8)."""
 
     pixels: Image
     orientation: int
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the upright picture."""
+        """Returns the height and width of the upright image."""
         height, width = self.pixels.shape[:2]
         return (width, height) if self.orientation >= 5 else (height, width)
 
 
 def read(data: bytes, max_pixels: int) -> Stored:
-    """Decode a JPEG, PNG or WebP.
+    """Decodes a JPEG, PNG or WebP.
 
-    Grey becomes three equal channels, alpha is dropped, 16 bits are cut to 8. Of an animated WebP it is the first
-    frame; of an animated PNG, the picture that programs without animation show.
-    Raises ImageError when the bytes are no such image, truncated, or of more than `max_pixels`; MemoryError when there
-    is no room for the pixels.
+    Grey becomes three equal channels, alpha is dropped, 16 bits are reduced to 8. An animated WebP gives its first
+    frame, an animated PNG its still picture.
+    Raises ImageError if the image is invalid, truncated, or has more than `max_pixels`; MemoryError if there is no
+    memory for the pixels.
     """
     header = read_header(data)
     _check(header, max_pixels)
     if header.kind == "PNG":
         data = still_png(data)
     try:
-        # The orientation is ours to apply: OpenCV's versions differ in which kinds they look for it.
+        # We apply the orientation, because OpenCV's versions read it from different formats.
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
         if error.code == _NO_MEMORY:
@@ -65,18 +65,18 @@ def read(data: bytes, max_pixels: int) -> Stored:
 
 
 def upright(pixels: Image, orientation: int) -> Image:
-    """Turn and mirror stored pixels as their EXIF orientation says."""
+    """Returns the stored pixels, turned and mirrored by the EXIF orientation."""
     turn = _TURNS.get(orientation)
     return np.asarray(turn(pixels), np.uint8) if turn else pixels
 
 
 def decode(data: bytes, max_pixels: int) -> Image:
-    """`read`, upright, at full size."""
+    """Decodes an image to upright pixels at full size. See `read`."""
     return upright(*read(data, max_pixels))
 
 
 def _check(header: Header, max_pixels: int) -> None:
-    """Refuse what takes too much memory or time. Raises ImageError."""
+    """Raises ImageError if the image takes too much memory or time."""
     pixels = header.height * header.width
     if pixels > max_pixels:
         raise ImageError(
@@ -84,4 +84,4 @@ def _check(header: Header, max_pixels: int) -> None:
             f"the limit is {max_pixels / 1e6:.1f}"
         )
     if header.scans > MAX_SCANS:
-        raise ImageError(f"the JPEG goes over its pixels {header.scans} times, the limit is {MAX_SCANS}")
+        raise ImageError(f"the JPEG has {header.scans} scans, the limit is {MAX_SCANS}")

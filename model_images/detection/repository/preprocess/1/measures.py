@@ -1,4 +1,4 @@
-"""What this model adds to Triton's metrics."""
+"""This model's own metrics, besides Triton's."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ RESULTS = ("decoded", "refused", "cancelled", "failed")
 
 
 class Measures:
-    """preprocess_latency_ns, a histogram of batches, and preprocess_images_total by what became of them."""
+    """The metrics preprocess_latency_ns, a histogram over batches, and preprocess_images_total by result."""
 
     def __init__(self, labels: dict[str, str]) -> None:
-        """Make them, at 0."""
+        """Creates the metrics at 0."""
         family = pb_utils.MetricFamily
-        # A metric whose family has been collected raises at its next use: both are kept.
+        # Keep the families: a metric raises at its next use after its family was garbage-collected.
         self._families = [
-            family(name="preprocess_images_total", description="Images by what became of them", kind=family.COUNTER),
+            family(name="preprocess_images_total", description="Images by result", kind=family.COUNTER),
             family(name="preprocess_latency_ns", description="Nanoseconds for a batch", kind=family.HISTOGRAM),
         ]
         images, latency = self._families
@@ -25,7 +25,7 @@ class Measures:
         self._latency = latency.Metric(labels=labels, buckets=BUCKETS)
 
     def batch(self, nanoseconds: int, results: Mapping[str, int]) -> None:
-        """Report a batch: two messages to the server's process as a rule, together less than 0.2 ms."""
+        """Reports a batch. It usually sends two messages to the server process, which take less than 0.2 ms."""
         self._latency.observe(nanoseconds)
         for result, count in results.items():
             self._images[result].increment(count)

@@ -1,4 +1,4 @@
-"""Triton's Python backend around images.py and letterbox.py."""
+"""The interface of images.py and letterbox.py to Triton's Python backend."""
 
 import json
 import threading
@@ -16,40 +16,40 @@ from images import ImageError, read, read_header, upright
 from letterbox import SIZE, fit, letterbox
 from measures import Measures
 
-# Larger ones are decoded one at a time: the memory that they take must not grow with the cores.
+# Larger images are decoded one at a time, so that their memory doesn't grow with the number of cores.
 LARGE_PIXELS = 8_000_000
 
 
 class CancelledError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client cancelled the request."""
 
 
 class TritonPythonModel:
-    """IMAGE [n, 1] of encoded bytes → PROCESSED_IMAGE [n, 3, 640, 640], ORIGINAL_SHAPE [n, 2] (height, width)."""
+    """Converts IMAGE [n, 1] to PROCESSED_IMAGE [n, 3, 640, 640] and ORIGINAL_SHAPE [n, 2] (height, width)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the limit, and set the batch's memory and a thread for each core aside."""
-        cv2.setNumThreads(1)  # images are decoded side by side instead
+        """Reads the limit, and allocates the batch's memory and one thread per core."""
+        cv2.setNumThreads(1)  # our threads decode images in parallel
         config = json.loads(args["model_config"])
         self.max_pixels = int(config["parameters"]["max_pixels"]["string_value"])
         kinds = {output["name"]: output["data_type"] for output in config["output"]}
         kind = pb_utils.triton_string_to_numpy(kinds["PROCESSED_IMAGE"])
         most = max(1, config["max_batch_size"])
-        # Written anew by each execute: Triton has copied the responses before the next one starts.
+        # Each execute reuses it: Triton has copied the responses before the next one starts.
         self.batch = np.empty((most, 3, SIZE, SIZE), kind)
         self.threads = ThreadPoolExecutor(min(cores(), most))
         self.large = threading.Lock()
         self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Decode each image into its place in the batch; an image that can't be served fails its request alone."""
+        """Decodes each image into its place in the batch. An image that can't be decoded fails only its request."""
         started = time.perf_counter_ns()
         given = [pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel() for request in requests]
         images = [image for part in given for image in part]
-        # Triton has just looked whether the first is still wanted; those behind it wait here.
+        # Triton has just checked the first request for cancellation; the others may be cancelled while they wait.
         whose = [request for request, part in zip(requests, given, strict=True) for _ in part]
         whose[:1] = [None] * len(whose[:1])
-        # A lone image is not worth the way to another thread.
+        # For a single image another thread would only cost time.
         several = self.threads.map if len(images) > 1 else map
         done = list(several(self._process, images, whose, self.batch))
         self.measures.batch(time.perf_counter_ns() - started, Counter(_result(result) for result in done))
@@ -60,13 +60,13 @@ class TritonPythonModel:
         return responses
 
     def finalize(self) -> None:
-        """Let the threads go."""
+        """Ends the threads."""
         self.threads.shutdown()
 
     def _process(self, data: bytes, request: Any, out: Any) -> tuple[int, int] | Exception:
-        """Fill `out` [3, 640, 640]; returns the upright height and width, or why there are none.
+        """Fills `out` [3, 640, 640]. Returns the upright height and width, or the error.
 
-        `request` is asked before the work whether it is still wanted, unless it is None.
+        Checks `request` for cancellation first, unless it is None.
         """
         try:
             if request is not None and request.is_cancelled():
@@ -74,15 +74,15 @@ class TritonPythonModel:
             header = read_header(data)
             with self.large if header.height * header.width > LARGE_PIXELS else nullcontext():
                 stored = read(data, self.max_pixels)
-                # Made small before it is turned: turning a whole photograph takes as long as decoding it.
+                # Scale before turning: turning a whole photograph takes as long as decoding it.
                 small = fit(stored.pixels)
             letterbox(upright(small, stored.orientation), out)
-        except Exception as error:  # whatever it is, the others of the batch have nothing to do with it
+        except Exception as error:  # fail only this request, not the whole batch
             return error
         return stored.shape
 
     def _respond(self, done: list[Any], processed: Any) -> Any:
-        """A request's share of the batch: what `_process` said of each image, and [n, 3, 640, 640]."""
+        """Returns the response of a request, from the results of `_process` and its part of the batch."""
         for k, result in enumerate(done):
             if isinstance(result, Exception):
                 where = f"image {k + 1} of {len(done)}: " if len(done) > 1 else ""
@@ -93,7 +93,7 @@ class TritonPythonModel:
 
 
 def _failure(error: Exception, where: str) -> Any:
-    """400 for what the client can cure, 503 where another server may have the memory, 500 for a fault of ours."""
+    """Returns 400 for a bad image, 503 for lack of memory, 500 for other errors."""
     if isinstance(error, ImageError):
         return pb_utils.TritonError(f"{where}{error}", pb_utils.TritonError.INVALID_ARG)
     if isinstance(error, CancelledError):
@@ -104,7 +104,7 @@ def _failure(error: Exception, where: str) -> Any:
 
 
 def _result(done: Any) -> str:
-    """Which of the counters an image belongs to."""
+    """Returns the label `result` of the metric for an image."""
     if isinstance(done, ImageError):
         return "refused"
     if isinstance(done, CancelledError):

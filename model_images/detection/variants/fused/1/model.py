@@ -1,4 +1,4 @@
-"""The three stages in one process: the upper bound of what fewer boundaries can bring. It needs onnxruntime."""
+"""Runs the three stages in one process, without boundaries between models. It needs onnxruntime."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,14 @@ from detections import Thresholds, detect
 from images import ImageError, read, upright
 from labels import read_labels
 from letterbox import SIZE, fit, letterbox
-from parameters import ParameterError, asked
+from parameters import ParameterError, requested
 
 
 class TritonPythonModel:
-    """IMAGE [n, 1] of encoded bytes → DETECTIONS [n, 1], JSON."""
+    """Returns DETECTIONS [n, 1] (JSON) for IMAGE [n, 1] (encoded bytes)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the network, on this instance's share of the cores."""
+        """Loads the network, with this instance's share of the cores as threads."""
         cv2.setNumThreads(1)
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
@@ -41,14 +41,14 @@ class TritonPythonModel:
         self.tensor = np.empty((1, 3, SIZE, SIZE), np.float32)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer one request after the other; one that can't be served fails alone."""
+        """Answers the requests one after the other. A bad image fails only its request."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
         images = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy().ravel()
         answers: list[bytes] = []
         try:
-            thresholds = asked(request.parameters(), self.thresholds)
+            thresholds = requested(request.parameters(), self.thresholds)
             for data in images:
                 answers.append(self._detect(data, thresholds))
         except (ImageError, ParameterError) as error:
@@ -59,7 +59,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("DETECTIONS", np.array(answers, np.object_).reshape(-1, 1))])
 
     def _detect(self, data: bytes, thresholds: Thresholds) -> bytes:
-        """An image's bytes → its JSON. Raises ImageError."""
+        """Returns the JSON for an image. Raises ImageError."""
         stored = read(data, self.max_pixels)
         letterbox(upright(fit(stored.pixels), stored.orientation), self.tensor[0])
         (rows,) = self.network.run(["output0"], {"images": self.tensor})

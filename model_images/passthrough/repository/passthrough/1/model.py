@@ -1,4 +1,4 @@
-"""Gives back its input and the request's parameters, and tells which instance did it."""
+"""Returns its input, the request's parameters and the name of the instance."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """INPUT [n, w] → OUTPUT [n, w], the same; PARAMETERS [n, 1], JSON of the request's; INSTANCE [n, 1], a name."""
+    """Returns OUTPUT [n, w] (the INPUT), PARAMETERS [n, 1] (the request's, as JSON) and INSTANCE [n, 1] (its name)."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Remember which of the instances this is."""
+        """Stores the name of this instance."""
         self.name = args["model_instance_name"].encode()
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request from its own tensors: there is nothing to compute that a batch would make quicker."""
+        """Answers each request separately, because a batch wouldn't be faster."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
@@ -27,11 +27,11 @@ class TritonPythonModel:
             "PARAMETERS": column(request.parameters().encode(), len(rows)),
             "INSTANCE": column(self.name, len(rows)),
         }
-        # Copies of what nobody asked for would be made for nothing.
+        # Create only the requested outputs, to avoid copies.
         wanted = request.requested_output_names()
         return pb_utils.InferenceResponse([pb_utils.Tensor(k, v) for k, v in outputs.items() if k in wanted])
 
 
 def column(text: bytes, rows: int) -> Any:
-    """`text` for each row of the batch: [rows, 1] of strings."""
+    """Returns `text` for each row of the batch, as [rows, 1]."""
     return np.full((rows, 1), text, np.object_)

@@ -1,4 +1,4 @@
-"""What the model computes. It knows nothing of Triton, so it can be tried and tested without a server."""
+"""The model's computation. It doesn't depend on Triton, so you can test it without a server."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,9 +7,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def score(features: Floats, weights: Floats) -> Floats:
-    """FEATURES [n, 4] → SCORE [n, 1]: the weighted sum. Put your own in its place.
+    """Returns SCORE [n, 1], the weighted sum of FEATURES [n, 4]. Replace it with your own computation.
 
-    Raises ValueError for what can't be answered; the text goes to the client.
+    Raises ValueError for invalid input; the client gets the message.
     """
     if not np.isfinite(features).all():
         raise ValueError("the features must be finite numbers")

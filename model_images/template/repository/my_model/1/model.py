@@ -1,4 +1,4 @@
-"""Triton's side of the model; what it computes is in compute.py."""
+"""The interface of compute.py to Triton's Python backend."""
 
 import json
 from typing import Any
@@ -9,23 +9,23 @@ from compute import score
 
 
 class TritonPythonModel:
-    """FEATURES [n, 4] → SCORE [n, 1]."""
+    """Computes SCORE [n, 1] from FEATURES [n, 4]."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load what is needed once. An exception here keeps the model from loading, and its text is in the log."""
+        """Loads the weights once. If it raises, the model doesn't load, and the log contains the message."""
         parameters = json.loads(args["model_config"])["parameters"]
         self.weights = np.array(parameters["weights"]["string_value"].split(","), np.float32)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests, in their order: gather them, compute once, split.
+        """Concatenates the requests, computes once, and splits the result. Returns the responses in order.
 
-        Nothing may be raised here: it would fail every request of the batch.
+        It must not raise, because that would fail every request of the batch.
         """
         inputs = [pb_utils.get_input_tensor_by_name(request, "FEATURES").as_numpy() for request in requests]
         try:
             together = score(np.concatenate(inputs), self.weights)
         except ValueError:
-            # One of them is bad: only it may fail.
+            # At least one request is invalid: compute each one separately, so that only invalid ones fail.
             return [self._alone(features) for features in inputs]
         parts = np.split(together, np.cumsum([len(features) for features in inputs])[:-1])
         return [_respond(part) for part in parts]
@@ -34,12 +34,12 @@ class TritonPythonModel:
         try:
             return _respond(score(features, self.weights))
         except ValueError as error:
-            # 400; UNAVAILABLE is 503, and 500 when you don't say.
+            # INVALID_ARG is HTTP 400, UNAVAILABLE is 503, the default is 500.
             refused = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(error=refused)
 
     def finalize(self) -> None:
-        """Clean up when the model is unloaded. Leave it out if there is nothing to do."""
+        """Cleans up when Triton unloads the model. Optional."""
 
 
 def _respond(scores: Any) -> Any:
