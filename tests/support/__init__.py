@@ -1,1 +1,1 @@
-"""What tests of several kinds share: real parts to test against."""
+"""Helpers for all kinds of tests: a real API server, operator, Prometheus and cluster to test against."""

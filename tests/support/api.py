@@ -1,4 +1,4 @@
-"""An API server, asked in plain JSON: tests look at the world with their own eyes, not with the operator's."""
+"""A JSON client of an API server. The tests don't use the operator's client, so that they don't share its bugs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Object = dict[str, Any]
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that are waited for anything, however soon it should come: beside other work it comes later, and a wait that
-is too long costs only who waits in vain."""
+"""The minimum timeout of waits in seconds. It is long because the machine may be busy; a long timeout costs time only
+if a test fails."""
 
 GROUP = "tritonoperator.io"
 _GROUPS = {
@@ -43,7 +43,7 @@ _UNSCOPED = {kind for kinds in _CLUSTER_WIDE.values() for kind in kinds}
 
 
 class RefusedError(Exception):
-    """What the API server refused, in its own words."""
+    """The API server refused a request. Has its status code and message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -51,7 +51,7 @@ class RefusedError(Exception):
 
 
 class Api:
-    """One API server. Namespaced calls without a namespace go to `namespace`; "*" reads all of them."""
+    """A client of one API server. `namespace` is the default namespace; "*" reads all namespaces."""
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str = "default") -> None:
         self._client, self.namespace = client, namespace
@@ -67,7 +67,7 @@ class Api:
         return Api(self._client, namespace)
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
-        """The answer's JSON. Raises RefusedError."""
+        """Sends a request and returns the response's JSON. Raises RefusedError."""
         response = self._send(method, path, body, content_type, 30)
         data = response.read()
         response.release_conn()
@@ -79,7 +79,7 @@ class Api:
         return self.request("GET", self.path(kind, name, namespace))
 
     def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
-        """As get; None where there is no such object."""
+        """Returns the object, or None if it doesn't exist."""
         try:
             return self.get(kind, name, namespace)
         except RefusedError as error:
@@ -95,17 +95,17 @@ class Api:
         return self.request("POST", self._path_of(obj, named=False), obj)
 
     def apply(self, obj: Object, manager: str = "test") -> Object:
-        """Server-side apply, as `kubectl apply --server-side` does it."""
+        """Applies the object with server-side apply, as `kubectl apply --server-side` does."""
         query = urlencode({"fieldManager": manager, "force": "true"})
         return self.request("PATCH", f"{self._path_of(obj)}?{query}", obj, "application/apply-patch+yaml")
 
     def patch(self, kind: str, name: str, patch: Object, subresource: str = "", namespace: str = "") -> Object:
-        """JSON merge patch."""
+        """Sends a JSON merge patch."""
         path = self.path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
         return self.request("PATCH", path, patch, "application/merge-patch+json")
 
     def delete(self, kind: str, name: str, namespace: str = "", **options: object) -> None:
-        """Deletes in the background; that it is gone already is fine."""
+        """Deletes the object with background propagation. Ignores that it doesn't exist."""
         try:
             self.request("DELETE", self.path(kind, name, namespace), {"propagationPolicy": "Background", **options})
         except RefusedError as error:
@@ -115,7 +115,7 @@ class Api:
     def watch(
         self, kind: str, namespace: str = "", selector: str = "", version: str = "", seconds: int = 300
     ) -> Iterator[tuple[float, str, Object]]:
-        """(time.monotonic() of its arrival, event type, object); without `version`, what is there comes first."""
+        """Yields (time.monotonic() of arrival, event type, object). Without `version` existing objects come first."""
         query = {"watch": "1", "timeoutSeconds": str(seconds)}
         query |= {"labelSelector": selector} if selector else {}
         query |= {"resourceVersion": version} if version else {}
@@ -153,7 +153,7 @@ class Api:
         return self._client.rest_client.pool_manager.request(
             method,
             configuration.host + path,
-            # A patch is read as YAML, which knows no pairs of surrogates.
+            # The API server reads a patch as YAML, which doesn't support surrogate pairs.
             body=json.dumps(body, ensure_ascii=False).encode() if body is not None else None,
             headers=headers,
             timeout=timeout,
@@ -170,7 +170,7 @@ def _refusal(code: int, data: bytes) -> RefusedError:
 
 
 def states(api: Api, kind: str, name: str, since: str) -> Iterator[Object]:
-    """Every state that an object has had after the one with the version `since`, up to that of now."""
+    """Yields every state of an object after the resource version `since`, up to the current one."""
     last = api.get(kind, name)["metadata"]["resourceVersion"]
     if last == since:
         return
@@ -182,14 +182,16 @@ def states(api: Api, kind: str, name: str, since: str) -> Iterator[Object]:
 
 
 def condition(obj: Object | None, kind: str) -> Object:
-    """The condition of this type; {} where there is none."""
+    """Returns the condition of this type, or {} if there is none."""
     conditions = (obj or {}).get("status", {}).get("conditions", [])
     return next((c for c in conditions if c["type"] == kind), {})
 
 
 def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object] | str = "", every: float = 0.1) -> T:
-    """What `look` returns as soon as it is true; fails after `seconds`, or PATIENCE where that is longer, with `what`
-    was wanted, and what is there. How soon something has to come, a test says with a clock of its own."""
+    """Calls `look` until it returns a true value, and returns it. Fails after max(`seconds`, PATIENCE) with `what`.
+
+    A test that checks how soon something happens must measure the time itself.
+    """
     seconds = max(seconds, PATIENCE)
     deadline = time.monotonic() + seconds
     while True:

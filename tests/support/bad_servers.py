@@ -1,4 +1,4 @@
-"""Servers in the place of Triton that don't do what Triton does."""
+"""Misbehaving HTTP servers in place of Triton."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Behaviour = Callable[[socket.socket, threading.Event], None]
 
 
 def hangs(connection: socket.socket, over: threading.Event) -> None:
-    """Accepts, and never answers."""
+    """Accepts connections and never answers."""
     over.wait()
 
 
 def trickles(connection: socket.socket, over: threading.Event) -> None:
-    """A byte now and then, for ever: no pause is long enough to be taken for silence."""
+    """Sends a body byte by byte without an end. No pause is long enough for a read timeout."""
     _request(connection)
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
     while not over.wait(0.3):
@@ -27,7 +27,7 @@ def trickles(connection: socket.socket, over: threading.Event) -> None:
 
 
 def trickles_a_head(connection: socket.socket, over: threading.Event) -> None:
-    """The same before the answer has begun."""
+    """Sends header lines slowly without an end."""
     _request(connection)
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
     while not over.wait(0.3):
@@ -35,7 +35,7 @@ def trickles_a_head(connection: socket.socket, over: threading.Event) -> None:
 
 
 def trickles_without_a_length(connection: socket.socket, over: threading.Event) -> None:
-    """As HTTP/1.0 has it: the body ends with the connection, which never does."""
+    """Sends an HTTP/1.0 response slowly. Its body ends with the connection, which never closes."""
     _request(connection)
     connection.sendall(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n")
     while not over.wait(0.3):
@@ -43,7 +43,7 @@ def trickles_without_a_length(connection: socket.socket, over: threading.Event) 
 
 
 def floods_a_head(connection: socket.socket, over: threading.Event) -> None:
-    """Header lines without an end, as fast as they are taken."""
+    """Sends header lines without an end, as fast as the client reads them."""
     _request(connection)
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
     while not over.is_set():
@@ -51,14 +51,14 @@ def floods_a_head(connection: socket.socket, over: threading.Event) -> None:
 
 
 def always_continues(connection: socket.socket, over: threading.Event) -> None:
-    """Interim answers without an end."""
+    """Sends interim responses (100 Continue) without an end."""
     _request(connection)
     while not over.wait(0.01):
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def compresses(connection: socket.socket, _: threading.Event) -> None:
-    """A few bytes that would be many."""
+    """Sends a compressed body of few bytes that expands to 64 MiB."""
     _request(connection)
     body = gzip.compress(b"[" + b" " * (64 << 20) + b"]")
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -66,7 +66,7 @@ def compresses(connection: socket.socket, _: threading.Event) -> None:
 
 
 def redirects(to: str) -> Behaviour:
-    """To another address, with a body that has no end."""
+    """Redirects to another address, with a body without an end."""
 
     def behave(connection: socket.socket, over: threading.Event) -> None:
         _request(connection)
@@ -79,7 +79,7 @@ def redirects(to: str) -> Behaviour:
 
 
 def floods(connection: socket.socket, over: threading.Event) -> None:
-    """An answer without an end."""
+    """Sends a body without an end, as fast as the client reads it."""
     _request(connection)
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
     chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
@@ -88,7 +88,7 @@ def floods(connection: socket.socket, over: threading.Event) -> None:
 
 
 def answers(body: bytes, status: str = "200 OK") -> Behaviour:
-    """Always the same."""
+    """Always sends this response."""
 
     def behave(connection: socket.socket, _: threading.Event) -> None:
         _request(connection)
@@ -103,12 +103,12 @@ def speaks_no_http(connection: socket.socket, _: threading.Event) -> None:
 
 
 def closes(connection: socket.socket, _: threading.Event) -> None:
-    """As soon as it is connected to."""
+    """Closes the connection immediately."""
 
 
 @dataclass
 class Served:
-    """`asked`: how often it was connected to."""
+    """A running server. `asked` is the number of connections."""
 
     address: str
     asked: int = 0
@@ -116,7 +116,7 @@ class Served:
 
 @contextlib.contextmanager
 def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
-    """A server on `host`, by default on Triton's port for HTTP; 0 means any."""
+    """Runs a server on `host`, by default on Triton's HTTP port. Port 0 means any free port."""
     over = threading.Event()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family)
@@ -147,7 +147,7 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
 
 
 def _request(connection: socket.socket) -> None:
-    """Reads the head of one."""
+    """Reads the head of a request."""
     got = b""
     while b"\r\n\r\n" not in got:
         more = connection.recv(4096)

@@ -1,4 +1,4 @@
-"""The kind cluster with the operator in it: installed by the very scripts of `make demo`, as a user would."""
+"""The kind cluster with the operator, installed by the scripts of `make demo`, as a user would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMAGES = ROOT / "tests" / "e2e" / "images"
 
 
 def ensure(*, operator: bool = True) -> Cluster:
-    """The cluster, made or mended where needed, with the operator of this checkout."""
+    """Returns the cluster with the operator of this checkout. Creates or repairs it if needed."""
     with _alone():
         subprocess.run([ROOT / "hack" / "world.sh", "cluster"], check=True)
         if operator:
@@ -38,7 +38,7 @@ def ensure(*, operator: bool = True) -> Cluster:
 
 
 def ensure_monitoring() -> None:
-    """Prometheus, Alertmanager, a receiver of alerts and prometheus-adapter in that cluster."""
+    """Installs Prometheus, Alertmanager, an alert receiver and prometheus-adapter in the cluster."""
     with _alone():
         subprocess.run([ROOT / "hack" / "world.sh", "monitoring"], check=True)
         subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
@@ -46,7 +46,7 @@ def ensure_monitoring() -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """While it lasts no other process of the tests changes what all of them share."""
+    """Holds a lock, so that only one process of the tests changes shared objects at a time."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,7 +55,7 @@ def _alone() -> Iterator[None]:
 
 @dataclass
 class Cluster:
-    """A cluster whose admin we are."""
+    """A cluster with the rights of a cluster admin."""
 
     kubeconfig: Path
     _images: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -66,11 +66,11 @@ class Cluster:
 
     @property
     def node(self) -> str:
-        """The node's container."""
+        """Returns the name of the node's container."""
         return str(self.api.request("GET", "/api/v1/nodes")["items"][0]["metadata"]["name"])
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        """What kubectl prints; where it fails and `check` is off, what it complains of."""
+        """Runs kubectl and returns its output, or its standard error if it fails and `check` is False."""
         path = settings.search_path()
         done = subprocess.run(
             ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
@@ -82,13 +82,13 @@ class Cluster:
         return done.stdout
 
     def image(self, name: str = "echo", change: str = "v1", base: str = "scratch") -> str:
-        """A fixture image in the registry, as a reference by digest."""
+        """Builds and pushes a test image, and returns its reference by digest."""
         tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
         return self._built(name, IMAGES / name, tag, f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}")
 
     @property
     def client_image(self) -> str:
-        """Python with Triton's client, for pods that send requests."""
+        """Builds an image with Python and Triton's client, for pods that send requests, and returns its reference."""
         return self._built("client", ROOT / "requirements", "dev", f"--file={ROOT / 'tests/e2e/client/Dockerfile'}")
 
     def _built(self, name: str, context: Path, tag: str, *options: str) -> str:
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def server_image(self) -> str:
-        """The server's image as the sample has it."""
+        """Returns the server image of the sample."""
         return str(self._sample()["spec"]["server"]["image"])
 
     @property
@@ -117,13 +117,13 @@ class Cluster:
         return sample
 
     def leader(self) -> str:
-        """The name of the operator's pod that holds the Lease; "" where none does."""
+        """Returns the name of the operator's pod that holds the Lease, or "" if none does."""
         lease = self.api.find("Lease", "triton-operator", NAMESPACE) or {}
         return str(lease.get("spec", {}).get("holderIdentity") or "").partition("_")[0]
 
     @contextlib.contextmanager
     def namespace(self, name: str) -> Iterator[Namespace]:
-        """A namespace in which only restricted pods may run; it is gone, or going, afterwards."""
+        """Creates a namespace that enforces the Pod Security Standard `restricted`, and deletes it afterwards."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted", "test": "e2e"}
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         try:
@@ -134,7 +134,7 @@ class Cluster:
 
 @dataclass
 class Namespace:
-    """A test's own place in the cluster."""
+    """A test's own namespace in the cluster."""
 
     cluster: Cluster
     name: str
@@ -144,7 +144,7 @@ class Namespace:
         return self.cluster.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
 
     def model(self, name: str, image: str, **spec: Any) -> Object:
-        """A small TritonModel of the echo repository, ready to apply; `spec` comes over it."""
+        """Returns a small TritonModel of the echo repository to apply. `spec` is merged over it."""
         merged = _merge(
             {
                 "modelImage": {"reference": image},
@@ -153,7 +153,7 @@ class Namespace:
                     "image": self.cluster.server_image,
                     "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}},
                 },
-                # Long enough for kube-proxy to hear of it on a busy machine (6 s were not), short enough for a test.
+                # Long enough for kube-proxy to update its rules on a busy machine (6 s were too short).
                 "rollout": {"drainSeconds": 12, "exitSeconds": 5},
             },
             spec,
@@ -166,12 +166,12 @@ class Namespace:
         }
 
     def deploy(self, name: str, image: str, **spec: Any) -> Object:
-        """Applies such a TritonModel and waits until it is wholly there."""
+        """Applies a small TritonModel and waits until it is ready and the rollout is complete."""
         self.api.apply(self.model(name, image, **spec))
         return self.settled(name)
 
     def settled(self, name: str, seconds: float = 240) -> Object:
-        """The TritonModel once every server runs its current spec and is ready."""
+        """Waits until every server runs the current spec and is ready, and returns the TritonModel."""
 
         def look() -> Object | None:
             found = self.api.get("TritonModel", name)
@@ -183,7 +183,7 @@ class Namespace:
         return eventually(look, seconds, lambda: self.told(name))
 
     def told(self, name: str) -> str:
-        """The conditions in words, for a failure's message."""
+        """Returns the conditions as text, for failure messages."""
         found = self.api.find("TritonModel", name) or {}
         lines = [
             f"{c['type']}={c['status']} {c['reason']}: {c['message']}"
@@ -192,7 +192,7 @@ class Namespace:
         return "\n".join([f"{self.name}/{name}", *lines])
 
     def says(self, name: str, kind: str, status: str, reason: str, seconds: float = 180) -> str:
-        """Waits for this condition and gives its message."""
+        """Waits for this condition and returns its message."""
 
         def look() -> Object | None:
             found = self.api.get("TritonModel", name)
@@ -203,13 +203,13 @@ class Namespace:
         return str(eventually(look, seconds, lambda: f"{kind}={status} {reason}; but {self.told(name)}")["message"])
 
     def pods(self, name: str) -> list[Object]:
-        """The servers' pods that aren't on their way out."""
+        """Returns the servers' pods that aren't being deleted."""
         found = self.api.list("Pod", f"app.kubernetes.io/instance={name}")
         return [p for p in found if "deletionTimestamp" not in p["metadata"]]
 
     @contextlib.contextmanager
     def forwarded(self, service: str, port: int) -> Iterator[str]:
-        """localhost:port of a tunnel to a Service, good for single requests."""
+        """Runs `kubectl port-forward` to a Service and yields localhost:port. Use it only for single requests."""
         [local] = ports.free()
         command = ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", "-n", self.name, "port-forward"]
         process = subprocess.Popen(
@@ -228,7 +228,7 @@ class Namespace:
 
 
 def get(url: str) -> tuple[int, str]:
-    """Status and body of a GET; the status is 0 where there is no answer."""
+    """Sends a GET. Returns the status and the body, or 0 and the error if there is no response."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""A real API server without nodes: etcd and kube-apiserver, up in seconds, on ports and in folders of their own."""
+"""A real API server without nodes: etcd and kube-apiserver with their own ports and folders. It starts in seconds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AUDIT_POLICY = ROOT / "manifests" / "audit" / "policy.yaml"
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """A running API server. `kubeconfig` is a cluster admin's."""
+    """A running control plane. `kubeconfig` has the rights of a cluster admin."""
 
     url: str
     kubeconfig: Path
@@ -56,7 +56,7 @@ class ControlPlane:
         return Api.of(self.kubeconfig)
 
     def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
-        """A kubeconfig with just the rights of this ServiceAccount, to test what RBAC allows."""
+        """Returns a kubeconfig with the rights of this ServiceAccount, to test RBAC."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = self.api.request("POST", path, request)["status"]["token"]
@@ -65,13 +65,13 @@ class ControlPlane:
         return target
 
     def kubeconfig_of_user(self, user: str) -> Path:
-        """A kubeconfig of one of the `users` that this control plane was started with: no rights, until bound."""
+        """Returns the kubeconfig of one of the control plane's `users`, who have no rights without a role binding."""
         target = self.folder / f"kubeconfig-{user}"
         _write_kubeconfig(target, self.url, self.folder / "certs" / "apiserver.crt", user)
         return target
 
     def audit_events(self) -> list[dict[str, Any]]:
-        """What the audit log holds so far, in the order of the answers."""
+        """Returns the events in the audit log, in the order of the responses."""
         return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
 
     def install_crds(self) -> None:
@@ -80,18 +80,18 @@ class ControlPlane:
             self._install(crd for crd in yaml.safe_load_all(file.read_text()))
 
     def install_monitoring(self) -> None:
-        """The kinds of prometheus-operator that the operator deals with."""
+        """Installs the CRDs of prometheus-operator that the operator uses."""
         self._install(crd for crd in yaml.safe_load_all(_MONITORING.read_text()) if _name(crd) in _MONITORING_CRDS)
 
     def remove_monitoring(self) -> None:
-        """Takes them away, with every object of them."""
+        """Deletes these CRDs with all their objects."""
         for name in _MONITORING_CRDS:
             self.api.delete("CustomResourceDefinition", name)
         for name in _MONITORING_CRDS:
-            eventually(lambda n=name: self.api.find("CustomResourceDefinition", n) is None, 30, f"{name} gone")
+            eventually(lambda n=name: self.api.find("CustomResourceDefinition", n) is None, 30, f"{name} is deleted")
 
     def writes(self) -> dict[str, float]:
-        """Requests to write a kind that the operator writes, by labels, since the server's start."""
+        """Returns the writes of the operator's kinds since the API server's start, by metric labels."""
         counted = {}
         for line in self.api.request("GET", "/metrics").splitlines():
             if (
@@ -104,23 +104,23 @@ class ControlPlane:
         return counted
 
     def wait_until_quiet(self) -> None:
-        """Waits until a second has passed without a write."""
+        """Waits until there were no writes for 1.2 seconds."""
         last, since = self.writes(), time.monotonic()
         deadline = since + 2 * PATIENCE
         while time.monotonic() - since < 1.2:
-            assert time.monotonic() < deadline, "the writes don't end"
+            assert time.monotonic() < deadline, "the writes don't stop"
             time.sleep(0.2)
             now = self.writes()
             if now != last:
                 last, since = now, time.monotonic()
 
     def kill(self, program: str) -> None:
-        """kill -9 of `etcd`, `kube-apiserver` or `kube-controller-manager`. What it has written stays."""
+        """Kills `etcd`, `kube-apiserver` or `kube-controller-manager` with SIGKILL. Its data stays."""
         self.programs[program].kill()
 
     @contextlib.contextmanager
     def frozen(self, program: str) -> Iterator[None]:
-        """Holds a program in the middle of what it does, as long as the context lasts."""
+        """Stops a program with SIGSTOP while the context lasts."""
         process = self.programs[program].process
         process.send_signal(signal.SIGSTOP)
         try:
@@ -129,7 +129,7 @@ class ControlPlane:
             process.send_signal(signal.SIGCONT)
 
     def start(self, program: str) -> None:
-        """Starts what was killed, on the same port and with the same data, and waits until the API server is well."""
+        """Starts a killed program with the same port and data, and waits until the API server is ready."""
         self.programs[program].start()
         eventually(lambda: _served(self.api, "/readyz"), _START_SECONDS, lambda: _log(self.folder))
 
@@ -140,7 +140,11 @@ class ControlPlane:
             self.api.apply(crd)
             group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
             version = crd["spec"]["versions"][0]["name"]
-            eventually(lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path), 30, f"{plural} served")
+            eventually(
+                lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path),
+                30,
+                f"the API server serves {plural}",
+            )
 
 
 def _name(obj: Object) -> str:
@@ -148,14 +152,14 @@ def _name(obj: Object) -> str:
 
 
 def binaries() -> Path:
-    """The folder of etcd, kube-apiserver and, except on a Mac, kube-controller-manager."""
+    """Returns the folder of etcd, kube-apiserver and, except on macOS, kube-controller-manager."""
     folder = Path(os.environ.get("KUBEBUILDER_ASSETS") or settings.HOME / "control-plane")
-    assert (folder / "kube-apiserver").exists(), f"{folder} has no kube-apiserver: run hack/world.sh control-plane"
+    assert (folder / "kube-apiserver").exists(), f"no kube-apiserver in {folder}; run hack/world.sh control-plane"
     return folder
 
 
 def has_controllers() -> bool:
-    """Whether there is a kube-controller-manager beside them: none is published for macOS."""
+    """Whether kube-controller-manager is installed. There is no release for macOS."""
     return os.access(binaries() / "kube-controller-manager", os.X_OK)
 
 
@@ -168,10 +172,13 @@ def running(
     audit: Path | None = None,
     users: Sequence[str] = (),
 ) -> Iterator[ControlPlane]:
-    """A control plane that ends with the context. `controllers`: with Deployments, ReplicaSets and garbage
-    collection at work (needs has_controllers()), by a manager that is started with `manager_flags` too, as the API
-    server is with `server_flags`. `audit`: with this audit policy. `users`: people beside the cluster admin, each with
-    the own name as token."""
+    """Runs a control plane while the context lasts.
+
+    - `controllers`: run kube-controller-manager, with `manager_flags`; needs has_controllers()
+    - `server_flags`: additional flags of kube-apiserver
+    - `audit`: an audit policy
+    - `users`: users besides the cluster admin; the token is the user's name
+    """
     programs = binaries()
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
@@ -195,7 +202,7 @@ def running(
             "--service-account-issuer=https://kubernetes.default.svc", "--api-audiences=https://kubernetes.default.svc",
             f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
-            # No controller makes the ServiceAccount `default`, without which it would refuse every pod.
+            # No controller creates the ServiceAccount `default`; without it the plugin would refuse every pod.
             "--disable-admission-plugins=ServiceAccount", *auditing, *server_flags,
         )  # fmt: skip
         certificate = folder / "certs" / "apiserver.crt"
@@ -209,7 +216,7 @@ def running(
             _write_kubeconfig(manager, url, certificate, _MANAGER)
             plane.programs["kube-controller-manager"] = _start(
                 stack, folder, programs / "kube-controller-manager", f"--kubeconfig={manager}",
-                # Each controller under a name of its own, as in a real cluster.
+                # Each controller has its own ServiceAccount, as in a real cluster.
                 "--use-service-account-credentials", f"--controllers={_CONTROLLERS}",
                 "--leader-elect=false", "--secure-port=0",
                 f"--service-account-private-key-file={key}", *manager_flags,
@@ -219,7 +226,7 @@ def running(
 
 
 class _Program:
-    """One program of the control plane, that can be killed and started again."""
+    """A program of the control plane that can be killed and started again."""
 
     def __init__(self, folder: Path, program: Path, arguments: Sequence[str]) -> None:
         self.name, self._folder, self._command = program.name, folder, [program, *arguments]
@@ -256,13 +263,13 @@ def _served(api: Api, path: str) -> bool:
 
 
 def _reconciles(plane: ControlPlane) -> bool:
-    """Whether the controller manager works: the rules of ClusterRole `admin` are all aggregated by it."""
+    """Whether the controller manager works: it has aggregated the rules of the ClusterRole `admin`."""
     _ended(plane.programs["kube-controller-manager"], plane.folder)
     return bool(plane.api.get("ClusterRole", "admin")["rules"])
 
 
 def _ended(program: _Program, folder: Path) -> bool:
-    """Never True: a program that ended is a failure, told with the end of its log."""
+    """Returns False, or fails with the end of the log if the program ended."""
     if program.process.poll() is not None:
         time.sleep(0.1)
         raise AssertionError(f"{program.name} ended: {_log(folder, program.name)}")

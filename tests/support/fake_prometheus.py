@@ -1,4 +1,4 @@
-"""An HTTP server in the place of a Prometheus."""
+"""An HTTP server in place of Prometheus."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 THRESHOLDS = 'triton:threshold{tritonmodel!=""}'
-"""What an operator of all namespaces asks."""
+"""The query of an operator that watches all namespaces."""
 
 
 def sample(value: str, **labels: str) -> dict[str, Any]:
-    """One series of an answer."""
+    """Returns one series of a query result."""
     return {"metric": {"__name__": "triton:threshold", **labels}, "value": [1767225600.0, value]}
 
 
@@ -23,10 +23,14 @@ def _of(series: dict[str, Any]) -> tuple[str, str]:
 
 
 class FakePrometheus:
-    """An HTTP server in Prometheus' place. `series`: query → result; `status`, `body`, `hang` come before it.
-    `trickle`: seconds between two bytes.
+    """An HTTP server in place of Prometheus.
 
-    `close` ends it: connections are refused, until `start` brings it back on its port.
+    - `series`: the result of each query
+    - `status`, `body`: the response instead
+    - `hang`: seconds before the response
+    - `trickle`: seconds between two bytes of the response
+
+    After `close` it refuses connections; `start` starts it again on the same port.
     """
 
     def __init__(self) -> None:
@@ -66,7 +70,7 @@ class FakePrometheus:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def tell(self, namespace: str, name: str, **values: object) -> None:
-        """Lets it compare with these thresholds of a TritonModel; names in snake case."""
+        """Sets the live thresholds of a TritonModel. The names are in snake case."""
         known = {"max_qps": "+Inf", **values}
         others = [one for one in self.series.get(THRESHOLDS, []) if _of(one) != (namespace, name)]
         self.series[THRESHOLDS] = others + [

@@ -1,4 +1,4 @@
-"""A proxy between an operator and the API server that does what a bad network and a busy API server do."""
+"""A proxy between an operator and the API server that injects faults of the network and of a busy API server."""
 
 from __future__ import annotations
 
@@ -27,11 +27,17 @@ _PASSED_ON = ("Authorization", "Accept", "Content-Type", "User-Agent")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a `share` of the requests with these `verbs` to these `resources` (none: all).
+    """A fault for a `share` of the requests with these `verbs` to these `resources` (empty: all).
 
-    `how`: `answer` with `code`, without doing it; `slow`: wait `seconds`, then do it; `hang`: no answer, and not done;
-    `reset`: the connection is reset before it is done; `lost`: it is done, and the connection is reset instead of an
-    answer; `truncated`: half of the answer, then a reset; `garbled`: half of the answer, as if it were whole.
+    Values of `how`:
+
+    - `answer`: responds with `code` and doesn't forward the request
+    - `slow`: waits `seconds` and forwards the request
+    - `hang`: doesn't forward the request and doesn't respond
+    - `reset`: resets the connection and doesn't forward the request
+    - `lost`: forwards the request and resets the connection instead of responding
+    - `truncated`: forwards the request, sends half of the response and resets the connection
+    - `garbled`: forwards the request and sends half of the response as if it were complete
     """
 
     how: str
@@ -42,14 +48,14 @@ class Fault:
     verbs: Collection[str] = ALL
     resources: Collection[str] = ()
     but: Collection[str] = ()
-    """Resources that are spared."""
+    """Resources without the fault."""
     pause: float = 0.0
-    """Seconds for which it doesn't happen again."""
+    """The minimum seconds between two occurrences."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """A request other than a read that was passed on and has been answered with success; times are monotonic."""
+    """A successful write that the proxy forwarded. Times are time.monotonic()."""
 
     began: float
     ended: float
@@ -59,7 +65,7 @@ class Write:
 
 @dataclass(eq=False)
 class _Watch:
-    """A watch on its way. `dead`: it stays open, and nothing comes through any more."""
+    """An open watch. `dead`: it stays open, and the proxy forwards no more events."""
 
     request: web.BaseRequest
     dead: bool = False
@@ -67,7 +73,11 @@ class _Watch:
 
 @dataclass(eq=False)
 class FaultProxy:
-    """Listens on `url`, in plain HTTP. `faults` are what happens now; `frozen`: watches go silent and stay so."""
+    """A proxy that listens on `url` in plain HTTP.
+
+    - `faults`: the current faults
+    - `frozen`: new watches get no events
+    """
 
     kubeconfig: Path
     seed: int = 0
@@ -75,9 +85,9 @@ class FaultProxy:
     faults: tuple[Fault, ...] = ()
     frozen: bool = False
     cut_off: bool = False
-    """Whether nothing at all comes through: connections are taken, and never answered."""
+    """Whether the proxy accepts connections but never answers."""
     provoked: dict[str, int] = field(default_factory=dict)
-    """How often each fault came true."""
+    """The number of occurrences of each fault."""
     done: list[Write] = field(default_factory=list)
     watches_begun: list[tuple[float, str]] = field(default_factory=list)
 
@@ -92,16 +102,16 @@ class FaultProxy:
         self._healed: asyncio.Event
         self._closed: asyncio.Event
         up = threading.Event()
-        # Its end also ends what hangs for a client that is long gone.
+        # A daemon, so that hanging requests don't outlive the tests.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(up)), daemon=True)
         self._thread.start()
         up.wait(10)
 
-    # What tests do
+    # Interface for tests
 
     @contextlib.contextmanager
     def faulty(self, *faults: Fault) -> Iterator[None]:
-        """These faults, as long as the context lasts. What hangs is let go at its end, by a reset."""
+        """Injects these faults while the context lasts. At its end it resets hanging connections."""
         self.faults = faults
         try:
             yield
@@ -113,20 +123,20 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._let_go)
 
     def drop_watches(self) -> int:
-        """Closes every watch that is open, as an API server does when it goes; how many there were."""
+        """Closes all open watches, as an API server does when it ends. Returns their number."""
         dropped = list(self._watches)
         for watch in dropped:
             self._loop.call_soon_threadsafe(_abort, watch.request)
         return len(dropped)
 
     def freeze_watches(self) -> int:
-        """From now on nothing comes through the watches that are open, which stay open; how many they are."""
+        """Keeps all open watches open, but forwards no more events. Returns their number."""
         for watch in list(self._watches):
             watch.dead = True
         return len(self._watches)
 
     def kubeconfig_through(self, folder: Path) -> Path:
-        """The kubeconfig of whoever shall come through here, with the same rights."""
+        """Returns a kubeconfig with the same rights that connects through the proxy."""
         config = yaml.safe_load(self.kubeconfig.read_text())
         config["clusters"][0]["cluster"] = {"server": self.url}
         target = folder / f"kubeconfig-through-{self.url.rpartition(':')[2]}"
@@ -138,14 +148,14 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(10)
 
-    # Between the two
+    # Implementation
 
     async def _serve(self, up: threading.Event) -> None:
         self._loop, self._healed, self._closed = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        # Without limits of its own: what times out is the operator.
+        # No timeouts in the proxy, so that the operator's timeouts apply.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        # An API server packs long answers for whoever can unpack them; what is passed on says nothing of it.
+        # Without compression, because the proxy doesn't forward the header Content-Encoding.
         plain = {"Accept-Encoding": "identity"}
         runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=plain) as self._session:
@@ -190,7 +200,7 @@ class FaultProxy:
             return _abort(request)
         if verb in WRITES and behind.status < 300:
             self.done.append(Write(began, time.monotonic(), verb, resource))
-        if self.cut_off:  # it came through before, its answer doesn't
+        if self.cut_off:  # cut off after the request was forwarded
             return await self._hang(request)
         if fault is not None and fault.how == "lost":
             return _abort(request)
@@ -217,7 +227,7 @@ class FaultProxy:
                 if not watch.dead and not self.cut_off:
                     await response.write(chunk)
                 else:
-                    watch.dead = True  # what was swallowed is lost: nothing may follow it
+                    watch.dead = True  # an event is lost, so no later event may follow
             if watch.dead:
                 await asyncio.sleep(3600)
         except (aiohttp.ClientError, OSError):
@@ -244,7 +254,7 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def between(kubeconfig: Path, seed: int = 0) -> Iterator[FaultProxy]:
-    """A proxy to the API server of `kubeconfig` that has ended when the context has."""
+    """Runs a proxy to the API server of `kubeconfig` while the context lasts."""
     proxy = FaultProxy(kubeconfig, seed)
     try:
         yield proxy
@@ -253,7 +263,7 @@ def between(kubeconfig: Path, seed: int = 0) -> Iterator[FaultProxy]:
 
 
 def _meaning(request: web.BaseRequest) -> tuple[str, str]:
-    """(verb, resource) of a request, the resource with its subresource."""
+    """Returns the verb and the resource of a request, with the subresource."""
     parts = request.path.strip("/").split("/")
     parts = parts[3:] if parts[0] == "apis" else parts[2:]
     if parts[:1] == ["namespaces"] and len(parts) > 2:
@@ -277,7 +287,7 @@ def _refusal(fault: Fault) -> web.Response:
 
 
 def _abort(request: web.BaseRequest) -> web.StreamResponse:
-    """Resets the connection; what is returned goes nowhere."""
+    """Resets the connection. The returned response is never sent."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
         with contextlib.suppress(OSError):

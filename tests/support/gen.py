@@ -1,4 +1,4 @@
-"""Objects for tests: good ones by default, and modifiers that make them what a test is about."""
+"""Objects for tests, valid by default, and modifiers that change them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = "sha256:" + "1" * 64
 
 
 def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid: str = UID, **spec: Any) -> Object:
-    """A TritonModel as the API server has it; `spec` in camelCase, laid over a minimal one."""
+    """Returns a TritonModel as the API server stores it. `spec` (camelCase) is merged over a minimal one."""
     out: Object = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
@@ -32,12 +32,12 @@ def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid:
 
 
 def model(*modifiers: Modifier, **spec: Any) -> TritonModel:
-    """`raw`, parsed."""
+    """Returns the parsed result of `raw`."""
     return TritonModel.model_validate(raw(*modifiers, **spec))
 
 
 def modified(obj: Object, *modifiers: Modifier) -> Object:
-    """A copy of `obj` after `modifiers`."""
+    """Returns a copy of `obj` with the modifiers applied."""
     out = copy.deepcopy(obj)
     for modify in modifiers:
         modify(out)
@@ -45,7 +45,7 @@ def modified(obj: Object, *modifiers: Modifier) -> Object:
 
 
 def put(path: str, value: Any) -> Modifier:
-    """Sets the value at a dotted path; numbers are places in lists."""
+    """Sets the value at a dotted path. Numbers are list indices."""
 
     def modify(obj: Object) -> None:
         *way, last = path.split(".")
@@ -65,7 +65,7 @@ def deleting(obj: Object) -> None:
 
 
 def live(desired: Object, *modifiers: Modifier, uid: str = "", version: int = 10) -> Object:
-    """What the API server has after it took `desired` from the operator: ids, defaults of its own, managedFields."""
+    """Returns `desired` as the API server stores it after an apply: with a uid, defaults and managedFields."""
     out = copy.deepcopy(desired)
     metadata = out["metadata"]
     metadata |= {
@@ -82,7 +82,7 @@ def live(desired: Object, *modifiers: Modifier, uid: str = "", version: int = 10
 
 
 def managed(desired: Object, manager: str = names.FIELD_MANAGER, operation: str = "Apply") -> Object:
-    """The managedFields entry of one who applied `desired`."""
+    """Returns the managedFields entry of a manager that applied `desired`."""
     fields = _fields({k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "")
     for key in ("name", "namespace"):
         fields.get("f:metadata", {}).pop(f"f:{key}", None)
@@ -113,7 +113,7 @@ def _fields(value: Any, field: str) -> Object:
 
 
 def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEMPLATE) -> Object:
-    """A pod that serves, as the kubelet and the operator's Deployment leave it."""
+    """Returns a ready pod of the operator's Deployment, with the status from the kubelet."""
     inits = [names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK]
     images = {names.CONTAINER_FETCH: IMAGE, names.CONTAINER_SERVER: "triton:1"}
     ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
@@ -187,7 +187,7 @@ not_ready = condition("Ready", "False", reason="ContainersNotReady")
 
 
 def unschedulable(message: str) -> Modifier:
-    """The scheduler finds no node: nothing of the pod has run."""
+    """Makes the pod unschedulable: no container has run."""
 
     def modify(obj: Object) -> None:
         obj["status"] = {"phase": "Pending", "conditions": []}
@@ -197,7 +197,7 @@ def unschedulable(message: str) -> Modifier:
 
 
 def state(container: str, **states: Any) -> Modifier:
-    """The container's status from here on: `state`, `lastState`, `started`…; what comes after it has not begun."""
+    """Sets the container's status (`state`, `lastState`, `started`, …). Later containers haven't started."""
 
     def modify(obj: Object) -> None:
         not_ready(obj)
@@ -215,14 +215,14 @@ def waiting(container: str, reason: str, message: str = "") -> Modifier:
 
 
 def ended(container: str, code: int, message: str = "", reason: str = "Error", **more: Any) -> Modifier:
-    """The container ended and waits to be started again, as the kubelet tells it in a crash loop."""
+    """Makes the container's status that of a crash loop, as the kubelet reports it."""
     last = {"exitCode": code, "reason": reason, "message": message, **more}
     back_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
     return state(container, state=back_off, lastState={"terminated": last}, restartCount=1)
 
 
 def failed(reason: str, message: str) -> Modifier:
-    """The kubelet or an eviction ended the pod for good."""
+    """Makes the pod Failed, as after an eviction."""
 
     def modify(obj: Object) -> None:
         not_ready(obj)
@@ -232,7 +232,7 @@ def failed(reason: str, message: str) -> Modifier:
 
 
 def checked(report: Object) -> Modifier:
-    """The check of the repository left `report` and was content with it."""
+    """Makes the repository check successful, with `report` as its termination message."""
 
     def modify(obj: Object) -> None:
         status = next(s for s in obj["status"]["initContainerStatuses"] if s["name"] == names.CONTAINER_CHECK)
@@ -242,7 +242,7 @@ def checked(report: Object) -> Modifier:
 
 
 def report(*models: str, entrypoint: str | None = None, findings: list[Object] | None = None) -> Object:
-    """The check's termination message, as a JSON object."""
+    """Returns the repository check's termination message as a JSON object."""
     return {
         "ok": not findings,
         "entrypoint": entrypoint,

@@ -1,4 +1,4 @@
-"""Pods with the status that a kubelet would write: none runs in these tests."""
+"""Creates pods with the status of a kubelet, because these tests run no kubelet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .api import Api, Object
 
 
 def add_pod(api: Api, *modifiers: gen.Modifier, name: str = "detection-abc-1", model: str = gen.NAME) -> Object:
-    """A pod of the Deployment as it is now, with the status that a kubelet would write."""
+    """Creates a pod from the Deployment's current template, or updates it, with the status of a kubelet."""
     template = api.get("Deployment", model)["spec"]["template"]
     status = gen.pod(*modifiers, name=name)["status"]
     existing = api.find("Pod", name)
@@ -15,6 +15,6 @@ def add_pod(api: Api, *modifiers: gen.Modifier, name: str = "detection-abc-1", m
         metadata = {**template["metadata"], "name": name, "namespace": api.namespace}
         spec = {**template["spec"], "nodeName": "node-1"}
         api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    # All at once, as a kubelet does it: what lies between two states is none.
+    # One request, as from a kubelet, so that no intermediate state exists.
     now = {**api.get("Pod", name), "status": status}
     return api.request("PUT", api.path("Pod", name) + "/status", now)

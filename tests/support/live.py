@@ -1,5 +1,4 @@
-"""How soon a changed threshold is what Prometheus compares with: the benchmark measures it, and a test holds it to
-what is promised."""
+"""Measures the time until a changed threshold is live, for a benchmark and for a test of the promised time."""
 
 from __future__ import annotations
 
@@ -16,19 +15,22 @@ from .prometheus import Monitoring, threshold
 
 ANNOTATION = "tritonoperator.io/max-qps"
 CYCLE_SECONDS = 5
-"""How often the operator is scraped, and how often the rules are evaluated here."""
+"""The interval of scrapes of the operator and of rule evaluations."""
 RULE_CYCLE_SECONDS = 60
-"""How often the kubelet looks whether Prometheus' rules have changed, at best."""
+"""The interval at which the kubelet updates Prometheus' rules, at best."""
 SPEC = {"monitoring": {"scrapeSeconds": CYCLE_SECONDS, "evaluationSeconds": CYCLE_SECONDS}}
-"""What a TritonModel to be measured needs beside its model."""
+"""The spec of a measured TritonModel, besides its model."""
 _EVERY = 0.1
 _LIVE_TIMEOUT, _RULE_TIMEOUT = 60, 300
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change. `live_s`, `rule_s`: seconds from the start of kubectl until Prometheus uses the new value,
-    and until it would have by the rule alone; None where that wasn't waited for."""
+    """A change of max-qps.
+
+    `live_s` and `rule_s` are the seconds from the start of kubectl until the new value is live, and until the rule
+    contains it (None if not measured).
+    """
 
     old: float
     new: float
@@ -37,14 +39,17 @@ class Change:
 
 
 class Subject:
-    """A served TritonModel whose max-qps is changed."""
+    """A served TritonModel whose max-qps the test changes."""
 
     def __init__(self, monitoring: Monitoring, namespace: Namespace, name: str) -> None:
         self._monitoring, self._namespace, self.name = monitoring, namespace, name
         self._up = itertools.cycle((True, False))
 
     def known(self, hurry: bool = False, seconds: float = 240) -> None:
-        """Waits until Prometheus has the gauge, the rules, and the server's metrics. `hurry`: see Monitoring.hurry."""
+        """Waits until Prometheus has the operator's metric, the rules and the server's metrics.
+
+        `hurry`: see Monitoring.hurry.
+        """
         own = f'namespace="{self._namespace.name}",tritonmodel="{self.name}"'
 
         def look() -> bool:
@@ -56,10 +61,13 @@ class Subject:
         eventually(look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.told(self.name)}", 3)
 
     def change(self, rule: bool = False) -> Change:
-        """Changes the value, up and down by turns: a higher one is there when the first of the operator's replicas has
-        been scraped, a lower one when all have. `rule`: waits until the rule has it, too."""
+        """Changes max-qps and waits until it is live. `rule`: waits until the rule contains it, too.
+
+        Raises and lowers it by turns: a higher value is live after the scrape of one operator replica, a lower one
+        after the scrapes of all.
+        """
         old = self.value()
-        assert old is not None, f"Prometheus has no limit of {self.name}"
+        assert old is not None, f"Prometheus has no limit for {self.name}"
         new = old
         while new == old:
             new = float(random.randrange(5001, 9999) if next(self._up) else random.randrange(1001, 4999))
@@ -71,18 +79,18 @@ class Subject:
         )
 
     def annotate(self, *annotations: str) -> str:
-        """What an on-call engineer types."""
+        """Runs kubectl annotate, as an on-call engineer does."""
         return self._namespace.kubectl("annotate", f"tm/{self.name}", "--overwrite", *annotations)
 
     def lives(self) -> dict[str, int]:
-        """The servers' pods by uid, with how often their containers were restarted."""
+        """Returns the restarts of the servers' containers, by pod uid."""
         return {
             p["metadata"]["uid"]: sum(s["restartCount"] for s in p["status"].get("containerStatuses", []))
             for p in self._namespace.pods(self.name)
         }
 
     def value(self, series: str = "triton:threshold") -> float | None:
-        """The model's max-qps by this series."""
+        """Returns the model's max-qps in this series."""
         return self._monitoring.value(threshold(self._namespace.api, self.name, series))
 
     def _until(self, series: str, value: float, start: float, seconds: float) -> float:
@@ -96,17 +104,16 @@ class Subject:
 
 
 def pause(rule: bool = False) -> None:
-    """A random part of the cycles that a change goes through: without it each would begin just after the last ended,
-    and all at the same place of the cycle."""
+    """Sleeps for a random part of a cycle. Otherwise all changes would start at the same place of the cycle."""
     time.sleep(random.uniform(0, RULE_CYCLE_SECONDS if rule else CYCLE_SECONDS))
 
 
 def restarts(before: dict[str, int], after: dict[str, int]) -> int:
-    """Containers that were restarted and pods that are no longer the same."""
+    """Returns the number of restarted containers and replaced pods."""
     again = sum(max(0, after[uid] - count) for uid, count in before.items() if uid in after)
     return again + len(before.keys() - after.keys())
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The least of `values` that `part` of them don't exceed: of few values the 99th percentile is the largest."""
+    """Returns the smallest value that at least the fraction `part` of the values don't exceed."""
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]

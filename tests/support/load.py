@@ -1,4 +1,4 @@
-"""Real requests to an echo server, from a pod in the cluster."""
+"""Sends real requests to an echo server from a pod in the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCRIPT = ROOT / "tests" / "e2e" / "client" / "load.py"
 
 @dataclass
 class Load:
-    """Requests that are under way. `result` is there once they have ended."""
+    """Running requests. `result` is set after they end."""
 
     result: dict[str, Object]
 
@@ -25,7 +25,7 @@ class Load:
 
 @contextlib.contextmanager
 def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load") -> Iterator[Load]:
-    """A pod that asks `service` so many times a second while the context lasts. `name` tells two of them apart."""
+    """Runs a pod that sends `rate` requests per second to `service` while the context lasts."""
     pod, api = f"{name}-{service}", namespace.api
     script = {"load.py": _SCRIPT.read_text()}
     api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
@@ -40,13 +40,13 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
         out = namespace.kubectl("logs", pod)
         assert phase == "Succeeded", out
         load.result |= json.loads(out.splitlines()[-1])
-        assert all(sum(told["versions"].values()) for told in load.result.values()), out
+        assert all(sum(counts["versions"].values()) for counts in load.result.values()), out
     finally:
         api.delete("Pod", pod, gracePeriodSeconds=0)
 
 
 def _begun(namespace: Namespace, pod: str) -> str:
-    """What it has said, once it has started or failed to."""
+    """Returns the pod's log after the load started or the pod ended, else ""."""
     ended, out = _ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
     return out if "started" in out or ended else ""
 

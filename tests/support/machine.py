@@ -1,4 +1,4 @@
-"""On what a figure was measured."""
+"""Describes the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """Cores, memory and system, in one line."""
+    """Returns the cores, the memory and the system in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

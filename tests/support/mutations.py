@@ -1,4 +1,4 @@
-"""Changes to a directory on disk, to be made in order: what spoils a model repository, or completes it."""
+"""Changes to a directory, to break or complete a model repository."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 Change = Callable[[Path], object]
-"""Changes what is below a directory."""
+"""Changes the contents of a directory."""
 
 
 def write(file: str, text: str | bytes) -> Change:
-    """Puts a file there, with its directories."""
+    """Writes a file, and creates its directories."""
 
     def change(root: Path) -> None:
         path = root / file
@@ -31,7 +31,7 @@ def add(file: str, text: str) -> Change:
 
 
 def edit(file: str, old: str, new: str) -> Change:
-    """Replaces `old`, which must occur once."""
+    """Replaces `old`, which must occur exactly once."""
 
     def change(root: Path) -> None:
         text = (root / file).read_text()
@@ -47,7 +47,7 @@ def move(source: str, target: str) -> Change:
 
 
 def remove(path: str) -> Change:
-    """Takes a file or directory away."""
+    """Deletes a file or directory."""
 
     def change(root: Path) -> None:
         target = root / path
@@ -60,7 +60,7 @@ def remove(path: str) -> Change:
 
 
 def empty(path: str) -> Change:
-    """Takes all files out of a directory, as git does."""
+    """Deletes all files in a directory."""
 
     def change(root: Path) -> None:
         shutil.rmtree(root / path)
@@ -70,10 +70,10 @@ def empty(path: str) -> Change:
 
 
 def folder(path: str) -> Change:
-    """Makes an empty directory."""
+    """Creates an empty directory."""
     return lambda root: (root / path).mkdir(parents=True)
 
 
 def forbid(path: str) -> Change:
-    """Takes all permissions away."""
+    """Removes all permissions."""
     return lambda root: (root / path).chmod(0)

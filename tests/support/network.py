@@ -1,5 +1,5 @@
-"""What NetworkPolicies let through, as the API's documentation defines it: for clusters whose network plugin enforces
-them, which the tests' own doesn't."""
+"""Evaluates NetworkPolicies as the API's documentation defines them. The test cluster's network plugin doesn't enforce
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE = "the node that the pod is on"
 
 @dataclass(frozen=True)
 class Pod:
-    """`ports`: name → number, for policies that name one."""
+    """A pod. `ports` maps port names to numbers, for policies with named ports."""
 
     namespace: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -23,22 +23,22 @@ class Pod:
 
 @dataclass(frozen=True)
 class Network:
-    """The policies of a cluster, and its namespaces. These have their name among their labels by themselves."""
+    """The policies of a cluster, and the labels of its namespaces. The label with the name is implicit."""
 
     policies: tuple[Object, ...]
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def lets(self, source: Pod | str, target: Pod | str, port: int, protocol: str = "TCP") -> bool:
-        """Whether a connection may be made. What isn't a pod is an address, or NODE."""
+        """Whether the policies allow a connection. A string is an address, or NODE."""
         if NODE in (source, target):
-            return True  # what a node says to its own pods is never held back
+            return True  # traffic between a node and its pods is always allowed
         asks = (port, protocol)
         return self._one_way(source, "Egress", target, asks, target) and self._one_way(
             target, "Ingress", source, asks, target
         )
 
     def _one_way(self, pod: Pod | str, way: str, other: Pod | str, asks: tuple[int, str], target: Pod | str) -> bool:
-        """Whether `pod` is let, by the union of the rules of all policies that isolate it."""
+        """Whether any rule of the policies that isolate `pod` allows the connection, or no policy isolates it."""
         if isinstance(pod, str):
             return True
         isolating = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
@@ -50,7 +50,7 @@ class Network:
     ) -> bool:
         peers = rule.get("from" if way == "Ingress" else "to") or []
         ports = rule.get("ports") or []
-        # No peers are all peers, and no ports all ports.
+        # An empty list means all peers or all ports.
         return (not peers or any(self._is(p, other, policy["metadata"]["namespace"]) for p in peers)) and (
             not ports or any(_is_port(p, asks, target) for p in ports)
         )
@@ -69,7 +69,7 @@ class Network:
 
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """A label selector; an empty one selects everything."""
+    """Whether a label selector matches the labels. An empty selector matches everything."""
     if any(labels.get(k) != v for k, v in selector.get("matchLabels", {}).items()):
         return False
     return all(_expression(e, labels) for e in selector.get("matchExpressions", []))

@@ -1,11 +1,11 @@
-"""Small ONNX files, written by hand: the `onnx` package is not among what the tests need."""
+"""Writes small ONNX files without the package `onnx`, which the tests don't depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Dims = Sequence[int | str]
-"""A text is the name of a variable dimension."""
+"""The sizes of the dimensions. A string is the name of a variable dimension."""
 
 FP32, UINT8, INT32, INT64, STRING, FP16 = 1, 2, 6, 7, 8, 10
 
@@ -29,7 +29,7 @@ def block(field: int, content: bytes | str) -> bytes:
 
 
 def value(name: str, kind: int, dims: Dims | None) -> bytes:
-    """A ValueInfoProto; without dims its shape isn't declared."""
+    """Returns a ValueInfoProto. Without `dims` it has no shape."""
     shape = b""
     if dims is not None:
         shape = block(2, b"".join(block(1, block(2, d) if isinstance(d, str) else number(1, d)) for d in dims))
@@ -42,18 +42,18 @@ def node(operation: str, inputs: Sequence[str], outputs: Sequence[str], attribut
 
 
 def cast_to(kind: int) -> bytes:
-    """The attribute of a Cast."""
+    """Returns the attribute `to` of a Cast node."""
     return block(5, block(1, "to") + number(3, kind) + number(20, 2))
 
 
 def shape_constant(name: str, sizes: Sequence[int]) -> bytes:
-    """A weight: the INT64 vector that Reshape takes."""
+    """Returns a weight: an INT64 vector for Reshape."""
     raw = b"".join(size.to_bytes(8, "little", signed=True) for size in sizes)
     return number(1, len(sizes)) + number(2, INT64) + block(8, name) + block(9, raw)
 
 
 def external_weight(name: str, location: str) -> bytes:
-    """A weight of eight FP32 in a file of its own."""
+    """Returns a weight of eight FP32 values in an external file."""
     entry = block(1, "location") + block(2, location)
     return number(1, 8) + number(2, FP32) + block(8, name) + block(13, entry) + number(14, 1)
 
@@ -61,7 +61,7 @@ def external_weight(name: str, location: str) -> bytes:
 def model(
     inputs: Sequence[bytes], outputs: Sequence[bytes], nodes: Sequence[bytes] = (), weights: Sequence[bytes] = ()
 ) -> bytes:
-    """A ModelProto of IR version 8, opset 17."""
+    """Returns a ModelProto of IR version 8, opset 17."""
     graph = b"".join(
         [
             *(block(1, n) for n in nodes),
@@ -79,7 +79,7 @@ def reshaped(
     made: tuple[str, int, Dims],
     sizes: Sequence[int],
 ) -> bytes:
-    """A network that gives its input in another shape: `sizes` with the batch, as Reshape takes them."""
+    """Returns a model that reshapes its input to `sizes`, which include the batch."""
     return model(
         [value(*given)],
         [value(*made)],

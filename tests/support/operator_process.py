@@ -1,4 +1,4 @@
-"""The operator as a process of its own, with the rights of manifests/rbac and no others."""
+"""Runs the operator as a separate process with the RBAC of manifests/rbac."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS_IMAGE = "registry.example.com/triton-operator:1"
 
 
 class Operator:
-    """One running operator. `log` is what it has written so far."""
+    """A running operator. `log` is its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         self.process, self._port, self._log = process, port, log
@@ -33,7 +33,7 @@ class Operator:
         return self._log.read_text(errors="replace")
 
     def ask(self, path: str) -> str:
-        """The answer of its HTTP server; "" where there is none, or it isn't 200."""
+        """Sends a GET to the operator's HTTP server. Returns the body, or "" without a response with status 200."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as answer:
                 return str(answer.read().decode())
@@ -44,28 +44,28 @@ class Operator:
         return "triton_operator_leading 1.0" in self.ask("/metrics")
 
     def writes(self) -> float:
-        """Requests other than reads, without those for the Lease, by its own count."""
+        """Returns the operator's writes to the API server from its metrics, without those of the Lease."""
         found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.ask("/metrics"))
         return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
 
     def counted(self, metric: str, **labels: str) -> float:
-        """The sum of all series of a metric of its own that have these labels."""
+        """Returns the sum of all series of one of the operator's metrics with these labels."""
         found = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.ask("/metrics"), re.MULTILINE)
         return sum(float(n) for has, n in found if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', has)).items())
 
     def passes(self, **labels: str) -> float:
-        """How often it has looked at a TritonModel, however that ended; or result="ok"."""
+        """Returns the number of reconciles, for example with result="ok"."""
         return self.counted("triton_operator_reconciles_total", **labels)
 
     def stop(self, how: signal.Signals = signal.SIGTERM, within: float = PATIENCE) -> int:
-        """Its exit code."""
+        """Ends the operator with the signal `how` and returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         return self.process.wait(within)
 
 
 def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
-    """Its namespace, ServiceAccount and roles; a kubeconfig that may just what they allow."""
+    """Installs the operator's namespace, ServiceAccount and roles. Returns a kubeconfig with these rights."""
     with contextlib.suppress(RefusedError):
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}
@@ -82,8 +82,10 @@ def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
 
 @contextlib.contextmanager
 def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = True, **env: str) -> Iterator[Operator]:
-    """An operator that has ended when the context has. `wait`: until it watches, and leads
-    where it shall `lead`."""
+    """Runs an operator while the context lasts.
+
+    `wait`: waits until it is ready and, if `lead`, until it is the leader.
+    """
     [port] = ports.free()
     log = folder / f"operator-{port}.log"
     settings = {

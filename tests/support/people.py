@@ -1,4 +1,4 @@
-"""People with roles, and what the API server says to them."""
+"""Users with roles, and the API server's answers to them."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class Team:
-    """A control plane, and a namespace in it."""
+    """A control plane and a namespace in it."""
 
     plane: ControlPlane
     namespace: str
 
     def api(self, user: str = "") -> Api:
-        """As this user sees it; the cluster admin where none is named."""
+        """Returns a client for this user, by default the cluster admin."""
         return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
 
     def kubectl(
         self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """kubectl in this namespace, as this user."""
+        """Runs kubectl in this namespace as this user."""
         config = self.plane.kubeconfig_of_user(user) if user else self.plane.kubeconfig
         command = ["kubectl", f"--kubeconfig={config}", f"--namespace={self.namespace}", *arguments]
         everything = {**os.environ, **(env or {})}
         return subprocess.run(command, input=stdin, env=everything, capture_output=True, text=True, check=False)
 
     def audited(self, name: str) -> list[Object]:
-        """The audit events about this TritonModel."""
+        """Returns the audit events of this TritonModel."""
         key = {"namespace": self.namespace, "name": name, "resource": names.PLURAL}
         return [e for e in self.plane.audit_events() if key.items() <= e["objectRef"].items()]
 
 
 def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -> None:
-    """Gives `user` the Role or ClusterRole `role` in `namespace`."""
+    """Binds the Role or ClusterRole `role` to `user` in `namespace`."""
     binding = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding",
@@ -57,7 +57,7 @@ def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -
 
 
 def apply_folder(plane: ControlPlane, folder: Path) -> None:
-    """kubectl apply -k, as the cluster admin."""
+    """Runs kubectl apply -k as the cluster admin."""
     command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,7 +68,7 @@ def dry_run(api: Api, obj: Object) -> None:
 
 
 def refusal(ask: Callable[[], object]) -> str:
-    """The API server's words; "" where it does it."""
+    """Calls `ask` and returns the API server's refusal, or "" if it accepts the request."""
     try:
         ask()
     except RefusedError as error:
@@ -77,12 +77,12 @@ def refusal(ask: Callable[[], object]) -> str:
 
 
 def tritonmodel(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
-    """As a user writes it."""
+    """Returns a TritonModel as a user writes it."""
     obj = gen.raw(**spec)
     obj["metadata"] = {"name": name, **({"annotations": annotations} if annotations else {})}
     return obj
 
 
 def make(api: Api, name: str = gen.NAME, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
-    """Creates one."""
+    """Creates a TritonModel."""
     return api.create(tritonmodel(name, annotations, **spec))

@@ -1,4 +1,4 @@
-"""Free ports for what the tests start."""
+"""Finds free ports for the programs that the tests start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import socket
 
 
 def free(count: int = 1) -> list[int]:
-    """Consecutive ports of the loopback address that nothing listens on.
+    """Returns `count` consecutive free ports of the loopback address.
 
-    They lie below the range that Linux gives to outgoing connections: a port of that range can be taken between this
-    call and the start of the program that it is for.
+    They are below Linux's range for outgoing connections: these could use the port before the program starts.
     """
     for first in random.sample(range(20_000, 32_000, count), 1000):
         ports = range(first, first + count)

@@ -1,4 +1,4 @@
-"""Scenes beside a part of the prober, in one event loop."""
+"""Runs a test coroutine and a part of the prober in one event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_beside(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
-    """Runs `scene` while `prober` runs, a minute at most; fails where the prober ends."""
+    """Runs `scene` while `prober` runs, for at most a minute. Fails if the prober ends."""
 
     async def both() -> None:
         probing = asyncio.create_task(prober())

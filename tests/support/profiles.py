@@ -1,4 +1,4 @@
-"""How thoroughly properties are tried: the same few examples every time, or, with SOAK=1, many random ones."""
+"""Hypothesis settings: the same few examples every time or, with SOAK=1, many random ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 SOAK = os.environ.get("SOAK") == "1"
 _TIMES = 20
 _settings = settings(
-    deadline=None,  # a busy machine is slow, and nothing is wrong with it
+    deadline=None,  # a busy machine may be slow
     database=None,
     derandomize=not SOAK,
     print_blob=SOAK,
@@ -24,10 +24,10 @@ _settings = settings(
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Settings for a test: so many examples, and in a soak twenty times as many."""
+    """Returns settings for `count` examples, and twenty times as many in a soak."""
     return settings(_settings, max_examples=count * _TIMES if SOAK else count, **more)
 
 
 def batches(count: int) -> settings:
-    """Settings for a test against a world that remembers: what fails there isn't tried again in smaller pieces."""
+    """Returns settings for a test against a server with state: a failing example isn't shrunk."""
     return examples(count, phases=[Phase.explicit, Phase.generate], verbosity=Verbosity.quiet)

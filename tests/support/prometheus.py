@@ -1,5 +1,7 @@
-"""The cluster's Prometheus and Alertmanager and the receiver of its alerts, asked through the API server's proxy:
-that needs no tunnel, and works again as soon as a pod that was killed is back."""
+"""Queries the cluster's Prometheus and alert receiver through the API server's proxy.
+
+The proxy needs no port-forward, and works again as soon as a killed pod is replaced.
+"""
 
 from __future__ import annotations
 
@@ -19,33 +21,33 @@ _POD = "prometheus-triton-0"
 
 @dataclass(frozen=True)
 class Sample:
-    """A value as it was recorded. `at` in seconds since 1970, by Prometheus' clock."""
+    """A recorded sample. `at` is in seconds since 1970, by Prometheus' clock."""
 
     at: float
     value: float
 
 
 class Monitoring:
-    """What the cluster's monitoring knows at this moment."""
+    """The current state of the cluster's monitoring."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._api = cluster, cluster.api
 
     def query(self, query: str) -> list[Object]:
-        """The result of an instant query; [] also where Prometheus doesn't answer."""
+        """Returns the result of an instant query, or [] if Prometheus doesn't answer."""
         answer = self._ask("prometheus:web", "api/v1/query", query=query)
         return list(answer["data"]["result"]) if answer else []
 
     def value(self, query: str) -> float | None:
-        """The one value that `query` gives; None where it gives none, or there is no answer."""
+        """Returns the single value of a query, or None without a result or an answer. Fails if there are several."""
         found = self.query(query)
-        assert len(found) < 2, f"{query} gives {len(found)} series: {[f['metric'] for f in found]}"
+        assert len(found) < 2, f"{query} returns {len(found)} series: {[f['metric'] for f in found]}"
         return float(found[0]["value"][1]) if found else None
 
     def samples(self, selector: str, seconds: float) -> list[Sample]:
-        """What was recorded of one series in the last seconds, as it was: nothing fills its gaps."""
+        """Returns the raw samples of one series in the last seconds."""
         found = self.query(f"{selector}[{max(1, round(seconds))}s]")
-        assert len(found) < 2, f"{selector} is {len(found)} series: {[f['metric'] for f in found]}"
+        assert len(found) < 2, f"{selector} matches {len(found)} series: {[f['metric'] for f in found]}"
         return [Sample(float(at), float(value)) for at, value in found[0]["values"]] if found else []
 
     def answers(self) -> bool:
@@ -53,27 +55,29 @@ class Monitoring:
         return bool(self.query("vector(1)"))
 
     def alerts(self, name: str, **labels: str) -> list[Object]:
-        """The alerts of this name in Prometheus, pending and firing."""
+        """Returns the pending and firing alerts of this name in Prometheus."""
         answer = self._ask("prometheus:web", "api/v1/alerts")
         found = list(answer["data"]["alerts"]) if answer else []
         return [a for a in found if _has(a["labels"], alertname=name, **labels)]
 
     def fires(self, name: str, **labels: str) -> bool:
-        """Whether such an alert fires in Prometheus."""
+        """Whether an alert with this name and these labels fires in Prometheus."""
         return any(a["state"] == "firing" for a in self.alerts(name, **labels))
 
     def received(self, name: str, **labels: str) -> list[Object]:
-        """What Alertmanager told the receiver of such alerts, the latest last; each has its `status`."""
+        """Returns the notifications of these alerts from Alertmanager to the receiver, oldest first."""
         found = self._ask("alert-receiver:http", "") or []
         return [a for a in found if _has(a["labels"], alertname=name, **labels)]
 
     def hurry(self) -> None:
-        """Lets Prometheus see new monitors and rules at once: the kubelet brings them into a pod that has changed,
-        and otherwise about once a minute. For preparing a test, never for what is measured."""
+        """Makes the kubelet update Prometheus' configuration now, by changing the pod.
+
+        Otherwise the kubelet does this about once a minute. Use it to prepare a test, never in a measurement.
+        """
         self._api.patch("Pod", _POD, {"metadata": {"annotations": {"hurry": str(time.time())}}}, namespace=_NAMESPACE)
 
     def restart(self) -> None:
-        """Deletes Prometheus' pod and with it all that it has recorded; returns when another has been made."""
+        """Deletes Prometheus' pod with all its data, and waits until a new one exists."""
         uid = self._api.get("Pod", _POD, _NAMESPACE)["metadata"]["uid"]
         self._cluster.kubectl("-n", _NAMESPACE, "delete", "pod", _POD, "--force", "--grace-period=0")
         deadline = time.monotonic() + 60
@@ -87,7 +91,7 @@ class Monitoring:
         try:
             return self._api.request("GET", f"{root}/{path}{query}")
         except RefusedError as error:
-            # What the proxy says where nobody is behind it; anything else is a fault of the test's.
+            # The proxy's answers if no pod is ready; other codes are errors of the test.
             if error.code in (500, 502, 503, 504):
                 return None
             raise
@@ -96,7 +100,7 @@ class Monitoring:
 
 
 def threshold(api: Api, name: str, series: str = "triton:threshold", kind: str = "max-qps") -> str:
-    """A selector of what is, by this series, the limit of TritonModel `name` over all versions."""
+    """Returns a selector for the TritonModel's limit over all versions in this series."""
     return f'{series}{{namespace="{api.namespace}",tritonmodel="{name}",kind="{kind}",version=""}}'
 
 

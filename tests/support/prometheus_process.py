@@ -1,4 +1,4 @@
-"""A real Prometheus, and pages for it to scrape."""
+"""Runs a real Prometheus, and a server of pages that it scrapes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Page = Callable[[], str]
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def ask(self, path: str, **parameters: str | float) -> Any:
-        """The `data` of an answer of its API. What it can't read fails here, in its own words."""
+        """Calls the API and returns the `data` of the response. Fails with Prometheus' error message."""
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(f"http://{self._address}/api/v1/{path}?{query}", timeout=30) as answer:
@@ -42,14 +42,14 @@ class Prometheus:
             raise AssertionError(f"{parameters}: {json.load(refusal)['error']}") from refusal
 
     def value(self, expr: str) -> float | None:
-        """The one value that `expr` has now; None where it has none, or several."""
+        """Returns the current value of `expr`, or None if it has none or several."""
         found = self.ask("query", query=expr)["result"]
         return float(found[0]["value"][1]) if len(found) == 1 else None
 
 
 @contextlib.contextmanager
 def serving(pages: Mapping[str, Page]) -> Iterator[str]:
-    """host:port of a server that makes each page anew for every request."""
+    """Runs a server that renders each page for every request, and yields its host:port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -75,9 +75,9 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes and evaluates each second, until the context ends."""
+    """Runs a Prometheus that scrapes and evaluates every second while the context lasts."""
     binary = shutil.which("prometheus", path=settings.search_path())
-    assert binary, "these tests need prometheus: hack/world.sh rules; -m 'not rules' leaves them out"
+    assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
     often = [{**group, "interval": "1s"} for group in groups]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
     config = {

@@ -1,4 +1,4 @@
-"""Strategies for what users may write: specs as the CRD's schema lets them in, and the corners of each field."""
+"""Hypothesis strategies for TritonModels: specs that the CRD's schema accepts, and edge cases of each field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
 _BIG = 2**63 - 1
 
 CHARACTERS = st.characters(codec="utf-8")
-"""Everything that JSON in UTF-8 can hold: NUL and other controls, right-to-left, combining, astral."""
+"""All characters in UTF-8 JSON: NUL and other controls, right-to-left, combining and astral characters."""
 WORDS = st.sampled_from(
     ["", " ", "a", "\x00", "\t", "\u00a0", "\x0b", "\u2028", "\u202eabc", "e\u0301", "🚦", "\U0010ffff",
      "\ufeff", "\ufffe",
@@ -56,7 +56,7 @@ VALUES = st.one_of(
     st.from_regex(r"[0-9]{1,10}(\.[0-9]{1,7})?", fullmatch=True),
     TEXT,
 )  # fmt: skip
-"""Values of annotations that mean, or don't mean, a threshold."""
+"""Valid and invalid values of threshold annotations."""
 _KINDS = st.sampled_from(["max-qps", "max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor", "depth"])
 _VERSIONS = st.sampled_from(
     ["", ".1", ".v1", ".2", ".v2", ".0", ".v", ".1.2", ".999999999", ".9999999999", ".١", ".vv1"]
@@ -70,7 +70,7 @@ ANNOTATIONS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
 def schema(*path: str) -> dict[str, Any]:
-    """The CRD's schema at this place below the root."""
+    """Returns the CRD's schema of the field at this path."""
     crd = yaml.safe_load(_CRD.read_text())
     found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for step in path:
@@ -79,7 +79,7 @@ def schema(*path: str) -> dict[str, Any]:
 
 
 def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
-    """Values that the API server lets in by this part of the schema; its CEL rules are not looked at."""
+    """Returns a strategy for values that this part of the schema accepts. Ignores CEL rules."""
     if node.get("x-kubernetes-int-or-string"):
         return _int_or_string(node)
     if node.get("x-kubernetes-preserve-unknown-fields"):
@@ -114,7 +114,7 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
 
 
 def specs() -> SearchStrategy[Json]:
-    """Whole specs."""
+    """Returns a strategy for complete specs."""
     return admitted(schema("spec"))
 
 
@@ -128,7 +128,7 @@ def _keys(name: str) -> SearchStrategy[str]:
 
 
 def go(pattern: str) -> re.Pattern[str]:
-    """A pattern of the schema as Go reads it: `\\s` is five characters of ASCII, and `$` is the very end."""
+    """Compiles a pattern with Go's semantics: `\\s` matches five ASCII characters, and `$` only the end of the text."""
     return re.compile(pattern.replace(r"\s", r"\t\n\f\r ").replace("$", r"\Z"))
 
 
@@ -165,7 +165,7 @@ _NAMES = st.sampled_from(
 
 
 def _or_wrong(strategy: SearchStrategy[Json]) -> SearchStrategy[Json]:
-    """Mostly what is meant, now and then anything."""
+    """Returns a strategy for mostly the given values, and sometimes any JSON."""
     return st.one_of(strategy, strategy, strategy, strategy, JSON)
 
 
@@ -201,7 +201,7 @@ def _volume() -> SearchStrategy[Json]:
 
 
 def pod_spec() -> SearchStrategy[Json]:
-    """Parts of a PodSpec: right ones, wrong ones, and what is none at all."""
+    """Returns a strategy for valid and invalid partial PodSpecs, and for other JSON."""
     containers = _or_wrong(st.lists(_or_wrong(_container()), max_size=3))
     return st.one_of(
         st.fixed_dictionaries(
@@ -236,7 +236,7 @@ _OWN_LABELS = {"__name__", "alertname", "namespace", "tritonmodel", "model", "ve
 
 
 def lawful(spec: Json) -> Json:
-    """`spec` made to fit the CRD's CEL rules, which generated values rarely do by themselves."""
+    """Returns the spec, changed to satisfy the CRD's CEL rules, which generated values rarely do."""
     out = copy.deepcopy(spec)
     server = out.get("server", {})
     if "loadModels" in server:
@@ -271,7 +271,7 @@ MODEL_NAMES = st.one_of(
 
 
 def resources() -> SearchStrategy[Json]:
-    """TritonModels, most of which the API server lets in; namespace and kind are the caller's to add."""
+    """Returns a strategy for mostly valid TritonModels, without namespace and kind."""
     spec = st.one_of(*[specs().map(lawful)] * 6, specs(), JSON)
     metadata = st.fixed_dictionaries(
         {"name": MODEL_NAMES},

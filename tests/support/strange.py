@@ -1,4 +1,4 @@
-"""Objects that an API server may take and that nobody would write: TritonModels, and what looks like their children."""
+"""Unusual objects that an API server may accept: TritonModels, and objects that look like their children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import specs
 
 Json = Any
 MARK = "example.com/strange"
-"""A finalizer of somebody else, which nobody takes away."""
+"""A foreign finalizer that no controller removes."""
 _WORDS = [
     "",
     " ",
@@ -42,14 +42,14 @@ _CONTAINER = {"name": "a", "image": "b"}
 
 
 class Strange:
-    """Makes strange things, by a seed. `victims`: names of TritonModels that objects may claim to belong to, by uid."""
+    """Generates unusual objects from a seed. `victims` maps names of TritonModels that may appear as owners to uids."""
 
     def __init__(self, seed: int, victims: dict[str, str]) -> None:
         self._random, self._victims, self._number = random.Random(seed), victims, 0
         self._status = specs.schema("status")
 
     def model(self) -> tuple[Json, Json]:
-        """A TritonModel, and the patch of its metadata that follows."""
+        """Returns a TritonModel, and a patch of its metadata to send afterwards."""
         spec: Json = {"modelImage": {"reference": "example.com/models:1"}}
         if self._often():
             spec["replicas"] = self._random.choice([0, 1, 3])
@@ -66,17 +66,17 @@ class Strange:
         return body, self._patch()
 
     def child(self) -> tuple[Json, Json, Json]:
-        """An object of a kind that the operator watches, the patch of its metadata, and its status."""
+        """Returns an object of a kind that the operator watches, a patch of its metadata, and its status."""
         kind = self._random.choice([*_CHILD_KINDS, "Pod", "Pod", "Pod"])
         body = {"apiVersion": _CHILD_KINDS[kind], "kind": kind, "metadata": self._metadata("c"), **self._body(kind)}
         labels = body["metadata"].setdefault("labels", {})
         if isinstance(labels, dict):
-            # Else no watch shows it.
+            # Without this label the operator doesn't watch it.
             labels["app.kubernetes.io/managed-by"] = names.FIELD_MANAGER
         return body, self._patch(), self._status_of(kind)
 
     def status(self) -> Json:
-        """Of a TritonModel: what its schema allows, and what it doesn't."""
+        """Returns a status of a TritonModel, mostly valid for its schema."""
         if self._random.random() < 0.9:
             found = self._of_schema(self._status)
             if "replicas" in found:  # the scale subresource has limits
@@ -164,7 +164,7 @@ class Strange:
         return owners
 
     def _patch(self) -> Json:
-        """managedFields, as anybody may write them who may write the object."""
+        """Returns a patch of managedFields, which every writer of the object may send."""
         if self._often():
             return None
         entry: Json = {

@@ -1,4 +1,4 @@
-"""An operator that is started again whenever it ends, as a kubelet does it."""
+"""Runs an operator and restarts it whenever it ends, as a kubelet does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .operator_process import Operator
 
 
 class Supervised:
-    """Keeps one replica of the operator running. `ends`: the exit code of every life that is over."""
+    """Keeps one replica of the operator running. `ends` are the exit codes of the ended processes."""
 
     def __init__(self, kubeconfig: Path, folder: Path, env: dict[str, str]) -> None:
         self._kubeconfig, self._folder, self._env = kubeconfig, folder, env
@@ -29,35 +29,35 @@ class Supervised:
 
     @property
     def now(self) -> Operator:
-        """The life of this moment."""
+        """Returns the current process."""
         return self._logs[-1]
 
     @property
     def log(self) -> str:
-        """What all its lives have written."""
+        """Returns the logs of all processes."""
         return "".join(life.log for life in self._logs)
 
     @property
     def memory(self) -> float:
-        """Resident memory of the present life, in MiB."""
+        """Returns the resident memory of the current process in MiB."""
         status = Path(f"/proc/{self.now.process.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
 
     def grown(self) -> float:
-        """By how many MiB the present life has grown since this was asked first."""
+        """Returns the growth of the current process's memory in MiB since the first call."""
         pid, memory = self.now.process.pid, self.memory
         if self._begun_with[0] != pid:
             self._begun_with = (pid, memory)
         return memory - self._begun_with[1]
 
     def kill(self) -> None:
-        """kill -9 of the present life; returns when the next has begun."""
+        """Kills the current process with SIGKILL and waits until the next one starts."""
         self._begun.clear()
         self.now.process.send_signal(signal.SIGKILL)
         self._begun.wait(PATIENCE)
 
     def close(self) -> int:
-        """SIGTERM, and no further life; the exit code."""
+        """Ends the operator with SIGTERM, without a restart, and returns its exit code."""
         self._over.set()
         code = self.now.stop()
         self._thread.join(PATIENCE)
@@ -69,7 +69,7 @@ class Supervised:
                 self._logs.append(life)
                 self._begun.set()
                 self.ends.append(life.process.wait())
-            # Less than a kubelet waits, and more than nothing: one that can't start shows, and doesn't burn.
+            # Shorter than a kubelet's back-off, but long enough that a crash loop doesn't use all CPU.
             self._over.wait(0.5)
 
 

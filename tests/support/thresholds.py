@@ -1,4 +1,4 @@
-"""Thresholds as people write them."""
+"""Sets and reads threshold annotations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ MAX_QPS = f"{PREFIX}max-qps"
 
 
 def annotate(api: Api, name: str = gen.NAME, /, **values: str | None) -> Object:
-    """Sets annotations of thresholds, as `kubectl annotate` does; None removes one. Keys as in `spelled`."""
+    """Sets threshold annotations, as `kubectl annotate` does. None removes one. Keys are as in `spelled`."""
     return api.patch("TritonModel", name, {"metadata": {"annotations": spelled(values)}})
 
 
 def spelled(values: dict[str, Any]) -> dict[str, Any]:
-    """max_qps is the alias; the other kinds with their dashes as underscores."""
+    """Returns the annotations for keyword arguments: `max_qps` is the alias, other kinds have dashes as underscores."""
     return {k if k == "max_qps" else PREFIX + k.replace("_", "-"): v for k, v in values.items()}
 
 
 def current(world: Team, name: str) -> dict[str, str]:
-    """The annotations that are, or would be, thresholds."""
+    """Returns the annotations with keys of thresholds, valid or not."""
     found: dict[str, str] = world.api().get("TritonModel", name)["metadata"].get("annotations", {})
     return {k: v for k, v in found.items() if thresholds.is_threshold(k)}

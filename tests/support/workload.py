@@ -1,4 +1,4 @@
-"""Users at work: TritonModels are created, changed and deleted at random, and kubelets run what there is to run."""
+"""A random workload: creates, changes and deletes TritonModels, and writes the status of pods as a kubelet does."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .operator_process import TOOLS_IMAGE
 
 ENTRY = "detection"
 BROKEN = (RefusedError, HTTPError, OSError)
-"""What a request may meet while the world is broken."""
+"""The errors of requests during a fault."""
 
 
 class Repeated:
-    """Calls `step` again and again in a thread of its own, with a pause of `seconds`; what breaks is tried again."""
+    """Calls `step` repeatedly in a thread, with a pause of `seconds`. Retries after errors in BROKEN."""
 
     def __init__(self, step: Callable[[], None], seconds: float) -> None:
         self._step, self._seconds, self._over = step, seconds, threading.Event()
@@ -55,25 +55,25 @@ class Repeated:
 
 
 class Workload:
-    """What users want of a namespace. `wanted`: name → the TritonModel as it was last applied.
+    """The TritonModels that users want in a namespace. `wanted` maps names to the last applied TritonModel.
 
-    No two specs that it writes are alike, so that a pod template that comes back is one too many.
+    Every spec is different, so that a pod template that appears twice is an error.
     """
 
     def __init__(self, api: Api, seed: int, most: int = 6) -> None:
         self.api, self.seed, self._random, self._most = api, seed, random.Random(seed), most
         self.wanted: dict[str, Object] = {}
         self.templates: dict[str, int] = {}
-        """The hash of every pod template that was ever asked for, and which number of all it was."""
+        """The sequence number of every requested pod template, by its hash."""
         self._number = 0
         self.steps = {"create": 0, "change": 0, "delete": 0}
 
     def running(self, seconds: float = 0.15) -> Repeated:
-        """At work as long as the context lasts."""
+        """Returns a context in which the workload runs."""
         return Repeated(self.step, seconds)
 
     def step(self) -> None:
-        """One thing that a user does, to one of the models that chance has made."""
+        """Creates, changes or deletes a random TritonModel."""
         mine = sorted(n for n in self.wanted if re.fullmatch(r"m-\d+", n))
         what = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
         if not mine or (what == "create" and len(mine) < self._most):
@@ -84,7 +84,7 @@ class Workload:
             self.change(self._random.choice(mine))
 
     def create(self, name: str, **spec: object) -> None:
-        """Makes it, or changes it where it is there already. `spec`: laid over what chance gives."""
+        """Creates or changes a TritonModel. `spec` is merged over a random one."""
         self.steps["create"] += 1
         self._apply(name, spec)
 
@@ -98,9 +98,9 @@ class Workload:
         self.api.delete("TritonModel", name)
 
     def finish(self) -> None:
-        """Repeats what may have been lost while the world was broken: now what is wanted is what is said."""
+        """Repeats writes that may have been lost during a fault, so that the API server has `wanted`."""
 
-        def said() -> bool:
+        def written() -> bool:
             try:
                 for obj in self.wanted.values():
                     self.api.apply(obj, "users")
@@ -111,7 +111,7 @@ class Workload:
                 return False
             return True
 
-        eventually(said, 60, "the API server takes what is wanted")
+        eventually(written, 60, "the API server accepts all writes")
 
     def _apply(self, name: str, spec: Object | None = None) -> None:
         self._number += 1
@@ -124,7 +124,7 @@ class Workload:
 
 
 def model(namespace: str, name: str, number: int, chance: random.Random) -> Object:
-    """A TritonModel as users write them. `number` makes its pods unlike those of any other."""
+    """Returns a TritonModel as a user writes it. `number` makes its pod template unique."""
     spec: dict[str, Any] = {
         "modelImage": {"reference": f"registry.example.com/detection:v{number}"},
         "entrypoint": chance.choice((ENTRY, None)),
@@ -144,9 +144,9 @@ def model(namespace: str, name: str, number: int, chance: random.Random) -> Obje
 
 
 def desired(raw: Object, live: Object | None = None, monitoring: bool = True) -> list[Object]:
-    """The children that `raw`, as the API server has it, stands for. `live`: its Deployment."""
+    """Returns the desired children of the TritonModel `raw`. `live` is its Deployment."""
     parsed = TritonModel.model_validate(raw)
-    # The kubelet of these tests lets every check find the same repository. Without a pod there is none, and no rules.
+    # In these tests every repository check reports the same repository. Without a pod there is no report and no rules.
     known = raw.get("status", {}).get("entrypointType") == "Ensemble"
     fresh = Choices(
         TOOLS_IMAGE, "Copy", entrypoint=ENTRY if known else "", ensemble=True, monitoring=monitoring,
@@ -156,17 +156,17 @@ def desired(raw: Object, live: Object | None = None, monitoring: bool = True) ->
 
 
 def template_hash(raw: Object) -> str:
-    """Which pod template a TritonModel asks for."""
+    """Returns the hash of the pod template that a TritonModel requests."""
     known = {**raw, "metadata": {**raw["metadata"], "uid": "any", "generation": 1, "resourceVersion": "1"}}
     (deployment,) = (o for o in desired(known) if o["kind"] == "Deployment")
     return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
 class Kubelet:
-    """Runs the pods of a namespace: they get the status of servers that serve, as soon as they are seen.
+    """Writes the status of ready servers to the pods of a namespace.
 
-    `addresses`: of the pods of these models; by default they have none, and there is nobody who could be asked.
-    `statuses`: the status of the pods of these models, instead.
+    - `addresses`: pod IPs by model; by default pods have none, so the operator sends them no requests
+    - `statuses`: another status for the pods of these models
     """
 
     def __init__(self, api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What must be true of a namespace of TritonModels once nothing is broken any more."""
+"""Invariants of a namespace with TritonModels, to check after a fault has ended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .supervised import Supervised
 from .workload import BROKEN, Workload, desired
 
 Objects = dict[tuple[str, str], Object]
-"""By kind and name."""
+"""Objects by kind and name."""
 
 
 class Foreign:
-    """Objects of others, as like ours as can be, that nobody may touch. No controller writes their status."""
+    """Foreign objects that resemble children. The operator must not change them. No controller writes their status."""
 
     def __init__(self, api: Api, monitoring: bool = True) -> None:
         self._api, self._monitoring = api, monitoring
@@ -30,7 +30,7 @@ class Foreign:
         self.plant()
 
     def plant(self) -> None:
-        """Makes them; again where the namespace is another one."""
+        """Creates the objects, again if the namespace was recreated."""
         api, labels = self._api, names.labels("m-1")
         ports = {"ports": [{"port": 80}], "selector": names.selector("m-1")}
         objects: list[Object] = [
@@ -46,7 +46,7 @@ class Foreign:
         for obj in objects:
             obj["metadata"]["namespace"] = api.namespace
             self._note(api.create(obj))
-        # One that belongs to somebody else.
+        # An object with another owner.
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True,
                  "uid": api.get("ConfigMap", "owner")["metadata"]["uid"]}  # fmt: skip
         owned = _object("v1", "Service", "m-1-owned", labels, spec=ports)
@@ -57,10 +57,10 @@ class Foreign:
         for (kind, name), version in self.known.items():
             found = self._api.find(kind, name)
             if found is None or found["metadata"]["resourceVersion"] != version:
-                yield f"the foreign {kind} {name} was touched: {found}"
+                yield f"the foreign {kind} {name} was changed or deleted: {found}"
 
     def forget(self, kind: str) -> None:
-        """Its CRD has gone, and all objects with it."""
+        """Forgets the objects of a kind whose CRD was deleted."""
         self.known = {(k, n): v for (k, n), v in self.known.items() if k != kind}
 
     def has(self, kind: str, name: str) -> bool:
@@ -85,11 +85,15 @@ def assert_whole(
     monitoring: bool = True,
     restarts: bool = True,
 ) -> float:
-    """The state of the world after a fault; how many seconds it took to become so.
+    """Waits until the namespace has converged after a fault, and returns the seconds that this took. Checks that
 
-    Every model is as it was asked for, each of its children is there once and as rendered, what belonged to deleted
-    models is gone, no foreign object was touched, no pod template came that nobody had asked for (`restarts`), nothing
-    is written any more for `still` seconds, and the operator has never met what it can't deal with.
+    - every TritonModel is as requested
+    - every child exists and is as rendered
+    - children of deleted TritonModels are deleted
+    - no foreign object was changed
+    - there was no pod template that no spec requested (`restarts`)
+    - there are no writes for `still` seconds
+    - the operator's log has no errors
     """
     work.finish()
     started = time.monotonic()
@@ -105,7 +109,7 @@ def assert_whole(
     eventually(whole, within, lambda: "\n".join([*found[:8], operator.log[-4000:]]), every=0.3)
     took = time.monotonic() - started
     assert_still(plane, operator, still)
-    # What was true stays true.
+    # Check again after the quiet time.
     wrong = [*problems(work, foreign, monitoring), *(unneeded(work) if restarts else ())]
     assert not wrong, "\n".join([*wrong, operator.log])
     assert_log(operator.log)
@@ -113,23 +117,22 @@ def assert_whole(
 
 
 def assert_still(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
-    """Nothing is written for so long, and nothing looked at again and again: no loop goes on. The controllers' own
-    writes come to their end first."""
+    """Checks that there are no writes for `seconds` and no repeated reconciles, after all controllers have finished."""
     last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 2 * PATIENCE
     passes = operator.now.passes()
     while time.monotonic() - since < seconds:
         time.sleep(0.4)
         now = written(plane)
         if now != last:
-            assert time.monotonic() < deadline, ("the writes don't end", difference(last, now), operator.log[-4000:])
+            assert time.monotonic() < deadline, ("the writes don't stop", difference(last, now), operator.log[-4000:])
             last, since, passes = now, time.monotonic(), operator.now.passes()
     passes, seconds = operator.now.passes() - passes, time.monotonic() - since
-    # What is propagating, or is refused, is looked at each 2 s; a listing and what was on its way come on top.
+    # The operator requeues propagating or refused TritonModels every 2 s. A resync and queued keys may add to it.
     assert passes <= operator.now.counted("triton_operator_models") * (3 + seconds), (passes, seconds)
 
 
 def assert_log(log: str) -> None:
-    """No traceback, and nothing of which the operator itself says that it is an error, but for a lease that is lost."""
+    """Checks that the log has no traceback and no error, except a lost Lease."""
     assert "Traceback" not in log, _around(log, "Traceback")
     errors = [e for e in _entries(log) if e.get("level") in ("ERROR", "CRITICAL")]
     errors = [e for e in errors if not _expected(e)]
@@ -137,7 +140,7 @@ def assert_log(log: str) -> None:
 
 
 def _expected(entry: Object) -> bool:
-    # kopf tells of each request that fails, and then tries again.
+    # kopf logs every failed request and then retries it.
     return entry["logger"].startswith("kopf") or "leading no more" in entry["message"]
 
 
@@ -156,7 +159,7 @@ def _entries(log: str) -> Iterator[Object]:
 
 
 def written(plane: ControlPlane) -> dict[str, float]:
-    """As ControlPlane.writes, by kind and subresource alone."""
+    """Returns ControlPlane.writes by verb, resource and subresource."""
     out: dict[str, float] = {}
     for labels, count in plane.writes().items():
         found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
@@ -170,7 +173,7 @@ def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, flo
 
 
 def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[str]:
-    """What is not as it should be, in words."""
+    """Returns descriptions of all violated invariants."""
     models = {m["metadata"]["name"]: m for m in work.api.list("TritonModel")}
     there = {
         (kind.kind, obj["metadata"]["name"]): {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
@@ -182,7 +185,7 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
         name: {(o["kind"], o["metadata"]["name"]): o for o in desired(m, there.get(("Deployment", name)), monitoring)}
         for name, m in models.items()
     }
-    found = [f"there are {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
+    found = [f"found {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
     for name, model in models.items():
         found += _model(name, model, wanted[name], there, monitoring)
     return [*found, *_strangers(models, wanted, there, foreign), *_servers(work.api, there), *foreign.problems()]
@@ -191,12 +194,12 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
 def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring: bool) -> Iterator[str]:
     metadata, status = model["metadata"], model.get("status", {})
     if status.get("observedGeneration") != metadata["generation"]:
-        yield f"{name}: the status is about {status.get('observedGeneration')}, not {metadata['generation']}"
+        yield f"{name}: the status has generation {status.get('observedGeneration')}, not {metadata['generation']}"
     ready = condition(model, "Ready")
     if ready.get("status") != "True" and ready.get("reason") != "ScaledToZero":
         yield f"{name}: {ready}"
     if ready.get("status") == "True" and monitoring and status.get("entrypointType") != "Ensemble":
-        yield f"{name}: the entry model isn't known"
+        yield f"{name}: the entrypoint isn't known"
     for (kind, child), want in wanted.items():
         have = there.get((kind, child))
         if have is None:
@@ -208,16 +211,16 @@ def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring
 
 
 def _servers(api: Api, there: Objects) -> Iterator[str]:
-    """Servers of Deployments that are gone. Their pods have the labels of those that are there."""
+    """Yields the ReplicaSets and pods of deleted Deployments."""
     uids = {obj["metadata"]["uid"] for (kind, _), obj in there.items() if kind == "Deployment"}
-    # The pods first: one that is made meanwhile has a ReplicaSet that is listed.
+    # List pods first, so that the ReplicaSet of every listed pod is in the second list.
     pods, sets = api.list("Pod"), api.list("ReplicaSet")
     for found in sets:
         if not _owners(found) <= uids:
-            yield f"ReplicaSet {found['metadata']['name']} is of a Deployment that is gone"
+            yield f"ReplicaSet {found['metadata']['name']} belongs to a deleted Deployment"
     for found in pods:
         if not _owners(found) <= {obj["metadata"]["uid"] for obj in sets}:
-            yield f"Pod {found['metadata']['name']} is of a ReplicaSet that is gone"
+            yield f"Pod {found['metadata']['name']} belongs to a deleted ReplicaSet"
 
 
 def _owners(obj: Object) -> set[str]:
@@ -227,9 +230,9 @@ def _owners(obj: Object) -> set[str]:
 def _strangers(
     models: dict[str, Object], wanted: dict[str, Objects], there: Objects, foreign: Foreign
 ) -> Iterator[str]:
-    """Objects that belong to no model, or that none asks for."""
+    """Yields children without a TritonModel, and children that their TritonModel doesn't want."""
     uids = {m["metadata"]["uid"] for m in models.values()}
-    # Alerts aren't taken away because the entry model isn't known yet.
+    # The operator keeps the rules while the entrypoint isn't known yet.
     kept = {
         ("PrometheusRule", name)
         for name, m in models.items()
@@ -245,30 +248,30 @@ def _strangers(
         if not owners <= uids or not owners:
             yield f"{kind} {name} is an orphan"
         elif (kind, name) not in asked:
-            yield f"{kind} {name} is wanted by nobody"
+            yield f"no TritonModel wants {kind} {name}"
 
 
 def unneeded(work: Workload) -> Iterator[str]:
-    """Pod templates that nobody had asked for, or that came back, by the ReplicaSets that the Deployments have left."""
+    """Yields ReplicaSets whose pod template no spec requested, and Deployments whose pod templates are out of order."""
     lives: dict[str, list[tuple[int, int, str]]] = {}
     for replicas in work.api.list("ReplicaSet"):
         metadata = replicas["metadata"]
         template = replicas["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
         number = work.templates.get(template)
         if number is None:
-            yield f"ReplicaSet {metadata['name']} has the template {template}, which no spec asked for"
+            yield f"ReplicaSet {metadata['name']} has the template {template}, which no spec requested"
             continue
         revision = int(metadata["annotations"]["deployment.kubernetes.io/revision"])
         lives.setdefault(metadata["ownerReferences"][0]["uid"], []).append((revision, number, metadata["name"]))
     for life in lives.values():
-        # A template that comes back gets a new revision.
+        # A template that a Deployment uses again gets a new revision.
         numbers = [number for _, number, _ in sorted(life)]
         if numbers != sorted(set(numbers)):
-            yield f"the templates of a Deployment came in another order than its specs: {sorted(life)}"
+            yield f"the templates of a Deployment are in another order than its specs: {sorted(life)}"
 
 
 def unlike(want: Any, have: Any, path: str = "", field: str = "") -> Iterator[str]:
-    """Paths at which `have` lacks something that `want` has."""
+    """Yields the paths at which `have` lacks something of `want`."""
     if isinstance(want, dict) and isinstance(have, dict):
         for key, value in want.items():
             yield from unlike(value, have.get(key), f"{path}.{key}", key)
