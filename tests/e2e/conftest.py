@@ -1,4 +1,4 @@
-"""One cluster for all tests, brought up as a user would; a namespace for each test, or for each group of them."""
+"""Fixtures: one cluster for all tests, installed as a user would, and a namespace for each test or module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.prometheus import Monitoring
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    """With monitoring in it from the first test on: what comes later would be news to every TritonModel."""
+    """Returns the cluster. It has monitoring from the start, because a later installation changes every TritonModel."""
     found = clusters.ensure()
     clusters.ensure_monitoring()
     return found
@@ -39,7 +39,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Name
 
 @pytest.fixture(scope="module")
 def shared_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    """For tests that look at the same servers and change nothing."""
+    """Creates a namespace for tests that share servers and don't change them."""
     with cluster.namespace(_name(Path(request.node.name).stem)) as namespace:
         yield namespace
 
@@ -51,5 +51,5 @@ def _name(test: str) -> str:
 
 @pytest.fixture
 def load(namespace: Namespace) -> Callable[..., contextlib.AbstractContextManager[Load]]:
-    """load(service, requests a second): a pod that asks the service while the context lasts."""
+    """Returns load(service, requests per second): a pod that sends requests while the context lasts."""
     return functools.partial(loads.load, namespace)

@@ -1,4 +1,4 @@
-"""What users do wrong is refused at once or told in the status, in words that say what to do."""
+"""The API server refuses bad specs, and conditions report other errors with what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
         ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, "can't both be 0"),
     ],
 )
-def test_a_bad_spec_is_refused_in_words(
+def test_refuses_a_bad_spec_with_the_reason(
     cluster: Cluster, shared_namespace: Namespace, spec: dict[str, object], words: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -32,28 +32,28 @@ def test_a_bad_spec_is_refused_in_words(
     assert shared_namespace.api.find("TritonModel", "bad") is None
 
 
-def test_a_field_that_does_not_exist_is_refused_by_kubectl(cluster: Cluster, shared_namespace: Namespace) -> None:
+def test_kubectl_refuses_an_unknown_field(cluster: Cluster, shared_namespace: Namespace) -> None:
     import json
 
     model = shared_namespace.model("bad", cluster.image(), modelimage={"reference": "x"})
-    told = shared_namespace.kubectl("apply", "-f", "-", stdin=json.dumps(model), check=False)
-    assert 'unknown field "spec.modelimage"' in told
+    output = shared_namespace.kubectl("apply", "-f", "-", stdin=json.dumps(model), check=False)
+    assert 'unknown field "spec.modelimage"' in output
 
 
-# What the server itself sets aside in /dev/shm for its Python models is more than its limit leaves.
+# The server allocates more of /dev/shm for its Python models than the memory limit allows.
 HUNGRY = {
     "sharedMemory": "200Mi",
     "resources": {"limits": {"memory": "200Mi"}},
     "args": [f"--backend-config=python,shm-default-byte-size={198 << 20}"],
 }
-# Nobody asks it: there is nothing to drain before it is started again.
+# It gets no requests, so it doesn't need to drain before a restart.
 IMPATIENT = {"startupSeconds": 10, "drainSeconds": 1, "exitSeconds": 1}
 LAST_WORDS = {"name": "triton", "command": ["sh", "-c", "echo there is no such GPU; exit 3"], "args": None}
 
 
 @pytest.fixture(scope="module")
 def wrong(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
-    """TritonModels that can't get ready, each for another reason, all begun at once: it takes them long to fail."""
+    """Applies TritonModels that can't become ready, each for another reason. They run in parallel to save time."""
     good = cluster.image()
     for model in (
         shared_namespace.model("slow", cluster.image(change="sleeps"), rollout=IMPATIENT),
@@ -66,47 +66,47 @@ def wrong(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
     return shared_namespace
 
 
-def test_a_server_that_fits_no_node_says_so(wrong: Namespace) -> None:
+def test_reports_a_server_that_no_node_can_run(wrong: Namespace) -> None:
     message = wrong.says("huge", "Ready", "False", "Unschedulable")
     assert "Insufficient cpu" in message
 
 
-def test_a_server_that_ends_at_once_says_its_last_words(wrong: Namespace) -> None:
+def test_reports_the_exit_code_and_log_of_a_crashing_server(wrong: Namespace) -> None:
     message = wrong.says("crashing", "Ready", "False", "ServerCrashed")
     assert "exit code 3" in message
     assert "there is no such GPU" in message
 
 
-def test_a_path_that_is_not_in_the_image_says_so(wrong: Namespace) -> None:
+def test_reports_a_path_that_is_not_in_the_image(wrong: Namespace) -> None:
     message = wrong.says("lost", "Ready", "False", "RepositoryNotCopied")
     assert "/elsewhere" in message
     assert "spec.modelImage.path" in message
 
 
-def test_a_server_without_memory_says_which_limit_to_raise(cluster: Cluster, wrong: Namespace) -> None:
+def test_reports_out_of_memory_with_the_limit_to_raise(cluster: Cluster, wrong: Namespace) -> None:
     message = wrong.says("hungry", "Ready", "False", "OutOfMemory")
     assert "200Mi" in message
     assert "spec.server.resources.limits.memory" in message
     wrong.deploy("hungry", cluster.image(), server={**HUNGRY, "args": []})
 
 
-def test_a_model_that_loads_for_ever_uses_up_the_startup_budget(wrong: Namespace) -> None:
+def test_reports_a_startup_timeout_for_a_model_that_never_loads(wrong: Namespace) -> None:
     message = wrong.says("slow", "Ready", "False", "StartupTimeout")
     assert "after 10 s" in message
     assert "spec.rollout.startupSeconds" in message
 
 
-def test_kubectl_wait_returns_when_the_server_answers(cluster: Cluster, namespace: Namespace) -> None:
+def test_kubectl_wait_returns_when_the_server_is_ready(cluster: Cluster, namespace: Namespace) -> None:
     namespace.api.apply(namespace.model("echo", cluster.image()))
     namespace.kubectl("wait", "--for=condition=Ready", "tritonmodel/echo", "--timeout=120s")
     ready = [p for p in namespace.pods("echo") if condition(p, "Ready").get("status") == "True"]
     assert len(ready) == 1
-    # The Event is posted once the status is there: kubectl can be the faster of the two.
+    # The operator posts the Event after it writes the status, so kubectl wait may return first.
     shown = "events", "--for=tritonmodel/echo"
     eventually(lambda: "EntrypointAnswers" in namespace.kubectl(*shown), 30, lambda: namespace.kubectl(*shown))
 
 
-def test_a_name_that_is_taken_is_told_and_the_other_object_left_alone(cluster: Cluster, namespace: Namespace) -> None:
+def test_reports_a_name_conflict_and_keeps_the_foreign_object(cluster: Cluster, namespace: Namespace) -> None:
     port = {"name": "http", "port": 80}
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo"}, "spec": {"ports": [port]}}
     before = namespace.api.create(other)
@@ -114,6 +114,6 @@ def test_a_name_that_is_taken_is_told_and_the_other_object_left_alone(cluster: C
     message = namespace.says("echo", "Progressing", "False", "NameTaken")
     assert f"Service {namespace.name}/echo" in message
     assert namespace.api.get("Service", "echo")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    # Out of the way, it is all that was missing.
+    # After the foreign object is deleted, the TritonModel becomes ready.
     namespace.api.delete("Service", "echo")
     namespace.settled("echo")

@@ -1,4 +1,4 @@
-"""The operator's replicas: one goes, however it goes, and the other carries on."""
+"""Leader election of the operator's replicas: a standby takes over, however the leader ends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OPERATOR = "app.kubernetes.io/name=triton-operator"
 
 
 @pytest.fixture(autouse=True)
-def whole_again(cluster: Cluster) -> Iterator[None]:
-    """Each test begins and ends with two replicas that are ready, one of them leading."""
+def two_replicas(cluster: Cluster) -> Iterator[None]:
+    """Each test starts and ends with two ready replicas and a leader."""
     _whole(cluster)
     yield
     _whole(cluster)
@@ -40,18 +40,18 @@ def _pods(cluster: Cluster) -> set[str]:
 
 
 def _acts(namespace: Namespace, name: str, image: str, seconds: float) -> float:
-    """Applies a TritonModel; how long until an operator has made its Deployment."""
+    """Applies a TritonModel and returns the seconds until an operator creates its Deployment."""
     start = time.monotonic()
     namespace.api.apply(namespace.model(name, image))
-    eventually(lambda: namespace.api.find("Deployment", name), seconds, f"somebody to act on {name}")
+    eventually(lambda: namespace.api.find("Deployment", name), seconds, f"the Deployment of {name}")
     return time.monotonic() - start
 
 
-def test_a_leader_that_is_told_to_go_hands_over_at_once(cluster: Cluster, namespace: Namespace) -> None:
+def test_a_deleted_leader_releases_the_lease(cluster: Cluster, namespace: Namespace) -> None:
     def look() -> dict[str, Any]:
         return dict(cluster.api.get("Lease", "triton-operator", NAMESPACE)["spec"])
 
-    # The next leader may be there before the first look: kubectl takes a while on a busy machine.
+    # Read these first: on a busy machine the next leader may take over before kubectl returns.
     old, renewed = cluster.leader(), look()["renewTime"]
 
     def taken_over() -> str:
@@ -64,14 +64,14 @@ def test_a_leader_that_is_told_to_go_hands_over_at_once(cluster: Cluster, namesp
         return ""
 
     cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait=false")
-    # However long the passes take that it had begun: far less than the lease lasts after its last word.
+    # The time since the last renewal is much shorter than the Lease's duration, however long running reconciles take.
     acquired = eventually(taken_over, 60, "another leader", every=0.2)
     gap = datetime.fromisoformat(acquired) - datetime.fromisoformat(renewed)
     assert gap.total_seconds() < LEASE_SECONDS - 5
     _acts(namespace, "after", cluster.image(), 20)
 
 
-def test_a_leader_whose_pod_vanishes_is_replaced_when_its_lease_has_run_out(
+def test_a_standby_takes_over_when_the_lease_of_a_lost_pod_expires(
     cluster: Cluster, namespace: Namespace, load: Loader
 ) -> None:
     namespace.deploy("echo", cluster.image())
@@ -79,7 +79,7 @@ def test_a_leader_whose_pod_vanishes_is_replaced_when_its_lease_has_run_out(
     with load("echo", 10) as during:
         _kill(cluster, old)
         cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--force", "--grace-period=0", "--wait=false")
-        # Meanwhile someone changes a child, which nobody mends yet; the next leader does.
+        # The next leader corrects drift that occurs while there is no leader.
         namespace.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
         _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
         assert cluster.leader() not in ("", old)
@@ -88,7 +88,7 @@ def test_a_leader_whose_pod_vanishes_is_replaced_when_its_lease_has_run_out(
     assert during.failures() == []
 
 
-def test_a_leader_that_is_killed_comes_back_as_a_candidate(cluster: Cluster, namespace: Namespace) -> None:
+def test_a_killed_leader_restarts_as_a_candidate(cluster: Cluster, namespace: Namespace) -> None:
     pods, old = _pods(cluster), cluster.leader()
     before = _restarts(cluster, old)
     _kill(cluster, old)
@@ -97,19 +97,19 @@ def test_a_leader_that_is_killed_comes_back_as_a_candidate(cluster: Cluster, nam
     assert _pods(cluster) == pods
 
 
-def test_servers_need_no_operator(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
+def test_servers_work_without_an_operator(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image())
     with load("echo", 10) as during:
         cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", "--replicas=0")
         try:
-            # Also those that have been told to go: they go on until they hear of it.
+            # Wait for terminating pods too: they keep working until they end.
             eventually(lambda: not cluster.api.list("Pod", OPERATOR, NAMESPACE), 60, "no operator")
-            # A server that dies is replaced by its Deployment.
+            # The Deployment replaces a deleted server.
             (pod,) = namespace.pods("echo")
             namespace.kubectl("scale", "deployment/echo", "--replicas=2")
             eventually(lambda: namespace.api.get("Deployment", "echo")["status"].get("readyReplicas") == 2, 60)
             namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--timeout=60s")
-            # Without an operator, too, deletion is complete: nothing holds the resource back.
+            # Deletion works without an operator: there is no finalizer.
             namespace.api.apply(namespace.model("untouched", cluster.image()))
             namespace.kubectl("delete", "tritonmodel", "untouched", "--timeout=60s")
         finally:
@@ -118,7 +118,7 @@ def test_servers_need_no_operator(cluster: Cluster, namespace: Namespace, load: 
 
 
 def _kill(cluster: Cluster, pod: str) -> None:
-    """kill -9, from the node: nothing in the pod hears of it."""
+    """Kills the pod's process with SIGKILL from the node."""
     find = f"grep -lz '^POD_NAME={pod}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3"
     script = f'pids=$({find}); [ -n "$pids" ] && kill -9 $pids && echo $pids'
     done = subprocess.run(

@@ -1,5 +1,4 @@
-"""Who reaches whom where there are NetworkPolicies, a TritonModel's and the operator's own; skipped where the cluster's
-network plugin enforces none."""
+"""The NetworkPolicies of a TritonModel and of the operator. Skipped if the cluster's network plugin enforces none."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ ASK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], tim
 ENFORCED_SECONDS = 30
 
 
-def person(namespace: Namespace, name: str) -> str:
-    """A pod to ask from, and to be asked itself, with its name as a label; its URL."""
+def add_pod(namespace: Namespace, name: str) -> str:
+    """Creates a pod that can send and answer requests, with its name as the label `role`. Returns its URL."""
     container: Object = {
         "name": "shell",
         "image": namespace.cluster.operator_image,
@@ -38,20 +37,20 @@ def person(namespace: Namespace, name: str) -> str:
 
 
 def address(pod: Object, path: str = "/") -> str:
-    """By number: a name would need a way to the DNS."""
+    """Returns the pod's URL by IP, because a name would need access to the DNS."""
     return f"http://{pod['status']['podIP']}:8000{path}"
 
 
 def reaches(namespace: Namespace, pod: str, url: str, *container: str) -> bool:
     python = "python3" if container else "python"
-    told = namespace.kubectl("exec", pod, *container, "--", python, "-c", ASK, url, check=False)
-    return told.strip().endswith("200")
+    output = namespace.kubectl("exec", pod, *container, "--", python, "-c", ASK, url, check=False)
+    return output.strip().endswith("200")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def enforced(shared_namespace: Namespace) -> None:
-    person(shared_namespace, "asks")
-    url = person(shared_namespace, "closed")
+    add_pod(shared_namespace, "asks")
+    url = add_pod(shared_namespace, "closed")
     assert reaches(shared_namespace, "asks", url)
     spec = {"podSelector": {"matchLabels": {"role": "closed"}}, "policyTypes": ["Ingress"]}
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"}}
@@ -59,14 +58,14 @@ def enforced(shared_namespace: Namespace) -> None:
     try:
         eventually(lambda: not reaches(shared_namespace, "asks", url), ENFORCED_SECONDS)
     except AssertionError:
-        pytest.skip("the network plugin of this cluster enforces no NetworkPolicies")
+        pytest.skip("the cluster's network plugin doesn't enforce NetworkPolicies")
 
 
 def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
     for name in ("client", "stranger"):
-        person(namespace, name)
+        add_pod(namespace, name)
     policy = {"clients": [{"podSelector": {"matchLabels": {"role": "client"}}}]}
-    # Ready and with its models known: the kubelet and the operator reach it, and it needs nothing outside.
+    # It becomes ready and its models are known: the kubelet and the operator can reach it, and it needs no egress.
     namespace.deploy("isolated", cluster.image(), networkPolicy=policy)
     namespace.says("isolated", "ModelsLoaded", "True", "AllLoaded")
     (server,) = namespace.pods("isolated")
@@ -79,15 +78,15 @@ def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster,
     assert reaches(namespace, "client", outside)
     assert not reaches(namespace, server["metadata"]["name"], outside, "-c", "triton")
     namespace.api.patch("TritonModel", "isolated", {"spec": {"networkPolicy": None}})
-    eventually(lambda: reaches(namespace, "stranger", url), ENFORCED_SECONDS, "the policy gone")
+    eventually(lambda: reaches(namespace, "stranger", url), ENFORCED_SECONDS, "the policy is deleted")
     assert reaches(namespace, server["metadata"]["name"], outside, "-c", "triton")
 
 
 def test_the_operator_reaches_servers_and_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
     namespace.deploy("echo", cluster.image())
     (server,) = namespace.pods("echo")
-    person(namespace, "client")
-    stranger = person(namespace, "stranger")
+    add_pod(namespace, "client")
+    stranger = add_pod(namespace, "stranger")
     assert reaches(namespace, "client", stranger)
     operator = Namespace(cluster, NAMESPACE, cluster.api.within(NAMESPACE))
     assert reaches(operator, cluster.leader(), address(server, "/v2/health/ready"))

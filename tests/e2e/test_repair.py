@@ -1,4 +1,4 @@
-"""What others change or delete comes back; what is deleted on purpose goes, all of it."""
+"""The operator corrects drift and recreates deleted children. Deleting a TritonModel deletes all its children."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def served(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Service", "ServiceAccount", "PodDisruptionBudget"])
-def test_a_deleted_child_is_there_again_within_seconds(served: Namespace, kind: str) -> None:
+def test_recreates_a_deleted_child_within_seconds(served: Namespace, kind: str) -> None:
     before = served.api.get(kind, "echo")
     served.kubectl("delete", kind.lower(), "echo", "--wait=false", "--cascade=orphan")
     again = eventually(
@@ -34,7 +34,7 @@ def test_a_deleted_child_is_there_again_within_seconds(served: Namespace, kind: 
     served.settled("echo")
 
 
-def test_an_edited_child_is_put_back_within_seconds(served: Namespace) -> None:
+def test_corrects_an_edited_child_within_seconds(served: Namespace) -> None:
     image = served.api.get("Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]["image"]
     served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
     selector = served.api.get("Service", "echo")["spec"]["selector"]
@@ -48,7 +48,7 @@ def test_an_edited_child_is_put_back_within_seconds(served: Namespace) -> None:
     served.settled("echo")
 
 
-def test_an_addition_that_cuts_clients_off_is_undone(served: Namespace) -> None:
+def test_removes_an_added_selector_that_cuts_off_clients(served: Namespace) -> None:
     selector = served.api.get("Service", "echo")["spec"]["selector"]
     served.api.patch("Service", "echo", {"spec": {"selector": {"app": "other"}}})
     try:
@@ -57,7 +57,7 @@ def test_an_addition_that_cuts_clients_off_is_undone(served: Namespace) -> None:
         served.api.patch("Service", "echo", {"spec": {"selector": {"app": None}}})
 
 
-def test_what_others_add_and_nobody_else_sets_is_left_alone(served: Namespace) -> None:
+def test_keeps_annotations_of_others(served: Namespace) -> None:
     served.kubectl("annotate", "deployment", "echo", "example.com/note=mine")
     served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
     served.settled("echo")
@@ -65,7 +65,7 @@ def test_what_others_add_and_nobody_else_sets_is_left_alone(served: Namespace) -
     assert deployment["metadata"]["annotations"]["example.com/note"] == "mine"
 
 
-def test_at_rest_nothing_is_written(served: Namespace) -> None:
+def test_writes_nothing_when_nothing_changes(served: Namespace) -> None:
     served.settled("echo")
     kinds = ("TritonModel", "Deployment", "Service", "ServiceAccount", "PodDisruptionBudget")
 
@@ -77,13 +77,11 @@ def test_at_rest_nothing_is_written(served: Namespace) -> None:
         time.sleep(8)
         return versions() == before
 
-    # Not at once: Kubernetes' controllers write a moment longer.
+    # Kubernetes' controllers may still write at first.
     eventually(rests, 60, "no write for 8 s", every=0)
 
 
-def test_what_is_deleted_and_applied_anew_has_servers_while_the_old_ones_still_drain(
-    cluster: Cluster, namespace: Namespace
-) -> None:
+def test_a_recreated_tritonmodel_gets_servers_while_the_old_ones_drain(cluster: Cluster, namespace: Namespace) -> None:
     slow = {"rollout": {"drainSeconds": 40, "exitSeconds": 5}}
     namespace.deploy("again", cluster.image(), **slow)
     (old,) = namespace.pods("again")
@@ -99,7 +97,7 @@ def test_what_is_deleted_and_applied_anew_has_servers_while_the_old_ones_still_d
     namespace.settled("again")
 
 
-def test_deleting_the_resource_removes_everything(cluster: Cluster, namespace: Namespace) -> None:
+def test_deleting_a_tritonmodel_deletes_all_children(cluster: Cluster, namespace: Namespace) -> None:
     namespace.deploy("gone", cluster.image(), replicas=2, rollout={"drainSeconds": 1, "exitSeconds": 1})
     namespace.kubectl("delete", "tritonmodel", "gone", "--timeout=120s")
 
@@ -111,4 +109,4 @@ def test_deleting_the_resource_removes_everything(cluster: Cluster, namespace: N
             if o["metadata"]["name"].startswith("gone")
         ]
 
-    eventually(lambda: not left(), 60, lambda: f"left over: {left()}")
+    eventually(lambda: not left(), 60, lambda: f"leftovers: {left()}")

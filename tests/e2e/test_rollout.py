@@ -1,4 +1,4 @@
-"""Changes while clients are calling: not one request may fail."""
+"""Rollouts while clients send requests: no request may fail."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ pytestmark = pytest.mark.e2e
 
 Loader = Callable[..., AbstractContextManager[Any]]
 LATE_SECONDS = 5
-"""Less than half of the drain, which is 12 s long here."""
+"""Less than half of the drain time, which is 12 s in these tests."""
 
 
-def test_a_new_image_reaches_every_server_without_a_failed_request(
-    cluster: Cluster, namespace: Namespace, load: Loader
-) -> None:
+def test_a_new_image_rolls_out_without_a_failed_request(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image(change="v1"), replicas=2)
     with load("echo") as during:
         new = cluster.image(change="v2")
@@ -30,14 +28,12 @@ def test_a_new_image_reaches_every_server_without_a_failed_request(
         assert status["image"]["digest"] == new.partition("@")[2]
         _drained(namespace, 2)
     assert during.failures() == []
-    for protocol, told in during.result.items():
-        assert set(told["versions"]) == {"v1", "v2"}, f"{protocol} saw {told['versions']}"
-        assert sum(told["versions"].values()) > 50
+    for protocol, counts in during.result.items():
+        assert set(counts["versions"]) == {"v1", "v2"}, f"{protocol} got answers from {counts['versions']}"
+        assert sum(counts["versions"].values()) > 50
 
 
-def test_an_image_that_is_not_there_leaves_the_old_servers_at_work(
-    cluster: Cluster, namespace: Namespace, load: Loader
-) -> None:
+def test_a_missing_image_keeps_the_old_servers(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image(change="v1"))
     with load("echo") as during:
         missing = cluster.image().partition("@")[0] + ":not-there"
@@ -47,7 +43,7 @@ def test_an_image_that_is_not_there_leaves_the_old_servers_at_work(
         assert "not found" in message
         now = namespace.api.get("TritonModel", "echo")
         assert condition(now, "Ready")["status"] == "True"
-        # Taken back, all is well again, without a new server.
+        # Reverting the spec needs no new server.
         before = {p["metadata"]["uid"] for p in namespace.pods("echo") if _ready(p)}
         namespace.deploy("echo", cluster.image(change="v1"))
         assert {p["metadata"]["uid"] for p in namespace.pods("echo")} == before
@@ -62,7 +58,7 @@ def test_an_image_that_is_not_there_leaves_the_old_servers_at_work(
         ("raises", "ModelLoadFailed", ["echo", "the weights are from Tuesday"]),
     ],
 )
-def test_a_broken_repository_leaves_the_old_servers_at_work_and_is_told_in_words(
+def test_a_broken_repository_keeps_the_old_servers_and_is_reported(
     cluster: Cluster, namespace: Namespace, load: Loader, change: str, reason: str, words: list[str]
 ) -> None:
     namespace.deploy("echo", cluster.image(change="v1"))
@@ -73,14 +69,14 @@ def test_a_broken_repository_leaves_the_old_servers_at_work_and_is_told_in_words
         now = namespace.api.get("TritonModel", "echo")
         assert condition(now, "Ready")["status"] == "True"
         assert condition(now, "ModelsLoaded")["status"] == "False"
-        # And the next good one gets through.
+        # The next valid image rolls out.
         namespace.deploy("echo", cluster.image(change="v2"))
         _drained(namespace, 1)
     assert during.failures() == []
     assert set(during.result["grpc"]["versions"]) == {"v1", "v2"}
 
 
-def test_a_restart_by_hand_fails_no_request(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
+def test_kubectl_rollout_restart_fails_no_request(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
     namespace.deploy("echo", cluster.image(), replicas=2)
     first = {p["metadata"]["uid"] for p in namespace.pods("echo")}
     with load("echo") as during:
@@ -92,24 +88,24 @@ def test_a_restart_by_hand_fails_no_request(cluster: Cluster, namespace: Namespa
 
 
 @pytest.mark.alone
-def test_a_node_that_hears_late_of_a_server_that_goes_loses_no_request(
+def test_fails_no_request_if_kube_proxy_learns_late_of_a_terminating_server(
     cluster: Cluster, namespace: Namespace, load: Loader
 ) -> None:
     namespace.deploy("echo", cluster.image())
     (old,) = namespace.pods("echo")
     with load("echo") as during:
-        with _deaf(cluster):
+        with _kube_proxy_stopped(cluster):
             namespace.kubectl("rollout", "restart", "deployment/echo")
             eventually(lambda: "deletionTimestamp" in namespace.api.get("Pod", old["metadata"]["name"])["metadata"], 60)
-            # The node sends every new connection to the old server, and only to it.
+            # The node sends all new connections to the old server.
             time.sleep(LATE_SECONDS)
         _drained(namespace, 1)
     assert during.failures() == []
 
 
 @contextmanager
-def _deaf(cluster: Cluster) -> Iterator[None]:
-    """Meanwhile the node's kube-proxy hears of nothing."""
+def _kube_proxy_stopped(cluster: Cluster) -> Iterator[None]:
+    """Stops the node's kube-proxy with SIGSTOP while the context lasts."""
     signal = ["docker", "exec", cluster.node, "pkill", "-x", "kube-proxy", "--signal"]
     subprocess.run([*signal, "STOP"], check=True)
     try:
@@ -119,7 +115,7 @@ def _deaf(cluster: Cluster) -> Iterator[None]:
 
 
 def _drained(namespace: Namespace, servers: int) -> None:
-    """Waits until the old servers have drained and are gone; the load lasts until then."""
+    """Waits until the old servers have drained and ended, while the load continues."""
     eventually(lambda: len(namespace.api.list("Pod", "app.kubernetes.io/instance=echo")) == servers, 60)
 
 

@@ -1,5 +1,4 @@
-"""The number of servers follows the load, through a real Prometheus, prometheus-adapter and HorizontalPodAutoscaler;
-and where nothing scales, it follows `kubectl scale`."""
+"""Autoscaling with a real Prometheus, prometheus-adapter and HorizontalPodAutoscaler, and `kubectl scale` without."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ AUTOSCALING = {
 
 @pytest.fixture(scope="module")
 def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace) -> Subject:
-    """A TritonModel that is scaled, each server of it for 15 requests a second; known to Prometheus."""
+    """Creates an autoscaled TritonModel with 15 requests per second and server, and waits until Prometheus knows it."""
     model = shared_namespace.model("echo", cluster.image(), autoscaling=AUTOSCALING, **SPEC)
     annotations = {PER_REPLICA: "15", "tritonoperator.io/max-qps": "1000"}
     shared_namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
@@ -40,7 +39,7 @@ def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace
 
 
 class Replicas:
-    """Every number of servers that somebody wrote into the Deployment, as a watch tells them."""
+    """Records every value of the Deployment's `replicas`, with a watch."""
 
     def __init__(self, api: Api, name: str) -> None:
         self._api, self._name = api, name
@@ -60,32 +59,32 @@ def replicas(scaled: Subject, shared_namespace: Namespace) -> Iterator[Replicas]
     return Replicas(shared_namespace.api, "echo")
 
 
-def test_servers_come_and_go_with_the_load_and_no_request_fails(
+def test_scales_with_the_load_without_a_failed_request(
     scaled: Subject, replicas: Replicas, shared_namespace: Namespace
 ) -> None:
     first = scaled.lives()
     template = _template(shared_namespace)
     with load(shared_namespace, "echo", LIGHT, "light") as light:
         with load(shared_namespace, "echo", HEAVY, "heavy") as heavy:
-            # 20 of 15 requests a second, of which a server shall carry three quarters.
+            # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
             _wait(shared_namespace, 2)
             shared_namespace.says("echo", "AutoscalerActive", "True", "Scaling")
-            # Less is wanted of each: one more, and nothing about the servers themselves changes.
+            # A lower limit per server needs one more server, and doesn't change the pod template.
             scaled.annotate(f"{PER_REPLICA}=8")
             _wait(shared_namespace, 3)
             assert shared_namespace.says("echo", "AutoscalerActive", "True", "AtMaximum")
             assert _template(shared_namespace) == template
         _wait(shared_namespace, 1)
-        # What clients get from a server that goes: until it has drained and is gone, no failure.
+        # Wait until the removed servers have drained, to count failures until then.
         eventually(lambda: len(_all_pods(shared_namespace)) == 1, 90, lambda: _all_pods(shared_namespace))
     assert heavy.failures() == light.failures() == []
-    assert replicas.seen in ([1, 2, 3, 2, 1], [1, 2, 3, 1]), "somebody else wrote the number, too"
+    assert replicas.seen in ([1, 2, 3, 2, 1], [1, 2, 3, 1]), "another writer changed replicas"
     assert "triton-operator" not in _writers(shared_namespace)
     assert _template(shared_namespace) == template
     assert sum(first.values()) == sum(scaled.lives().values())
 
 
-def test_kubectl_scales_what_nothing_else_scales(cluster: Cluster, namespace: Namespace) -> None:
+def test_kubectl_scales_a_tritonmodel_without_autoscaling(cluster: Cluster, namespace: Namespace) -> None:
     namespace.api.apply(namespace.model("still", cluster.image(), replicas=0))
     eventually(lambda: namespace.api.find("Deployment", "still"), 30, lambda: namespace.told("still"))
     namespace.kubectl("scale", "tm/still", "--replicas=2")
@@ -97,17 +96,17 @@ def test_kubectl_scales_what_nothing_else_scales(cluster: Cluster, namespace: Na
 
 
 def _wait(namespace: Namespace, servers: int) -> None:
-    """Until the autoscaler wants so many servers, and so many are ready."""
+    """Waits until the autoscaler wants this number of servers and they are ready."""
 
     def look() -> bool:
         wanted = namespace.api.get("HorizontalPodAutoscaler", "echo")["status"].get("desiredReplicas")
         ready = namespace.api.get("TritonModel", "echo")["status"].get("readyReplicas", 0)
         return wanted == ready == servers
 
-    eventually(look, 240, lambda: f"{servers} servers; {_told(namespace)}", every=0.5)
+    eventually(look, 240, lambda: f"{servers} servers; {_status(namespace)}", every=0.5)
 
 
-def _told(namespace: Namespace) -> str:
+def _status(namespace: Namespace) -> str:
     status = namespace.api.get("HorizontalPodAutoscaler", "echo").get("status", {})
     return f"{status}\n{namespace.told('echo')}"
 
@@ -118,11 +117,11 @@ def _template(namespace: Namespace) -> dict[str, Any]:
 
 
 def _all_pods(namespace: Namespace) -> list[str]:
-    """The servers' pods, those on their way out, too."""
+    """Returns the names of the servers' pods, including terminating ones."""
     return [p["metadata"]["name"] for p in namespace.api.list("Pod", "app.kubernetes.io/instance=echo")]
 
 
 def _writers(namespace: Namespace) -> set[str]:
-    """Who owns the Deployment's number of replicas."""
+    """Returns the managers that own the Deployment's `replicas`."""
     fields = namespace.api.get("Deployment", "echo")["metadata"]["managedFields"]
     return {f["manager"] for f in fields if "f:replicas" in f["fieldsV1"].get("f:spec", {})}

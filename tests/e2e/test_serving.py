@@ -1,4 +1,4 @@
-"""What a client gets, through every way in which a repository reaches its server."""
+"""Serving with every base image and delivery, with real clients."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ WAYS = [(base, delivery) for base in ("scratch", "busybox:1.37") for delivery in
 
 @pytest.fixture(scope="module")
 def detector(shared_namespace: Namespace) -> Namespace:
-    """The sample of manifests/samples, as `make demo` applies it."""
+    """Applies the sample in manifests/samples, as `make demo` does."""
     overlay = ROOT / "manifests" / "overlays" / "local-sample"
     shared_namespace.kubectl("apply", "-k", str(overlay))
-    told = shared_namespace.kubectl(
+    output = shared_namespace.kubectl(
         "wait", "--for=condition=Ready", "tritonmodel/detector", "--timeout=300s", check=False
     )
-    assert "condition met" in told, f"{told}\n{shared_namespace.told('detector')}"
+    assert "condition met" in output, f"{output}\n{shared_namespace.told('detector')}"
     return shared_namespace
 
 
 def boxes(namespace: Namespace, port: int, *flags: str) -> list[dict[str, object]]:
-    """What the sample client prints for the sample pictures."""
+    """Returns the output of the sample client for the sample pictures."""
     with namespace.forwarded("detector", port) as url:
         command = [sys.executable, DETECTION / "client" / "detect.py", "--url", url, *flags, *PICTURES]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -41,15 +41,15 @@ def boxes(namespace: Namespace, port: int, *flags: str) -> list[dict[str, object
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def test_a_picture_goes_in_and_boxes_come_out_the_same_over_http_and_grpc(detector: Namespace) -> None:
+def test_returns_the_same_boxes_over_http_and_grpc(detector: Namespace) -> None:
     by_http = boxes(detector, 8000)
     assert len(by_http) == len(PICTURES)
-    assert all(answer["detections"] for answer in by_http), "each sample picture shows something"
+    assert all(answer["detections"] for answer in by_http), "every sample picture has detections"
     assert boxes(detector, 8000, "--raw") == by_http
     assert boxes(detector, 8001, "--grpc") == by_http
 
 
-def test_the_status_of_the_sample_names_every_model_and_its_digest(detector: Namespace) -> None:
+def test_the_status_shows_every_model_and_the_digest(detector: Namespace) -> None:
     status = detector.api.get("TritonModel", "detector")["status"]
     assert {m["name"] for m in status["models"]} == {p.name for p in (DETECTION / "repository").iterdir() if p.is_dir()}
     assert {m["state"] for m in status["models"]} == {"READY"}
@@ -58,14 +58,14 @@ def test_the_status_of_the_sample_names_every_model_and_its_digest(detector: Nam
     assert status["image"]["digest"] in applied["patches"][0]["patch"]
 
 
-def test_kubectl_shows_at_a_glance_how_it_is(detector: Namespace) -> None:
+def test_kubectl_get_shows_ready_models_and_replicas(detector: Namespace) -> None:
     header, line = detector.kubectl("get", "tritonmodels", "detector").splitlines()
     shown = dict(zip(header.split(), line.split(), strict=False))
     models = len(detector.api.get("TritonModel", "detector")["status"]["models"])
     assert (shown["READY"], shown["MODELS"], shown["REPLICAS"]) == ("True", f"{models}/{models}", "1")
 
 
-def test_the_plugin_of_kubectl_says_the_same(detector: Namespace) -> None:
+def test_kubectl_triton_status_shows_the_status(detector: Namespace) -> None:
     done = subprocess.run(
         [ROOT / ".venv" / "bin" / "kubectl-triton", "status", "detector", "-n", detector.name],
         capture_output=True, text=True, check=False, env={**os.environ, "KUBECONFIG": str(detector.cluster.kubeconfig)},
@@ -77,7 +77,7 @@ def test_the_plugin_of_kubectl_says_the_same(detector: Namespace) -> None:
 
 @pytest.fixture(scope="module")
 def delivered(cluster: Cluster, shared_namespace: Namespace) -> dict[tuple[str, str], str]:
-    """A server for each way, all ready: (base, delivery) → name of the TritonModel."""
+    """Starts a server for each base image and delivery. Returns the names of the TritonModels."""
     names = {way: f"{way[0].partition(':')[0]}-{way[1].lower()}" for way in WAYS}
     for (base, delivery), name in names.items():
         image = {"reference": cluster.image("echo", "v1", base), "delivery": delivery}
@@ -88,7 +88,7 @@ def delivered(cluster: Cluster, shared_namespace: Namespace) -> dict[tuple[str, 
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_an_image_is_served_whatever_it_is_made_from_and_however_it_is_delivered(
+def test_serves_images_with_every_base_and_delivery(
     cluster: Cluster, shared_namespace: Namespace, delivered: dict[tuple[str, str], str], way: tuple[str, str]
 ) -> None:
     name, (base, delivery) = delivered[way], way
@@ -110,15 +110,14 @@ def test_an_image_is_served_whatever_it_is_made_from_and_however_it_is_delivered
     assert ("image" in volumes["models"]) == (delivery == "ImageVolume")
 
 
-def test_a_tag_is_told_with_the_digest_that_runs(cluster: Cluster, namespace: Namespace) -> None:
+def test_the_status_shows_the_digest_of_a_tag(cluster: Cluster, namespace: Namespace) -> None:
     digest = cluster.image("echo", "v1").partition("@")[2]
     tagged = cluster.image("echo", "v1").partition("@")[0] + ":v1"
     image = namespace.deploy("tagged", tagged)["status"]["image"]
     assert (image["reference"], image["digest"]) == (tagged, digest)
 
 
-def test_only_the_entrypoint_is_waited_for(cluster: Cluster, namespace: Namespace) -> None:
-    """Explicit control: what isn't asked for isn't loaded, and what is can be called."""
+def test_loads_only_the_given_models_with_explicit_model_control(cluster: Cluster, namespace: Namespace) -> None:
     found = namespace.deploy("one", cluster.image("echo"), server={"modelControl": "explicit", "loadModels": ["echo"]})
     assert [m["name"] for m in found["status"]["models"] if m["state"] == "READY"] == ["echo"]
     assert condition(found, "ModelsLoaded")["status"] == "True"

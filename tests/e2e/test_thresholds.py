@@ -1,5 +1,5 @@
-"""Thresholds in a real Prometheus: in effect within seconds, told to whom it concerns, and still there while the
-operator or Prometheus is not."""
+"""Thresholds with a real Prometheus: changes are live within seconds, are reported, and survive outages of the operator
+and of Prometheus."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PROMISED_SECONDS = 30
 ALERT = "TritonModelQpsOverflow"
 LIMIT, LOAD = 3, 12
 GAP_SECONDS = 5 * CYCLE_SECONDS
-"""Some evaluations may be missed on a busy machine: a rate over a minute and Alertmanager bear that."""
+"""The longest accepted gap between samples. A busy machine may miss some evaluations, which the alerts tolerate."""
 
 
 @pytest.fixture(scope="module")
 def subjects(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace) -> dict[str, Subject]:
-    """Four TritonModels, served, and known to Prometheus with a limit of 1000."""
+    """Deploys four TritonModels with a limit of 1000, and waits until Prometheus knows them."""
     names = ("echo", "other", "third", "fourth")
     for name in names:
         model = shared_namespace.model(name, cluster.image(), **SPEC)
@@ -48,14 +48,14 @@ def other(subjects: dict[str, Subject]) -> Subject:
     return subjects["other"]
 
 
-def test_twenty_changes_are_each_in_effect_within_the_time_promised_and_restart_nothing(
+def test_every_change_is_live_within_the_promised_time_and_restarts_nothing(
     subjects: dict[str, Subject], record_property: pytest.RecordProperty, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _lives(subjects)
-    # The usual way takes a minute; meanwhile the limits of the other two are changed again and again.
+    # Waiting for the rule takes a minute; meanwhile the limits of the other two TritonModels change repeatedly.
     with ThreadPoolExecutor() as pool:
         jobs = [pool.submit(_changed, subjects[name], times=9) for name in ("echo", "other")]
-        # (By the setup these two begin just after the kubelet has looked, and so wait longer than most.)
+        # (After the setup these two start just after an update by the kubelet, so they wait longer than most.)
         jobs += [pool.submit(_changed, subjects[name], times=1, rule=True) for name in ("third", "fourth")]
     changes = [change for job in jobs for change in job.result()]
     live, by_rule = [c.live_s for c in changes], [c.rule_s for c in changes if c.rule_s is not None]
@@ -86,7 +86,7 @@ def _lives(subjects: dict[str, Subject]) -> dict[str, int]:
     return {uid: count for subject in subjects.values() for uid, count in subject.lives().items()}
 
 
-def test_a_change_is_told_in_the_status_in_an_event_and_in_the_log(
+def test_reports_a_change_in_the_status_in_an_event_and_in_the_log(
     cluster: Cluster, shared_namespace: Namespace, other: Subject
 ) -> None:
     change = other.change()
@@ -97,9 +97,9 @@ def test_a_change_is_told_in_the_status_in_an_event_and_in_the_log(
         good = found.get("status") == "True" and f"max-qps {change.new:g}" in found["message"]
         return str(found["message"]) if good else ""
 
-    told = eventually(live, PROMISED_SECONDS, lambda: shared_namespace.told("other"))
-    seconds = re.search(r"; ([\d.]+) s after it was set", told)
-    assert seconds is not None, told
+    message = eventually(live, PROMISED_SECONDS, lambda: shared_namespace.told("other"))
+    seconds = re.search(r"; ([\d.]+) s after it was set", message)
+    assert seconds is not None, message
     assert float(seconds[1]) <= PROMISED_SECONDS
     eventually(lambda: words in shared_namespace.kubectl("events", "--for=tritonmodel/other"), 10, words)
     (line,) = [
@@ -114,14 +114,14 @@ def _parsed(line: str) -> dict[str, object]:
     return json.loads(line) if line.startswith("{") else {}
 
 
-def test_a_value_that_means_nothing_is_refused_and_nothing_changes(other: Subject, shared_namespace: Namespace) -> None:
+def test_refuses_an_invalid_value_without_a_change(other: Subject, shared_namespace: Namespace) -> None:
     before = shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION]
-    told = shared_namespace.kubectl("annotate", "tm/other", "--overwrite", f"{ANNOTATION}=80qps", check=False)
-    assert f"{ANNOTATION}: '80qps' is not a plain number such as 80 or 12.5 (without a unit)" in told
+    output = shared_namespace.kubectl("annotate", "tm/other", "--overwrite", f"{ANNOTATION}=80qps", check=False)
+    assert f"{ANNOTATION}: '80qps' is not a number such as 80 or 12.5, without a unit" in output
     assert shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION] == before
 
 
-def test_the_other_spelling_is_in_effect_as_soon_and_so_is_the_removal(other: Subject) -> None:
+def test_the_alias_and_its_removal_are_live_within_the_promised_time(other: Subject) -> None:
     other.annotate("max_qps=77", f"{ANNOTATION}-")
     try:
         eventually(lambda: other.value() == 77, PROMISED_SECONDS, lambda: f"77, not {other.value()}")
@@ -133,7 +133,7 @@ def test_the_other_spelling_is_in_effect_as_soon_and_so_is_the_removal(other: Su
 
 @pytest.fixture(scope="module")
 def called(subjects: dict[str, Subject], shared_namespace: Namespace) -> Iterator[Subject]:
-    """A server that gets more requests than LIMIT allows. None of them fails, whatever becomes of the operator."""
+    """Sends more requests than LIMIT to a server. None of them may fail, even without an operator."""
     with load(shared_namespace, "echo", LOAD) as during:
         yield subjects["echo"]
     assert during.failures() == []
@@ -141,26 +141,31 @@ def called(subjects: dict[str, Subject], shared_namespace: Namespace) -> Iterato
 
 @pytest.fixture
 def overloaded(called: Subject, monitoring: Monitoring, shared_namespace: Namespace) -> Subject:
-    """That server while the alert fires in Prometheus and its receiver was told."""
+    """Sets the limit, and waits until the alert fires in Prometheus and the receiver has got it."""
     called.annotate(f"{ANNOTATION}={LIMIT}")
     about = _about(shared_namespace)
     eventually(lambda: monitoring.fires(ALERT, **about), 150, lambda: _seen(monitoring, shared_namespace), every=0.5)
-    eventually(lambda: _last_told(monitoring, shared_namespace) == "firing", 60, "the receiver to be told", every=0.5)
+    eventually(
+        lambda: _last_notification(monitoring, shared_namespace) == "firing",
+        60,
+        "the receiver gets the alert",
+        every=0.5,
+    )
     return called
 
 
-def test_load_over_the_limit_reaches_the_receiver(
+def test_the_receiver_gets_the_alert_for_load_above_the_limit(
     overloaded: Subject, monitoring: Monitoring, shared_namespace: Namespace
 ) -> None:
-    told = monitoring.received(ALERT, **_about(shared_namespace))[-1]
-    assert told["labels"]["severity"] == "critical"
-    assert told["annotations"]["summary"].startswith(f"{shared_namespace.name}/echo gets ")
-    assert told["annotations"]["summary"].endswith(f"its max-qps is {LIMIT}")
-    # Of a model without load nobody is told.
+    received = monitoring.received(ALERT, **_about(shared_namespace))[-1]
+    assert received["labels"]["severity"] == "critical"
+    assert received["annotations"]["summary"].startswith(f"{shared_namespace.name}/echo gets ")
+    assert received["annotations"]["summary"].endswith(f"its max-qps is {LIMIT}")
+    # There is no alert for a TritonModel without load.
     assert not monitoring.alerts(ALERT, namespace=shared_namespace.name, tritonmodel="other")
 
 
-def test_without_a_leader_there_is_no_gap_and_a_change_is_in_effect_as_soon(
+def test_a_change_is_live_in_time_and_without_a_gap_while_there_is_no_leader(
     cluster: Cluster, overloaded: Subject, monitoring: Monitoring, shared_namespace: Namespace
 ) -> None:
     start = time.time() - GAP_SECONDS
@@ -177,7 +182,7 @@ def test_without_a_leader_there_is_no_gap_and_a_change_is_in_effect_as_soon(
     assert monitoring.fires(ALERT, **_about(shared_namespace))
 
 
-def test_without_operator_and_with_a_prometheus_that_knows_nothing_the_alert_is_neither_silent_nor_wrong(
+def test_the_alert_keeps_firing_without_the_operator_and_after_a_restart_of_prometheus(
     cluster: Cluster, overloaded: Subject, monitoring: Monitoring, shared_namespace: Namespace
 ) -> None:
     eventually(lambda: overloaded.value() == LIMIT, PROMISED_SECONDS)
@@ -185,9 +190,9 @@ def test_without_operator_and_with_a_prometheus_that_knows_nothing_the_alert_is_
     start = time.time()
     try:
         _operator(cluster, 0)
-        eventually(lambda: overloaded.value("triton:threshold:live") is None, 60, "the operator's value to be gone")
+        eventually(lambda: overloaded.value("triton:threshold:live") is None, 60, "the operator's metric is missing")
         time.sleep(3 * CYCLE_SECONDS)
-        # The last value that the operator told stays in force, and the alert goes on.
+        # The rules use the last accepted value, and the alert keeps firing.
         assert overloaded.value("triton:threshold:live") is None
         assert overloaded.value("triton:threshold:last") == LIMIT
         assert monitoring.fires(ALERT, **_about(shared_namespace))
@@ -195,11 +200,11 @@ def test_without_operator_and_with_a_prometheus_that_knows_nothing_the_alert_is_
 
         down = time.time()
         monitoring.restart()
-        eventually(monitoring.answers, 180, "Prometheus to be back", every=0.5)
+        eventually(monitoring.answers, 180, "Prometheus answers", every=0.5)
         took = time.time() - down
-        # Now nobody knows but the rule itself.
+        # Only the fallback value in the rule is left.
         eventually(lambda: overloaded.value("triton:threshold:last") is None and overloaded.value() == LIMIT, 60)
-        eventually(lambda: monitoring.fires(ALERT, **_about(shared_namespace)), 150, "the alert again", every=0.5)
+        eventually(lambda: monitoring.fires(ALERT, **_about(shared_namespace)), 150, "the alert fires again", every=0.5)
         after = _samples(monitoring, shared_namespace, since=down)
     finally:
         _operator(cluster, 2)
@@ -207,8 +212,8 @@ def test_without_operator_and_with_a_prometheus_that_knows_nothing_the_alert_is_
     assert max(_longest_gap(before), _longest_gap(after)) <= GAP_SECONDS, (before, after)
     assert after[0].at - before[-1].at <= took + 2 * GAP_SECONDS
 
-    # The operator takes over again without a step.
-    eventually(lambda: overloaded.value("triton:threshold:live") == LIMIT, 60, "the operator's value again")
+    # The value doesn't change when the operator's metric returns.
+    eventually(lambda: overloaded.value("triton:threshold:live") == LIMIT, 60, "the operator's metric returns")
     time.sleep(2 * CYCLE_SECONDS)
     whole = _samples(monitoring, shared_namespace, since=down)
     assert _values(whole) == [LIMIT], whole
@@ -217,20 +222,23 @@ def test_without_operator_and_with_a_prometheus_that_knows_nothing_the_alert_is_
     assert _times_resolved(monitoring, shared_namespace) == resolved
 
 
-def test_a_higher_limit_ends_the_alert(
+def test_a_higher_limit_resolves_the_alert(
     overloaded: Subject, monitoring: Monitoring, shared_namespace: Namespace
 ) -> None:
     overloaded.annotate(f"{ANNOTATION}=1000")
     eventually(lambda: not monitoring.alerts(ALERT, **_about(shared_namespace)), PROMISED_SECONDS, "no alert")
-    # A Prometheus that has just loaded its rules knows no Alertmanager for some seconds. What it couldn't tell it tells
-    # again after a minute (--rules.alert.resend-delay).
+    # After Prometheus loads its configuration, it finds no Alertmanager for some seconds. It sends missed alerts again
+    # after a minute (--rules.alert.resend-delay).
     eventually(
-        lambda: _last_told(monitoring, shared_namespace) == "resolved", 150, "the receiver to be told", every=0.5
+        lambda: _last_notification(monitoring, shared_namespace) == "resolved",
+        150,
+        "the receiver gets the resolved alert",
+        every=0.5,
     )
 
 
 def _operator(cluster: Cluster, replicas: int) -> None:
-    """Scales the operator and waits until so many are there."""
+    """Scales the operator and waits until it has this number of pods."""
     cluster.kubectl("-n", NAMESPACE, "scale", "deployment/triton-operator", f"--replicas={replicas}")
     cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/triton-operator", "--timeout=90s")
     mine = "app.kubernetes.io/name=triton-operator"
@@ -248,7 +256,7 @@ def _samples(monitoring: Monitoring, namespace: Namespace, since: float) -> list
 
 
 def _values(samples: list[Sample]) -> list[float]:
-    """The values in their order, each as often as it came anew."""
+    """Returns the values in order, without consecutive duplicates."""
     return [value for value, _ in groupby(s.value for s in samples)]
 
 
@@ -257,9 +265,9 @@ def _longest_gap(samples: list[Sample]) -> float:
     return max(after.at - before.at for before, after in pairwise(samples))
 
 
-def _last_told(monitoring: Monitoring, namespace: Namespace) -> str:
-    told = monitoring.received(ALERT, **_about(namespace))
-    return str(told[-1]["status"]) if told else ""
+def _last_notification(monitoring: Monitoring, namespace: Namespace) -> str:
+    received = monitoring.received(ALERT, **_about(namespace))
+    return str(received[-1]["status"]) if received else ""
 
 
 def _times_resolved(monitoring: Monitoring, namespace: Namespace) -> int:
@@ -267,13 +275,13 @@ def _times_resolved(monitoring: Monitoring, namespace: Namespace) -> int:
 
 
 def _seen(monitoring: Monitoring, namespace: Namespace) -> str:
-    """What the alert is made from, for a failure's message."""
+    """Returns the inputs of the alert, for failure messages."""
     own = f'namespace="{namespace.name}",tritonmodel="echo"'
     demand = monitoring.query(f"triton:demand:rate1m{{{own}}}")
     return f"demand {demand}, limit {monitoring.query(threshold(namespace.api, 'echo'))}, {monitoring.alerts(ALERT)}"
 
 
-def test_an_on_call_engineer_may_set_thresholds_and_nothing_else_and_a_developer_the_rest(
+def test_the_on_call_role_may_set_only_thresholds_and_the_developer_role_all_else(
     cluster: Cluster, namespace: Namespace
 ) -> None:
     namespace.api.apply(namespace.model("guarded", cluster.image(), replicas=0))
@@ -306,7 +314,7 @@ def test_an_on_call_engineer_may_set_thresholds_and_nothing_else_and_a_developer
 
 
 def _audited(cluster: Cluster, namespace: str) -> list[tuple[str, int, str]]:
-    """Who changed which threshold of a namespace, or tried to, by the API server's audit log."""
+    """Returns the user, status and change of every threshold change in a namespace, from the audit log."""
     command = ["docker", "exec", cluster.node, "grep", "-F", namespace, "/var/log/kubernetes/audit.log"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     own = "thresholds.tritonoperator.io"

@@ -1,4 +1,4 @@
-"""One control plane with controllers for all faults, a namespace with users, kubelets and strangers for each."""
+"""Fixtures: one control plane for all tests, and a namespace with a workload, pods and foreign objects for each."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _numbers = itertools.count(1)
 Begin = Callable[..., AbstractContextManager[Supervised]]
 
 PATIENCE_SECONDS = 60
-"""For so long the operator leaves Kubernetes' collector alone, here instead of five minutes."""
+"""The operator's grace period for Kubernetes' garbage collector; the default is five minutes."""
 COLLECTED_SECONDS = 60.0 + 2 * PATIENCE_SECONDS + 60.0
-"""Within which all is whole where the watches of Kubernetes' own controllers ended: they wait for up to a minute
-(client-go's reflector) before nothing of deleted TritonModels is left, and what they then miss for good the operator
-leaves to them: what TritonModels have left, and for a minute what a Deployment's predecessors have. And the machine has
-other things to do."""
+"""The timeout for convergence after an outage of the API server.
+
+Kubernetes' controllers wait up to a minute before they watch again (client-go's reflector). They may miss deletions for
+good; the operator deletes these leftovers after its grace period. The rest is for a busy machine.
+"""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How often, and how long, the world is broken: the short form, and the full one of `make soak`."""
+    """The number and the duration of faults: few and short, or many and long with `make soak`."""
 
     soak: bool = False
     kills: int = 5
@@ -62,9 +63,9 @@ def rounds() -> Rounds:
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with Deployments and garbage collection at work. Whoever kills a part of it starts it again."""
+    """Runs a control plane with controllers. A test that kills one of its programs must start it again."""
     if not controlplane.has_controllers():
-        pytest.skip("no kube-controller-manager beside kube-apiserver")
+        pytest.skip("kube-controller-manager isn't installed")
     with controlplane.running(controllers=True) as found:
         found.install_crds()
         found.install_monitoring()
@@ -73,7 +74,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def kubeconfig(plane: ControlPlane) -> Path:
-    """With the shipped rights, and no others."""
+    """Returns a kubeconfig with the RBAC of the installation."""
     return operator_process.install(plane)
 
 
@@ -84,13 +85,13 @@ def proxy(kubeconfig: Path) -> Iterator[FaultProxy]:
 
 
 def seed() -> int:
-    """Of all that is random here: SEED=… repeats a run."""
+    """Returns the seed of all random choices. Set SEED to repeat a run."""
     return int(os.environ.get("SEED", "0")) or int.from_bytes(os.urandom(3)) + 1
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A namespace of a test's own, what users want of it, and what belongs to others."""
+    """A test's own namespace, its workload, and its foreign objects."""
 
     plane: ControlPlane
     api: Api
@@ -100,11 +101,13 @@ class Scene:
     rounds: Rounds
 
     def whole(self, operator: Supervised, room: float = 25, **more: object) -> float:
-        """Asserts the state of the world (support/world.py), and that the operator has grown by no more than `room`,
-        in MiB, since it leads; how long it took to become so."""
+        """Checks the invariants (support/world.py) and returns the seconds until they held.
+
+        Also checks that the operator's memory has grown by less than `room` MiB since it became the leader.
+        """
         more = {"still": self.rounds.still_seconds, **more}
         took = world.assert_whole(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
-        print(f"whole again after {took:.1f} s, {operator.memory:.0f} MiB, {operator.grown():+.0f} since it leads")
+        print(f"converged after {took:.1f} s, {operator.memory:.0f} MiB, {operator.grown():+.0f} since it leads")
         assert operator.grown() < room
         return took
 
@@ -112,20 +115,20 @@ class Scene:
 @pytest.fixture
 def scene(plane: ControlPlane, rounds: Rounds, request: pytest.FixtureRequest) -> Iterator[Scene]:
     number = seed() ^ zlib.crc32(request.node.name.encode()) if os.environ.get("SEED") else seed()
-    print(f"seed of the users: {number}")
+    print(f"seed of the workload: {number}")
     name = f"vision-{next(_numbers)}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     api = plane.api.within(name)
     found = Scene(plane, api, Workload(api, number), Kubelet(api), Foreign(api), rounds)
     with found.kubelet.running():
         yield found
-        # Its end is not waited for: the next test has a namespace of its own.
+        # Don't wait for the deletion: the next test uses another namespace.
         plane.api.delete("Namespace", name)
 
 
 @pytest.fixture(scope="session")
 def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
-    """Starts an operator that is kept running; `through`: a kubeconfig other than its own."""
+    """Returns a function that starts a supervised operator. `through` is another kubeconfig, such as a proxy's."""
 
     def start(through: Path | None = None, **env: str) -> AbstractContextManager[Supervised]:
         env = {"COLLECT_SECONDS": str(PATIENCE_SECONDS), **env}
@@ -136,7 +139,7 @@ def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
 
 @pytest.fixture(scope="module")
 def operator(begin: Begin) -> Iterator[Supervised]:
-    """One for all tests of a module. None of their faults ends it."""
+    """Runs one operator for all tests of a module. Their faults must not end it."""
     with begin(DISCOVERY_SECONDS="1") as found:
         eventually(lambda: found.now.leads(), 60, lambda: found.log[-3000:])
         found.grown()

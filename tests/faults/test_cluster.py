@@ -1,4 +1,4 @@
-"""The cluster changes under the operator: rights go, the CRD is applied anew, namespaces end, people edit."""
+"""Changes of the cluster: lost permissions, a changed CRD, deleted namespaces and kinds, edited children."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def without_writing_deployments(role: Object) -> Object:
-    """A copy of the operator's ClusterRole that may only read Deployments."""
+    """Returns a copy of the operator's ClusterRole that may only read Deployments."""
     fewer = copy.deepcopy(role)
     for rule in fewer["rules"]:
         if "deployments" in rule["resources"]:
@@ -33,8 +33,8 @@ def without_writing_deployments(role: Object) -> Object:
     return fewer
 
 
-def test_rights_are_taken_and_given_back(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
-    """All of them at once, and then the right to write one kind."""
+def test_converges_after_lost_permissions(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+    """Removes all permissions, and then those to write one kind."""
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
@@ -56,10 +56,9 @@ def test_rights_are_taken_and_given_back(scene: Scene, operator: Supervised, rou
 
 
 @pytest.mark.parametrize("lost", ["all", "one kind"])
-def test_it_works_again_within_seconds_once_its_rights_are_back(
+def test_reconciles_all_tritonmodels_within_seconds_after_its_permissions_return(
     scene: Scene, operator: Supervised, rounds: Rounds, lost: str
 ) -> None:
-    """However long they were gone, and by how many TritonModels that was noticed."""
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
@@ -97,19 +96,19 @@ def test_it_works_again_within_seconds_once_its_rights_are_back(
         lambda: {image(name) for name in models} == {"example.com/triton:without"}, 60, lambda: operator.log[-3000:]
     )
     took = time.monotonic() - began
-    print(f"all reconciled {took:.1f} s after the rights were back; {passes:.0f} passes while they were gone")
+    print(f"all reconciled {took:.1f} s after the permissions returned; {passes:.0f} reconciles without them")
     assert took < 8
     assert passes < 400
 
 
 def reasons(api: Api) -> set[str]:
-    """Of all conditions of all TritonModels."""
+    """Returns the reasons of all conditions of all TritonModels."""
     models = api.list("TritonModel")
     return {c["reason"] for m in models for c in m.get("status", {}).get("conditions", [])}
 
 
-def test_the_crd_is_applied_anew_under_load(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
-    """Another description, and one more optional field: as an upgrade brings it, and a downgrade takes it away."""
+def test_converges_after_changes_of_the_crd(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+    """Changes a description and adds an optional field, as an upgrade does, and reverts it, as a downgrade does."""
     api = scene.plane.api
     shipped = yaml.safe_load((ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml").read_text())
     newer = copy.deepcopy(shipped)
@@ -123,22 +122,22 @@ def test_the_crd_is_applied_anew_under_load(scene: Scene, operator: Supervised, 
             if number % 2 == 0 and scene.work.wanted:
                 name = min(scene.work.wanted)
                 with_new = copy.deepcopy(scene.work.wanted[name])
-                with_new["spec"]["somethingNew"] = "known to the API server, and not to this operator"
+                with_new["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
                 api.apply(with_new, "users")
     scene.whole(operator, within=COLLECTED_SECONDS)
 
 
-def test_a_namespace_ends_in_the_midst_of_it_and_comes_again(
+def test_converges_after_a_namespace_is_deleted_and_recreated(
     scene: Scene, operator: Supervised, rounds: Rounds
 ) -> None:
-    """With the same names in it. While it ends, nothing can be made in it."""
+    """The new namespace has the same names. Nothing can be created in a terminating namespace."""
     admin, name = scene.plane.api, scene.api.namespace
     for _ in range(rounds.restarts):
         with scene.work.running():
             time.sleep(2)
             before = {m["metadata"]["uid"] for m in scene.api.list("TritonModel")}
             admin.delete("Namespace", name)
-            eventually(lambda: _again(admin, name), 60, f"namespace {name} made again")
+            eventually(lambda: _again(admin, name), 60, f"namespace {name} is recreated")
             time.sleep(2)
         scene.foreign.plant()
         scene.whole(operator)
@@ -155,11 +154,11 @@ def _again(admin: Api, name: str) -> bool:
     return True
 
 
-# Someone hostile
+# Hostile edits
 
 
 class Vandal:
-    """Does all that may be done to children, at random: whatever it does is to be mended."""
+    """Edits and deletes random children. The operator must correct all of it."""
 
     def __init__(self, api: Api, seed: int) -> None:
         self._api, self._random = api, random.Random(seed)
@@ -181,7 +180,7 @@ class Vandal:
     def edit(self, kind: str, name: str) -> None:
         edits: dict[str, Object] = {
             "Deployment": {"spec": {"progressDeadlineSeconds": 7, "replicas": 3}},
-            # To the API server this is another port, in the way of ours.
+            # The API server treats it as a second port, which conflicts with ours.
             "Service": {"spec": {"ports": [{"name": "http", "port": 1, "targetPort": 1}], "selector": {"a": "b"}}},
             "ServiceAccount": {"automountServiceAccountToken": True},
             "PodDisruptionBudget": {"spec": {"maxUnavailable": 9}},
@@ -195,7 +194,7 @@ class Vandal:
         self._api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
 
     def instance(self, kind: str, name: str) -> None:
-        """As if it belonged to another model."""
+        """Gives the child the label of another TritonModel."""
         self._api.patch(kind, name, {"metadata": {"labels": {names.LABEL_INSTANCE: "m-3"}}})
 
     def annotate(self, kind: str, name: str) -> None:
@@ -205,33 +204,32 @@ class Vandal:
         self._api.delete(kind, name)
 
     def finalize(self, kind: str, name: str) -> None:
-        """It goes, but not at once."""
+        """Deletes the child with a finalizer, so that the deletion takes some time."""
         self._api.patch(kind, name, {"metadata": {"finalizers": ["example.com/hold"]}})
         self._api.delete(kind, name)
         time.sleep(0.3)
         self._api.patch(kind, name, {"metadata": {"finalizers": None}})
 
     def hide(self, kind: str, name: str) -> None:
-        """It goes, and no watch tells of it: a moment before it has lost its label."""
+        """Removes the child's label and then deletes it, so that the operator's watch doesn't show the deletion."""
         self.label(kind, name)
         time.sleep(0.2)
         self.delete(kind, name)
 
 
-def test_someone_hostile_edits_children_again_and_again(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+def test_converges_after_many_hostile_edits(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
     vandal = Vandal(scene.api, scene.work.seed)
     with scene.work.running(0.3), Repeated(vandal.step, 0.05):
         eventually(lambda: sum(vandal.did.values()) >= rounds.hostile_edits, 60 + rounds.hostile_edits)
-    # Deployments that were deleted are made again, with the same template: pods of a fault that was provoked.
+    # The operator recreates deleted Deployments with the same template, so their pods restart.
     scene.whole(operator)
     print(vandal.did)
 
 
-def test_what_lost_its_owner_is_adopted_and_what_is_of_others_is_left_alone_until_it_is_gone(
+def test_adopts_orphans_and_reports_foreign_objects_until_they_are_deleted(
     scene: Scene, operator: Supervised, rounds: Rounds
 ) -> None:
-    """The owner reference is taken away, or a child is deleted and something else takes its name: then the model tells
-    what is in the way, and goes on once it isn't any more."""
+    """Removes an owner reference, and replaces a child with a foreign object of the same name."""
     for name in ("robbed", "replaced", "other"):
         scene.work.create(name, replicas=1)
     scene.whole(operator)
@@ -240,7 +238,7 @@ def test_what_lost_its_owner_is_adopted_and_what_is_of_others_is_left_alone_unti
         robbed = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})["metadata"]["uid"]
         foreign = replace(scene.api, "Service", "replaced-headless")
         with scene.work.running():
-            eventually(lambda: "NameTaken" in told(scene.api, "replaced"), 30, lambda: operator.log[-3000:])
+            eventually(lambda: "NameTaken" in reasons_of(scene.api, "replaced"), 30, lambda: operator.log[-3000:])
             time.sleep(rounds.fault_seconds)
             scene.work.change("other")
         found = scene.api.get("Service", "replaced-headless")
@@ -251,12 +249,12 @@ def test_what_lost_its_owner_is_adopted_and_what_is_of_others_is_left_alone_unti
     assert kept <= {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
 
 
-def told(api: Api, name: str) -> set[str]:
+def reasons_of(api: Api, name: str) -> set[str]:
     return {c["reason"] for c in api.get("TritonModel", name).get("status", {}).get("conditions", [])}
 
 
 def replace(api: Api, kind: str, name: str) -> Object:
-    """Deletes a child and puts something of its name there, however often the operator is faster."""
+    """Replaces a child with a foreign object of the same name. Retries if the operator recreates the child first."""
 
     def mine() -> Object | None:
         api.delete(kind, name)
@@ -268,13 +266,13 @@ def replace(api: Api, kind: str, name: str) -> Object:
         except RefusedError:
             return None
 
-    return eventually(mine, 30, f"{kind} {name} taken", every=0.01)
+    return eventually(mine, 30, f"a foreign {kind} {name}", every=0.01)
 
 
-# Pods and kinds of others
+# Pods and optional kinds
 
 
-def test_pods_that_never_get_ready_are_told_of_and_stop_nobody_else(
+def test_reports_pods_that_never_become_ready_without_affecting_others(
     scene: Scene, operator: Supervised, rounds: Rounds
 ) -> None:
     stuck = {"pending", "pulling", "crashing"}
@@ -293,14 +291,16 @@ def test_pods_that_never_get_ready_are_told_of_and_stop_nobody_else(
                 30,
                 lambda n=name: scene.api.get("TritonModel", n).get("status"),
             )
-    # Not whole, but quiet: what stays broken is no reason to write.
+    # The operator doesn't write repeatedly for TritonModels that stay broken.
     world.assert_still(scene.plane, operator, 4)
     for name in stuck:
         scene.work.delete(name)
     scene.whole(operator)
 
 
-def test_the_kinds_of_prometheus_operator_go_and_come(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+def test_converges_after_the_crds_of_prometheus_operator_are_deleted_and_recreated(
+    scene: Scene, operator: Supervised, rounds: Rounds
+) -> None:
     for _ in range(rounds.restarts):
         with scene.work.running():
             time.sleep(1)

@@ -1,4 +1,4 @@
-"""Clocks that jump and hands that write where they shouldn't: the Lease, seen from one replica and from two."""
+"""The Lease with wrong clocks and foreign writes, with one and two replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 
 
 def lease(scene: Scene, **spec: object) -> Object:
-    """Its spec, after this was written into it."""
+    """Writes the fields to the Lease's spec and returns the spec."""
     if spec:
         scene.plane.api.patch("Lease", NAME, {"spec": spec}, namespace=NAMESPACE)
     return dict(scene.plane.api.get("Lease", NAME, NAMESPACE)["spec"])
@@ -27,8 +27,8 @@ def moment(**ago: float) -> str:
 
 
 def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    """As if its clock were a year ahead, behind, or didn't move: others count by their own clocks since they saw a
-    change, so that none of this is a reason to take over, nor to stop."""
+    """The holder's clock is a year ahead, a year behind, or stopped. No replica takes over or stops, because each one
+    measures the time since it saw a change with its own clock."""
     with begin() as leader:
         leads(leader)
         with begin() as follower, scene.work.running():
@@ -38,7 +38,7 @@ def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, 
                 lease(scene, renewTime=renewed)
                 time.sleep(rounds.fault_seconds)
                 assert (leader.now.leads(), follower.now.leads()) == (True, False)
-            # As others write it that don't know what it is for.
+            # As a foreign writer may write it.
             lease(scene, leaseDurationSeconds=None, acquireTime=None, leaseTransitions=None, renewTime=None)
             time.sleep(rounds.fault_seconds)
             assert (leader.now.leads(), follower.now.leads()) == (True, False)
@@ -48,17 +48,17 @@ def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, 
         assert leader.close() == 0
 
 
-def test_a_dead_holder_from_the_future_is_waited_for_no_longer_than_any_other(
+def test_takes_over_in_time_from_a_dead_holder_with_a_renew_time_in_the_future(
     scene: Scene, begin: Begin, rounds: Rounds
 ) -> None:
     if not rounds.soak:
-        pytest.skip("takes half a minute, all of it waiting: only in the full form")
+        pytest.skip("takes half a minute of waiting; runs only with SOAK=1")
     with begin() as operator:
         leads(operator)
         with scene.work.running():
             taken = time.monotonic()
             lease(scene, holderIdentity="from-the-future", renewTime=moment(days=-365), leaseDurationSeconds=15)
-            # It stops, and its next life waits for 15 s, by its own clock.
+            # The operator ends; the restarted one waits 15 s by its own clock.
             eventually(lambda: operator.ends == [1], 20, lambda: operator.log[-3000:])
             leads(operator, 45)
             assert time.monotonic() - taken > 15

@@ -1,4 +1,4 @@
-"""The way between the operator and the API server is bad: a proxy of the test's own makes it so."""
+"""Faults of the network between the operator and the API server, injected by a proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def through(proxy: FaultProxy) -> Path:
 
 
 def bad(how: str, share: float, **more: object) -> tuple[Fault, ...]:
-    """This fault, and so seldom at the Lease that it can still be held: once in the time for a renewal."""
+    """Returns the fault, limited to one occurrence per renewal for the Lease, so that the operator can keep it."""
     lease = Fault(how, share=0.5, pause=elector.RENEW_SECONDS, resources=("leases",), **more)  # type: ignore[arg-type]
     return lease, Fault(how, share=share, but=("leases",), **more)  # type: ignore[arg-type]
 
@@ -38,8 +38,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
 }
 
 
-def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy, rounds: Rounds) -> None:
-    """One process through all of them, in the full form again and again: it doesn't end, and doesn't grow."""
+def test_survives_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy, rounds: Rounds) -> None:
+    """One process gets all faults (several times with SOAK=1). It doesn't end, and its memory doesn't grow."""
     memory: list[float] = []
     with begin(through(proxy)) as operator:
         leads(operator)
@@ -49,7 +49,7 @@ def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy,
                     time.sleep(rounds.fault_seconds / 2)
                     proxy.drop_watches()
                     time.sleep(rounds.fault_seconds / 2)
-                    # On a busy machine that is too short for some of them.
+                    # On a busy machine this time is too short for some faults.
                     hows = {f.how for f in faults}
                     eventually(lambda h=hows: proxy.provoked.keys() == h, 30, lambda: proxy.provoked)
                 proxy.provoked.clear()
@@ -58,15 +58,15 @@ def test_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: FaultProxy,
                 print(f"{name}: {took:.1f} s, {memory[-1]:.0f} MiB")
         assert operator.ends == []
         assert operator.close() == 0
-    # What the first faults cost are threads and connections, which stay.
+    # The first faults create threads and connections, which stay.
     assert memory[-1] < memory[len(FAULTS) // 2] + 10, memory
 
 
-def test_a_watch_that_hangs_in_silence_is_noticed(
+def test_converges_with_watches_that_stop_sending_events(
     scene: Scene, begin: Begin, proxy: FaultProxy, rounds: Rounds
 ) -> None:
-    """Half-open connections: no byte comes, and no end. In the short form the resync has to make up for it, in the full
-    form, with the resync that is shipped, the watches are begun anew once no bookmark has come for 70 s."""
+    """The connections are half-open. With a short resync interval the resync compensates. With SOAK=1 and the default
+    interval the operator restarts a watch after 70 s without a bookmark."""
     env = {} if rounds.soak else {"RESYNC_SECONDS": "4"}
     with begin(through(proxy), **env) as operator, proxy.faulty():
         leads(operator)
@@ -85,8 +85,8 @@ def test_a_watch_that_hangs_in_silence_is_noticed(
 
 
 def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds) -> None:
-    """The leader is cut off in the midst of its work: its requests get no answer, nor do those on their way. Another
-    takes over; nothing that the first one had begun comes after what the second one does."""
+    """The proxy cuts off the leader: none of its requests gets an answer. A standby takes over. No write of the first
+    leader happens after the first write of the second one."""
     with (
         fault_proxy.between(kubeconfig, 1) as old,
         fault_proxy.between(kubeconfig, 2) as new,
@@ -103,12 +103,12 @@ def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, ro
                     while not follower.now.leads():
                         assert time.monotonic() < cut + 60, follower.log[-3000:]
                         time.sleep(0.05)
-                    # By then the process of the other is over, whatever hung in it.
+                    # The old leader's process has ended, even with hanging requests.
                     assert leader.ends[lives:] == [1]
                     took = time.monotonic() - cut
-                    assert 10 < took < 50, took  # 20 where nothing else runs
+                    assert 10 < took < 50, took  # 20 s on an idle machine
                     old.heal()
-                    # The one that was cut off comes back, as a candidate.
+                    # The old leader restarts as a candidate.
                     eventually(lambda: leader.now.ask("/readyz") == "ok", 40, lambda: leader.log)
                     assert not leader.now.leads()
                 scene.whole(follower)

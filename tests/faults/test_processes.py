@@ -1,4 +1,4 @@
-"""Whole processes go, at random points: the operator, the API server, etcd."""
+"""Processes are killed at random times: the operator, the API server, etcd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def leads(operator: Supervised, seconds: float = 40) -> None:
     operator.grown()
 
 
-def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+def test_converges_after_the_operator_is_killed_at_random_times(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     chance = random.Random(scene.work.seed)
     with begin() as operator, scene.work.running():
         for number in range(rounds.kills):
@@ -30,9 +30,9 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
             time.sleep(chance.uniform(0, 1.5))
             operator.kill()
             if not rounds.soak or number % 5:
-                # In the full form, each fifth time they have to pass.
+                # With SOAK=1 the operator must wait for the Lease to expire every fifth time.
                 free_the_lease(scene)
-            # Also while it starts.
+            # Kill it while it starts, too.
             if chance.random() < 0.2:
                 time.sleep(chance.uniform(0, 2))
                 operator.kill()
@@ -44,7 +44,7 @@ def test_the_operator_is_killed_at_random_points(scene: Scene, begin: Begin, rou
 
 
 def free_the_lease(scene: Scene) -> None:
-    """That of a dead operator, as if its 15 s were over."""
+    """Releases the Lease of a dead operator, as if it had expired."""
     scene.plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
 
 
@@ -54,7 +54,9 @@ def restart(scene: Scene, program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["kube-apiserver", "etcd"])
-def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, begin: Begin, rounds: Rounds) -> None:
+def test_converges_after_the_control_plane_is_killed_and_restarted(
+    program: str, scene: Scene, begin: Begin, rounds: Rounds
+) -> None:
     with begin() as operator:
         with scene.work.running():
             leads(operator)
@@ -66,15 +68,17 @@ def test_the_control_plane_is_killed_and_comes_back(program: str, scene: Scene, 
                 time.sleep(2)
                 leads(operator)
         scene.whole(operator, within=COLLECTED_SECONDS)
-        # It ended only where the lease could not be renewed in time.
+        # The operator may end only because it couldn't renew the Lease in time.
         assert set(operator.ends) <= {1}
         assert len(operator.ends) <= rounds.restarts
         assert operator.close() == 0
 
 
-def test_the_servers_of_a_deployment_go_of_whose_end_the_collector_never_learns(scene: Scene, begin: Begin) -> None:
-    """Somebody deletes a Deployment while Kubernetes' collector is away, which has to list when it is back: what it
-    finds is a Deployment of that name."""
+def test_deletes_the_servers_of_a_deployment_whose_deletion_the_garbage_collector_misses(
+    scene: Scene, begin: Begin
+) -> None:
+    """A Deployment is deleted and recreated while Kubernetes' garbage collector is stopped. When it continues, it lists
+    a Deployment with the same name."""
     with begin() as operator:
         leads(operator)
         scene.work.create("m-1", replicas=2)
@@ -85,21 +89,21 @@ def test_the_servers_of_a_deployment_go_of_whose_end_the_collector_never_learns(
             before = scene.work.api.get("Deployment", "m-1")["metadata"]["uid"]
             scene.work.api.delete("Deployment", "m-1")
 
-            def anew() -> bool:
+            def recreated() -> bool:
                 found = scene.work.api.find("Deployment", "m-1")
                 return found is not None and found["metadata"]["uid"] != before
 
-            eventually(anew, 30, lambda: operator.log[-3000:])
+            eventually(recreated, 30, lambda: operator.log[-3000:])
             restart(scene, "kube-apiserver")
         took = scene.whole(operator, within=150)
-        assert took > 30, "the collector has learned of it after all: nothing was tested"
+        assert took > 30, "the garbage collector didn't miss the deletion, so the test shows nothing"
         assert operator.close() == 0
 
 
-def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_is_over(
+def test_reconciles_a_recreated_tritonmodel_whose_deletion_the_garbage_collector_misses(
     scene: Scene, begin: Begin
 ) -> None:
-    """Kubernetes' collector is away while a TritonModel is deleted and made anew, and has to list when it is back."""
+    """A TritonModel is deleted and recreated while Kubernetes' garbage collector is stopped. It then lists again."""
     with begin() as operator:
         leads(operator)
         scene.work.create("m-1", monitoring={}, replicas=1)
@@ -107,11 +111,11 @@ def test_a_second_life_goes_on_where_the_collector_never_learns_that_the_first_i
         operator.kill()
         free_the_lease(scene)
         with scene.plane.frozen("kube-controller-manager"):
-            # Ends its watches, or the events would wait for it.
+            # End its watches; otherwise it would get the events later.
             restart(scene, "kube-apiserver")
             scene.work.delete("m-1")
             scene.work.create("m-1", monitoring={"enabled": False}, replicas=1)
-            # Nor can it take them up where they ended.
+            # Restart again, so that it can't resume its watches.
             restart(scene, "kube-apiserver")
         scene.whole(operator, within=90)
         assert operator.close() == 0

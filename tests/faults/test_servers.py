@@ -1,4 +1,4 @@
-"""What the operator asks misbehaves: servers that hang, answer garbage or never get ready, and Prometheus."""
+"""Misbehaving servers and Prometheus: they hang, send invalid answers or are down."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BAD: dict[str, Behaviour] = {
 
 
 def test_servers_that_misbehave_stop_nobody_else(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    """More of them than the operator has workers; the others' changes come through all the same."""
+    """There are more bad servers than the operator has workers. The operator still reconciles other TritonModels."""
     addresses = {name: f"127.0.0.{number}" for number, name in enumerate(BAD, 20)}
     scene.kubelet.addresses |= addresses
     with contextlib.ExitStack() as stack:
@@ -65,7 +65,7 @@ def test_servers_that_misbehave_stop_nobody_else(scene: Scene, begin: Begin, rou
 
 
 def loaded(api: Api, name: str) -> str:
-    """The reason of its condition ModelsLoaded, once there is one."""
+    """Returns the reason of the condition ModelsLoaded if the TritonModel is Ready, else ""."""
     model = api.get("TritonModel", name)
     ready = condition(model, "Ready").get("status") == "True"
     return condition(model, "ModelsLoaded").get("reason", "") if ready else ""
@@ -76,16 +76,15 @@ def unloaded(api: Api) -> dict[str, object]:
 
 
 def reaches(scene: Scene, operator: Supervised, name: str) -> None:
-    """A new model gets its Deployment: within 3 s as a rule, and 30 were seen where each request took seconds."""
+    """Creates a TritonModel and waits for its Deployment. It usually takes 3 s, and 30 s with very slow requests."""
     began = time.monotonic()
     scene.work.create(name, replicas=1)
     eventually(lambda: scene.api.find("Deployment", name), 90, lambda: operator.log[-3000:])
     print(f"{name}: {time.monotonic() - began:.1f} s")
 
 
-def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
-    """It hangs, refuses, answers garbage, and then is gone for long; whoever wants something else of the operator
-    doesn't notice."""
+def test_reconciles_without_a_working_prometheus(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+    """Prometheus hangs, refuses, sends invalid answers, and then is down for a long time. Reconciles continue."""
     fake = FakePrometheus()
     with contextlib.closing(fake), begin(PROMETHEUS_URL=fake.url) as operator:
         leads(operator)
@@ -104,7 +103,7 @@ def test_prometheus_is_down(scene: Scene, begin: Begin, rounds: Rounds) -> None:
         for model in scene.api.list("TritonModel"):
             limits = {t["kind"].replace("-", "_"): t["value"] for t in model["status"].get("thresholds", [])}
             fake.tell(scene.api.namespace, model["metadata"]["name"], **limits)
-        if rounds.soak:  # it is looked at again within a minute, by itself
+        if rounds.soak:  # the operator polls Prometheus again within a minute
             eventually(lambda: reasons(scene.api, "ThresholdLive") <= {"None", "Live", "NotMonitored", "Starting"}, 90)
         scene.whole(operator)
         assert operator.ends == []

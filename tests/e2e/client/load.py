@@ -1,10 +1,10 @@
-"""Asks an echo server without pause, and tells how it went; runs in a pod, where the cluster's names resolve.
+"""Sends requests to an echo server and prints the results. Runs in a pod, to use the cluster's DNS.
 
     load.py HOST REQUESTS-PER-SECOND
 
-Half of the requests go over HTTP, each on a connection of its own; half over gRPC, on channels that stay and are opened
-one after another, so that the server closes one of them at any time. From the first answers on nothing is tried again:
-one request that fails is one failure. Ends when /tmp/stop appears, with one JSON object.
+Half of the requests use HTTP, each with a new connection. The other half uses gRPC, with channels that stay open. The
+channels start one after another, so that the server closes them at different times. After the first answers there are
+no retries: each failed request counts as a failure. It ends when /tmp/stop exists, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import tritonclient.grpc
 STOP = Path("/tmp/stop")
 _CHANNELS = 8
 _APART_SECONDS = 1.0
-# Channels of one process share their connections unless they are told not to.
+# Without this option the channels of a process share connections.
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 _REACHED_SECONDS = 30
 
 
 class Tally:
-    """What came of the requests of one protocol."""
+    """The results of the requests of one protocol."""
 
     def __init__(self) -> None:
         self.versions: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Tally:
         try:
             echoed, version = how(number)
             failure = "" if echoed == number else f"sent {number}, got {echoed}"
-        except Exception as error:  # whatever it is, it is counted
+        except Exception as error:  # every error counts as a failure
             failure, version = f"{type(error).__name__}: {error}", ""
         took = time.monotonic() - start
         with self._lock:
@@ -52,7 +52,7 @@ class Tally:
             else:
                 self.versions[version] += 1
 
-    def told(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         return {"versions": self.versions, "failures": self.failures, "slowest_s": round(self.slowest, 3)}
 
 
@@ -87,13 +87,13 @@ def over_grpc(host: str):
 
 
 def reach(how) -> None:
-    """Waits for a first answer: a server is ready, and its Service made, before kube-proxy has heard of either."""
-    given_up = time.monotonic() + _REACHED_SECONDS
+    """Waits for a first answer, because kube-proxy may not have the Service and its endpoints yet."""
+    deadline = time.monotonic() + _REACHED_SECONDS
     while True:
         try:
             how(0)
-        except Exception:  # a refused connection or a name not known yet; what else lasts is told when given up
-            if time.monotonic() > given_up:
+        except Exception:  # usually a refused connection or an unknown name
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
         else:
@@ -127,7 +127,7 @@ def main() -> int:
     print("started", flush=True)
     for thread in threads:
         thread.join()
-    print(json.dumps({name: tally.told() for name, tally in tallies.items()}), flush=True)
+    print(json.dumps({name: tally.summary() for name, tally in tallies.items()}), flush=True)
     return 0
 
 

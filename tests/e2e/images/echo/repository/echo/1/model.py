@@ -1,4 +1,4 @@
-"""Gives back its input, and which variant of the image this is."""
+"""Returns its input and the variant of the image."""
 
 from pathlib import Path
 

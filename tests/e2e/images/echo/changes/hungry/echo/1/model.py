@@ -1,4 +1,4 @@
-"""Takes more memory than it is given."""
+"""Allocates memory until it is killed."""
 
 
 class TritonPythonModel:

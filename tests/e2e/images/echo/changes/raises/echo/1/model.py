@@ -1,4 +1,4 @@
-"""Fails as models do: when they are loaded."""
+"""Fails to load."""
 
 
 class TritonPythonModel:

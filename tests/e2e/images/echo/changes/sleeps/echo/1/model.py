@@ -1,4 +1,4 @@
-"""Never comes to an end of loading."""
+"""Never finishes loading."""
 
 import time
 
