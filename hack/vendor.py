@@ -68,7 +68,7 @@ BUNDLES = {
 
 
 class Loader(yaml.SafeLoader):
-    """A loader that reads `=` as a string. YAML 1.1 gives it a type of its own, but the CRDs use it as a string."""
+    """A loader that reads `=` as a string. YAML 1.1 gives it a separate type, but the CRDs use it as a string."""
 
 
 Loader.add_constructor("tag:yaml.org,2002:value", Loader.construct_yaml_str)

@@ -27,7 +27,7 @@ def text() -> str:
 def _table() -> Iterator[str]:
     demo = {*closure(GOALS["demo"], ALL, "packages"), *closure(GOALS["demo"], ALL, "registry")}
     tests = {*closure(GOALS["test"], ALL, "packages"), *closure(GOALS["test"], ALL, "registry")}
-    yield "| Part | What it is | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
+    yield "| Part | Description | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
     for name, part in ALL.items():
         goal = "demo and tests" if name in demo else "tests" if name in tests else "`hack/world.sh keda`"
         columns = [name, part.what, part.version or "–", _from(part.registry), _from(part.packages), goal]

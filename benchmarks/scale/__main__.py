@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path, help="write the tables to this file")
     options = parser.parse_args()
     if not controlplane.has_controllers():
-        print("no kube-controller-manager beside kube-apiserver: set KUBEBUILDER_ASSETS to a folder with all three",
+        print("no kube-controller-manager; set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and it",
               file=sys.stderr)  # fmt: skip
         return 2
     sizes = sorted(int(size) for size in options.sizes.split(","))

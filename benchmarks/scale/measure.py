@@ -249,7 +249,7 @@ def _rest(operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
     figures.rest_s = time.monotonic() - started
     figures.rest, figures.rest_passes = probe.requests(operator) - before, probe.passes(operator) - passes
     figures.rest_cpu = (after.cpu_s - usage.cpu_s) / figures.rest_s
-    figures.rss_mib["at rest"] = after.rss_mib
+    figures.rss_mib["idle"] = after.rss_mib
     say(f"{figures.size}: idle: {dict(figures.rest)}, {figures.rest_passes:g} reconciles, {figures.rest_cpu:.3f} cores")
 
 

@@ -141,7 +141,7 @@ def _installed() -> set[str]:
 def must_be_installed(packages: Collection[str]) -> FailedError:
     """Returns the error for missing packages that this program may not install."""
     if "docker.io" in packages and not is_debian():
-        advice = "https://docs.docker.com/get-docker says how to install Docker"
+        advice = "install Docker: https://docs.docker.com/get-docker"
     elif is_debian():
         advice = f"apt-get install {' '.join(packages)} (done automatically as root, unless NO_INSTALL=1)"
     else:
