@@ -117,7 +117,7 @@ def _parsed(line: str) -> dict[str, object]:
 def test_refuses_an_invalid_value_without_a_change(other: Subject, shared_namespace: Namespace) -> None:
     before = shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION]
     output = shared_namespace.kubectl("annotate", "tm/other", "--overwrite", f"{ANNOTATION}=80qps", check=False)
-    assert f"{ANNOTATION}: '80qps' is not a number such as 80 or 12.5, without a unit" in output
+    assert f"{ANNOTATION}: '80qps' is not a plain number such as 80 or 12.5 (without a unit)" in output
     assert shared_namespace.api.get("TritonModel", "other")["metadata"]["annotations"][ANNOTATION] == before
 
 

@@ -59,7 +59,7 @@ def test_render_says_what_it_leaves_out() -> None:
         kinds = {o["kind"] for o in yaml.safe_load_all(result.stdout)}
         assert "PodMonitor" in kinds
         assert "PrometheusRule" not in kinds
-        assert "default/detection: max_qps='many' is not a number" in result.stderr
+        assert "default/detection: max_qps='many' is not a plain number" in result.stderr
         assert "no PrometheusRule: it needs spec.entrypoint and --entrypoint-type" in result.stderr
     quiet = {**SMALL, "spec": {**SMALL["spec"], "monitoring": {"enabled": False}}}
     assert run(json.dumps(quiet)).stderr == ""
