@@ -194,7 +194,7 @@ def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
     """Gives every pod a started server in its status. Servers of `silent` TritonModels accept connections and never
     answer; the others have all their models."""
     places = [
-        (p["metadata"]["namespace"], p["metadata"]["name"], p["metadata"]["labels"][names.LABEL_INSTANCE])
+        (p["metadata"]["namespace"], p["metadata"]["name"], p["metadata"]["labels"][names.LABEL_MODEL])
         for p in pages(api, "Pod", names.MANAGED_SELECTOR)
     ]
 

@@ -24,6 +24,7 @@ from support import cluster as clusters
 from support.api import Api, Object, condition, eventually
 from support.cluster import ROOT, Cluster, Namespace
 from support.machine import machine
+from triton_operator.api import names
 
 TIMEOUT_SECONDS = 180
 STEPS = {
@@ -57,7 +58,7 @@ class Stopwatch:
 
     def _watch(self, kind: str, version: str, handle: Callable[[Object], None]) -> None:
         for _, event, obj in self._api.watch(kind, version=version, seconds=TIMEOUT_SECONDS):
-            ours = obj["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == self._name
+            ours = obj["metadata"].get("labels", {}).get(names.LABEL_MODEL) == self._name
             if event != "DELETED" and (ours or (kind == "TritonModel" and obj["metadata"]["name"] == self._name)):
                 handle(obj)
 
@@ -82,7 +83,7 @@ def timed(namespace: Namespace, name: str, objects: list[Object], last: str) -> 
         eventually(lambda: last in watch.seen, TIMEOUT_SECONDS, lambda: f"{last}; {namespace.told(name)}", every=0.05)
     for obj in objects:
         namespace.api.delete(obj["kind"], obj["metadata"]["name"])
-    mine = f"app.kubernetes.io/instance={name}"
+    mine = names.as_query(names.selector(name))
     kinds = ("Pod", "Deployment", "ReplicaSet", "Service", "ServiceAccount")
     eventually(lambda: not any(namespace.api.list(kind, mine) for kind in kinds), 60, "the run's objects are deleted")
     time.sleep(2)  # time for the kubelet to clean up after the pod

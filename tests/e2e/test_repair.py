@@ -8,6 +8,7 @@ import pytest
 
 from support.api import eventually
 from support.cluster import Cluster, Namespace
+from triton_operator.api import names
 
 pytestmark = pytest.mark.e2e
 
@@ -21,12 +22,18 @@ def served(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
     return shared_namespace
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service", "ServiceAccount", "PodDisruptionBudget"])
-def test_recreates_a_deleted_child_within_seconds(served: Namespace, kind: str) -> None:
-    before = served.api.get(kind, "echo")
-    served.kubectl("delete", kind.lower(), "echo", "--wait=false", "--cascade=orphan")
+CHILDREN = [
+    ("Deployment", "echo"), ("Service", "echo"), ("ServiceAccount", names.account("echo")),
+    ("PodDisruptionBudget", "echo"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), CHILDREN)
+def test_recreates_a_deleted_child_within_seconds(served: Namespace, kind: str, name: str) -> None:
+    before = served.api.get(kind, name)
+    served.kubectl("delete", kind.lower(), name, "--wait=false", "--cascade=orphan")
     again = eventually(
-        lambda: (now := served.api.find(kind, "echo")) and now["metadata"]["uid"] != before["metadata"]["uid"] and now,
+        lambda: (now := served.api.find(kind, name)) and now["metadata"]["uid"] != before["metadata"]["uid"] and now,
         SECONDS,
         f"the {kind} again",
     )
@@ -38,7 +45,7 @@ def test_corrects_an_edited_child_within_seconds(served: Namespace) -> None:
     image = served.api.get("Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]["image"]
     served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
     selector = served.api.get("Service", "echo")["spec"]["selector"]
-    served.api.patch("Service", "echo", {"spec": {"selector": {"app.kubernetes.io/instance": "other"}}})
+    served.api.patch("Service", "echo", {"spec": {"selector": {"tritonoperator.io/model": "other"}}})
 
     def container() -> str:
         return str(served.api.get("Deployment", "echo")["spec"]["template"]["spec"]["containers"][0]["image"])
@@ -67,10 +74,10 @@ def test_keeps_annotations_of_others(served: Namespace) -> None:
 
 def test_writes_nothing_when_nothing_changes(served: Namespace) -> None:
     served.settled("echo")
-    kinds = ("TritonModel", "Deployment", "Service", "ServiceAccount", "PodDisruptionBudget")
+    places = [("TritonModel", "echo"), *MADE]
 
     def versions() -> dict[str, str]:
-        return {k: served.api.get(k, "echo")["metadata"]["resourceVersion"] for k in kinds}
+        return {kind: served.api.get(kind, name)["metadata"]["resourceVersion"] for kind, name in places}
 
     def rests() -> bool:
         before = versions()
@@ -106,7 +113,7 @@ def test_deleting_a_tritonmodel_deletes_all_children(cluster: Cluster, namespace
             f"{kind}/{o['metadata']['name']}"
             for kind in CHILDREN
             for o in namespace.api.list(kind)
-            if o["metadata"]["name"].startswith("gone")
+            if o["metadata"]["name"].startswith(("gone", names.account("gone")))
         ]
 
     eventually(lambda: not left(), 60, lambda: f"leftovers: {left()}")

@@ -116,7 +116,7 @@ def _kube_proxy_stopped(cluster: Cluster) -> Iterator[None]:
 
 def _drained(namespace: Namespace, servers: int) -> None:
     """Waits until the old servers have drained and ended, while the load continues."""
-    eventually(lambda: len(namespace.api.list("Pod", "app.kubernetes.io/instance=echo")) == servers, 60)
+    eventually(lambda: len(namespace.api.list("Pod", "tritonoperator.io/model=echo")) == servers, 60)
 
 
 def _ready(pod: dict[str, Any]) -> bool:

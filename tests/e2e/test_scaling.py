@@ -118,7 +118,7 @@ def _template(namespace: Namespace) -> dict[str, Any]:
 
 def _all_pods(namespace: Namespace) -> list[str]:
     """Returns the names of the servers' pods, including terminating ones."""
-    return [p["metadata"]["name"] for p in namespace.api.list("Pod", "app.kubernetes.io/instance=echo")]
+    return [p["metadata"]["name"] for p in namespace.api.list("Pod", "tritonoperator.io/model=echo")]
 
 
 def _writers(namespace: Namespace) -> set[str]:

@@ -172,7 +172,7 @@ class Vandal:
             return
         child = self._random.choice(found)
         deed = self._random.choice(
-            (self.edit, self.label, self.instance, self.delete, self.annotate, self.finalize, self.hide)
+            (self.edit, self.label, self.model, self.delete, self.annotate, self.finalize, self.hide)
         )
         deed(kind, child["metadata"]["name"])
         self.did[deed.__name__] = self.did.get(deed.__name__, 0) + 1
@@ -193,9 +193,9 @@ class Vandal:
     def label(self, kind: str, name: str) -> None:
         self._api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
 
-    def instance(self, kind: str, name: str) -> None:
+    def model(self, kind: str, name: str) -> None:
         """Gives the child the label of another TritonModel."""
-        self._api.patch(kind, name, {"metadata": {"labels": {names.LABEL_INSTANCE: "m-3"}}})
+        self._api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MODEL: "m-3"}}})
 
     def annotate(self, kind: str, name: str) -> None:
         self._api.patch(kind, name, {"metadata": {"annotations": {names.ANNOTATION_TEMPLATE: "0"}}})

@@ -106,7 +106,7 @@ def told(world: World, name: str) -> bool:
     if status.get("observedGeneration") != model["metadata"]["generation"]:
         return False
     wanted = {
-        ("ServiceAccount", name): "Progressing",
+        ("ServiceAccount", names.account(name)): "Progressing",
         ("Service", name): "Progressing",
         ("Service", f"{name}-headless"): "Progressing",
         ("Deployment", name): "Progressing",

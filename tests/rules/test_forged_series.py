@@ -11,6 +11,7 @@ import pytest
 from support import gen
 from support.api import eventually
 from support.prometheus_process import running, serving
+from triton_operator.render import Choices
 from triton_operator.render.pod_monitor import pod_monitor
 
 pytestmark = pytest.mark.rules
@@ -34,7 +35,7 @@ def relabelled(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["as made", "without the rules"])
 def test_forged_series_are_dropped(guarded: bool, tmp_path: Path) -> None:
-    (endpoint,) = pod_monitor(gen.model())["spec"]["podMetricsEndpoints"]
+    (endpoint,) = pod_monitor(gen.model(), Choices("operator:1", "Copy"))["spec"]["podMetricsEndpoints"]
     rules = relabelled(endpoint["metricRelabelings"]) if guarded else []
     with serving({"/metrics": lambda: OWN + FORGED}) as page:
         config = {"job_name": "server", "static_configs": [{"targets": [page]}], "metric_relabel_configs": rules}

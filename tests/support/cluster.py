@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from hack.world import settings
+from triton_operator.api import names
 
 from . import ports
 from .api import Api, Object, condition, eventually
@@ -204,7 +205,7 @@ class Namespace:
 
     def pods(self, name: str) -> list[Object]:
         """Returns the servers' pods that aren't being deleted."""
-        found = self.api.list("Pod", f"app.kubernetes.io/instance={name}")
+        found = self.api.list("Pod", names.as_query(names.selector(name)))
         return [p for p in found if "deletionTimestamp" not in p["metadata"]]
 
     @contextlib.contextmanager

@@ -117,7 +117,15 @@ class Strange:
             return {f"l{n}": "v" * 63 for n in range(500)}
         name, _ = self._victim()
         return self._random.choice(
-            [None, {}, {names.LABEL_INSTANCE: name}, {names.LABEL_INSTANCE: ""}, names.labels(name), {"a": ""}]
+            [
+                None,
+                {},
+                names.selector(name),
+                names.selector(""),
+                names.labels(name),
+                names.former_labels(name),
+                {"a": ""},
+            ]
         )
 
     def _annotations(self) -> Json:

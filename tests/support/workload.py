@@ -182,7 +182,7 @@ class Kubelet:
             metadata = pod["metadata"]
             if "podIP" in pod["status"] or "conditions" in pod["status"] or "deletionTimestamp" in metadata:
                 continue
-            status = self._status(metadata["labels"][names.LABEL_INSTANCE])
+            status = self._status(metadata["labels"][names.LABEL_MODEL])
             self._api.request("PUT", self._api.path("Pod", metadata["name"]) + "/status", {**pod, "status": status})
 
     def _status(self, model: str) -> Object:

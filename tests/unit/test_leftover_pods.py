@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.store import Store
@@ -33,15 +33,15 @@ class Cluster:
     def __init__(self, *sets: Object, unlisted: tuple[Object, ...] = (), now: str = "now") -> None:
         self._sets, self._unlisted, self._now = sets, unlisted, now
         self.deleted: list[str] = []
-        self.lists = 0
+        self.labelled = names.as_query(names.selector(gen.NAME))
+        self.selectors: list[str] = []
         self.refusal: ApiError | None = None
 
     def list(self, kind: Kind, namespace: str, selector: str, *, cached: bool) -> tuple[Object, ...]:
         assert cached
         assert (kind, namespace) == (kinds.REPLICA_SET, gen.NAMESPACE)
-        assert selector == f"app.kubernetes.io/instance={gen.NAME},app.kubernetes.io/managed-by=triton-operator"
-        self.lists += 1
-        return self._sets
+        self.selectors.append(selector)
+        return self._sets if selector == self.labelled else ()
 
     def uid_of(self, kind: Kind, namespace: str, name: str) -> str:
         if kind == kinds.DEPLOYMENT:
@@ -90,10 +90,18 @@ def test_replica_sets_of_an_earlier_deployment_of_that_name_go() -> None:
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet c c-uid"]
 
 
+def test_replica_sets_of_former_versions_are_found_by_the_labels_of_their_pods() -> None:
+    cluster = Cluster(replica_set("a", "before"))
+    cluster.labelled = names.as_query(names.former_labels(gen.NAME))
+    look(cluster, pod("a-1", "a", gen.put("metadata.labels", names.former_labels(gen.NAME))))
+    assert cluster.selectors == [names.as_query(names.selector(gen.NAME)), cluster.labelled]
+    assert cluster.deleted == ["ReplicaSet a a-uid"]
+
+
 def test_for_a_minute_that_is_left_to_kubernetes() -> None:
     cluster = Cluster(replica_set("a", "before"))
     assert look(cluster, after=22) == 38
-    assert (cluster.lists, cluster.deleted) == (0, [])
+    assert (cluster.selectors, cluster.deleted) == ([], [])
 
 
 @pytest.mark.parametrize("after", [-5, 60, 599])
@@ -102,13 +110,13 @@ def test_it_is_looked_for_once(after: float) -> None:
     cluster, cache = Cluster(), ReconcileCache()
     look(cluster, after=after, cache=cache)
     look(cluster, after=after, cache=cache)
-    assert cluster.lists == 1
+    assert cluster.selectors == [cluster.labelled]
 
 
 def test_old_deployments_are_not_looked_at_by_each_new_leader() -> None:
     cluster = Cluster(replica_set("a", "before"))
     assert look(cluster, after=600) is None
-    assert cluster.lists == 0
+    assert cluster.selectors == []
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
 
 def test_what_nothing_holds_is_made_anew_in_the_same_pass() -> None:
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
-    assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/{gen.NAME} left-uid"]
+    assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
     assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
     assert not found.second.requeue
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 GROUP = "tritonoperator.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -19,8 +21,11 @@ METRICS_JOB = "triton-operator-metrics"
 
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 """Kubernetes sets this label of a namespace to the namespace's name."""
+LABEL_MODEL = f"{GROUP}/model"
+"""The name of the TritonModel that an object or a pod belongs to. Selectors use only this label."""
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
+"""On pods of former versions only: Services of others select by it, and users choose a TritonModel's name."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
@@ -48,10 +53,32 @@ NAME_MAX = 54
 
 
 def selector(name: str) -> dict[str, str]:
-    """Labels that pick out the pods of the TritonModel `name`; immutable on the Deployment."""
-    return {LABEL_NAME: "triton", LABEL_INSTANCE: name}
+    """Labels that select the pods of the TritonModel `name`."""
+    return {LABEL_MODEL: name}
+
+
+def as_query(selector: Mapping[str, str]) -> str:
+    """`selector` as the API server reads it in a query."""
+    return ",".join(f"{key}={value}" for key, value in selector.items())
 
 
 def labels(name: str) -> dict[str, str]:
-    """Labels that every object made for the TritonModel `name` carries."""
-    return {**selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
+    """Labels of every object that is made for the TritonModel `name`, pods included."""
+    return {LABEL_NAME: "tritonmodel", **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
+
+
+def former_selector(name: str) -> dict[str, str]:
+    """`selector` of former versions. A Deployment that was made with it keeps it, because it is immutable."""
+    return {LABEL_NAME: "triton", LABEL_INSTANCE: name}
+
+
+def former_labels(name: str) -> dict[str, str]:
+    """`labels` of former versions."""
+    return {**former_selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
+
+
+def account(name: str) -> str:
+    """The ServiceAccount of the servers of the TritonModel `name`. Because of the prefix, a TritonModel's name never
+    becomes that of an account for which somebody made a RoleBinding or a cloud identity. Former versions used `name`
+    itself."""
+    return f"tritonmodel-{name}"

@@ -29,8 +29,10 @@ def fetch(name: str, namespace: str | None, context: str | None) -> tuple[Object
     used = next((c for c in contexts if c["name"] == context), current)
     namespace = namespace or used["context"].get("namespace", "default")
     api = KubernetesApi(kubernetes.client.ApiClient(configuration))
-    selector = ",".join(f"{k}={v}" for k, v in names.selector(name).items())
     try:
-        return api.get(kinds.TRITON_MODEL, namespace, name), list(api.list(kinds.POD, namespace, selector))
+        model = api.get(kinds.TRITON_MODEL, namespace, name)
+        # Without a status there are no pods yet.
+        selector = model.get("status", {}).get("selector") or names.as_query(names.selector(name))
+        return model, list(api.list(kinds.POD, namespace, selector))
     except ApiError as error:
         raise UnreachableError(error.message) from error

@@ -26,6 +26,7 @@ def slim(obj: Object) -> Object:
     if kind in (names.KIND, POD.kind):
         if kind == POD.kind:
             out["spec"] = {
+                **_pick(obj["spec"], ("serviceAccountName",)),
                 "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
                 "containers": [_pick(c, _POD_SPEC) for c in obj["spec"]["containers"]],
             }

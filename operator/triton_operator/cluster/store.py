@@ -298,12 +298,13 @@ def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
 
 
 def owner(obj: Object) -> Key | None:
-    """Which TritonModel an object belongs to: itself, its controller, or, for pods, the one on the label."""
+    """Which TritonModel an object belongs to: itself, its controller, or the one on the label (pods, and objects that
+    have lost their controller)."""
     metadata = obj["metadata"]
     if obj["kind"] == names.KIND:
         return f"{metadata['namespace']}/{metadata['name']}"
-    reference = controller(obj)
-    name = reference["name"] if reference else metadata.get("labels", {}).get(names.LABEL_INSTANCE)
+    reference, labels = controller(obj), metadata.get("labels", {})
+    name = reference["name"] if reference else labels.get(names.LABEL_MODEL) or labels.get(names.LABEL_INSTANCE)
     return f"{metadata['namespace']}/{name}" if name else None
 
 

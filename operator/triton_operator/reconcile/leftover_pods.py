@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -58,9 +58,12 @@ class LeftoverPodCollector:
         namespace, name = key.split("/")
         # Read the pods before the list: the ReplicaSet of a later pod may be missing in it.
         pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not is_deleting(pod)]
-        selector = f"{names.LABEL_INSTANCE}={name},{names.MANAGED_SELECTOR}"
         # A stale list does no harm: the owners are read again before anything is deleted.
-        sets = list(self._api.list(kinds.REPLICA_SET, namespace, selector, cached=True))
+        sets = [
+            found
+            for selector in _selectors(name, pods)
+            for found in self._api.list(kinds.REPLICA_SET, namespace, names.as_query(selector), cached=True)
+        ]
         stale = _of_another(sets, name, uid)
         if stale:
             # The list may contain ReplicaSets of a newer Deployment that no watch has reported yet.
@@ -89,6 +92,13 @@ class LeftoverPodCollector:
             _log.warning("%s %s: %s", kind.kind, metadata["name"], error.message, extra={"key": key})
         else:
             _log.info("deleted %s %s: its owner is gone", kind.kind, metadata["name"], extra={"key": key})
+
+
+def _selectors(name: str, pods: Iterable[Object]) -> Iterator[dict[str, str]]:
+    """The labels of the TritonModel's ReplicaSets: a ReplicaSet has those of its pods."""
+    yield names.selector(name)
+    if any(names.LABEL_MODEL not in pod["metadata"].get("labels", {}) for pod in pods):
+        yield names.former_labels(name)
 
 
 def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:

@@ -15,7 +15,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
-from triton_operator.render import Choices
+from triton_operator.render import Choices, selector
 from triton_operator.status.observation import Observation, Problem
 from triton_operator.status.pods import server
 
@@ -51,6 +51,7 @@ class Observer:
         observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,
+            selector=selector(model, choices),
             newer_template=choices.newer_template,
             deployment=find_kind(children, kinds.DEPLOYMENT),
             pods=tuple(pods),

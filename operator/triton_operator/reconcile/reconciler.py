@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +30,7 @@ from .cache import ReconcileCache
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
-from .write_children import ChildWriter
+from .write_children import ChildWriter, is_orphan
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -109,8 +109,10 @@ class Reconciler:
         requested = thresholds.of(raw)
         limits = thresholds.effective_of(raw, requested)
         live = self._store.children(key, model.metadata.uid)
-        deployment = find_kind(live, kinds.DEPLOYMENT)
-        choices = choose(model, deployment, self._cluster_capabilities(model, before, limits))
+        deployment = find_kind(live, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
+        pods = self._store.of_kind(key, kinds.POD.kind)
+        accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
+        choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
         desired = render(model, choices)
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
@@ -145,6 +147,11 @@ class Reconciler:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))
         return Result(bool(written.refused), requeue_after, frozenset(written.states), written.forbidden)
 
+    def _orphaned_deployment(self, model: TritonModel) -> Object | None:
+        """The Deployment that has lost its owner reference, and is adopted as it is."""
+        found = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
+        return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
+
     def _settle(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
@@ -162,12 +169,17 @@ class Reconciler:
         return wait or None
 
     def _cluster_capabilities(
-        self, model: TritonModel, before: TritonModelStatus, limits: Mapping[ThresholdKey, float]
+        self,
+        model: TritonModel,
+        pods: Sequence[Object],
+        before: TritonModelStatus,
+        limits: Mapping[ThresholdKey, float],
     ) -> Choices:
         """The choices for a new pod template: the cluster's capabilities, and what is known about the model."""
-        entrypoint, what = entry(model, self._store.of_kind(model.key, kinds.POD.kind), before)
+        entrypoint, what = entry(model, pods, before)
         return replace(
             self._defaults,
+            replicas=max(before.replicas, 1),
             # An ensemble has different rules, so there are none until the type of the entrypoint is known.
             entrypoint=entrypoint if what else "",
             ensemble=what == "Ensemble",

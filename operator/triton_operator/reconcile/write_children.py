@@ -55,16 +55,16 @@ class ChildWriter:
         """Executes the steps in order, except for `blocked` objects. A refused write doesn't stop the other writes.
         Records the API server's answers to applies in `applied`. Raises ApiError for failures that a retry may fix."""
         written = Written()
-        foreign, hidden = "", secrets.values(model)
+        foreign, hidden = set[str](), secrets.values(model)
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
-            if foreign and _account(obj) == foreign:
+            if _account(obj) in foreign:
                 # The ServiceAccount belongs to somebody else. Pods must not run with its permissions.
                 continue
             if problem := blocked.get(identity(obj)):
                 written.refused.setdefault(obj["kind"], problem)
-                foreign = foreign or _own_account(obj)
+                foreign |= _own_account(obj)
                 continue
             try:
                 if isinstance(step, Delete):
@@ -85,7 +85,7 @@ class ChildWriter:
                 written.forbidden = written.forbidden or error.code == 403
                 written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
                 if isinstance(step, Apply) and step.live is None:
-                    foreign = foreign or _own_account(obj)
+                    foreign |= _own_account(obj)
         return written
 
     def find_lost(self, model: TritonModel, desired: Iterable[dict[str, Any]]) -> bool:
@@ -123,7 +123,7 @@ class ChildWriter:
                 )
             except ApiError:
                 raise error from None
-            if not _is_orphan(there, desired):
+            if not is_orphan(there, desired["metadata"]["labels"][names.LABEL_MODEL]):
                 raise
         why = "its owner reference was missing"
         answer = self._apply(Apply(desired, there, why, handover(desired, there), port_cleanup(desired, there)))
@@ -182,18 +182,17 @@ class ChildWriter:
         )
 
 
-def _is_orphan(there: Any, desired: Any) -> bool:
-    """Whether `there` is an object of the operator without a controller: it has the labels of `desired`, and
-    managedFields shows that the operator applied them. Labels alone prove nothing, because anybody who creates an
-    object can set them. Somebody who can forge managedFields could set the owner reference too."""
+def is_orphan(there: Any, model: str) -> bool:
+    """Whether `there` is an object of the operator for the TritonModel `model` that has no controller: it has all
+    labels, and managedFields shows that the operator applied them. Labels alone prove nothing, because anybody who
+    creates an object can set them. Somebody who can forge managedFields could set the owner reference too."""
     metadata = there["metadata"]
     applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
-    labels = {key: desired["metadata"]["labels"][key] for key in names.labels("")}
+    found = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}
     return (
         not kinds.is_deleting(there)
         and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
-        and all(metadata.get("labels", {}).get(key) == value for key, value in labels.items())
-        and all(f"f:{key}" in applied for key in labels)
+        and any(labels.items() <= found.items() for labels in (names.labels(model), names.former_labels(model)))
     )
 
 
@@ -202,6 +201,6 @@ def _account(obj: Any) -> str:
     return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
 
 
-def _own_account(obj: Any) -> str:
-    """The name of a ServiceAccount; "" for other objects."""
-    return str(obj["metadata"]["name"]) if obj["kind"] == kinds.SERVICE_ACCOUNT.kind else ""
+def _own_account(obj: Any) -> set[str]:
+    """The name of a ServiceAccount; none for other objects."""
+    return {str(obj["metadata"]["name"])} if obj["kind"] == kinds.SERVICE_ACCOUNT.kind else set()

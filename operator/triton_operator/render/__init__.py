@@ -9,9 +9,10 @@ from triton_operator.api.types import TritonModel
 from .children import CHILDREN
 from .choices import Choices
 from .choose import choose
+from .common import selector
 from .service import endpoint
 
-__all__ = ["Choices", "choose", "endpoint", "render"]
+__all__ = ["Choices", "choose", "endpoint", "render", "selector"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

@@ -24,6 +24,9 @@ class Choices:
     - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
+    - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
+    - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
+    - `former_account`: whether servers run as the ServiceAccount of earlier versions.
     """
 
     tools_image: str
@@ -37,3 +40,6 @@ class Choices:
     metrics_job: str = names.METRICS_JOB
     template: dict[str, Any] | None = None
     newer_template: bool = False
+    initial_replicas: int | None = None
+    former_selector: bool = False
+    former_account: bool = False

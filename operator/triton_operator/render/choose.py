@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,12 +14,19 @@ from .deployment import pod_template
 from .kept_template import spec_hash, unpack
 
 
-def choose(model: TritonModel, live: Mapping[str, Any] | None, defaults: Choices) -> Choices:
+def choose(
+    model: TritonModel,
+    live: Mapping[str, Any] | None,
+    defaults: Choices,
+    pods: Iterable[Mapping[str, Any]] = (),
+    accounts: Collection[str] = (),
+) -> Choices:
     """The choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`. So neither a new version
     of the operator nor a change of the nodes restarts a server.
 
-    `defaults` has the cluster's current capabilities and what is known about the model. The Deployment keeps its pod
-    template until the spec of the pods changes; then it gets the new tools image too.
+    `defaults` has the cluster's current capabilities and what is known about the model; `defaults.replicas` is the last
+    known number of servers. The Deployment keeps its pod template until the spec of the pods changes; then it gets the
+    new tools image too. `pods`: the servers. `accounts`: names of the ServiceAccounts that `model` owns.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
@@ -27,11 +34,18 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, defaults: Choices
         delivery: Delivery = asked
     else:
         delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else defaults.delivery
-    replicas = model.spec.replicas if model.spec.replicas is not None else _replicas(live)
-    tools_image = recorded.get(names.ANNOTATION_TOOLS_IMAGE, defaults.tools_image)
-    same = replace(defaults, tools_image=tools_image, delivery=delivery, replicas=replicas)
-    rendered = pod_template(model, same)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
-    if rendered == recorded.get(names.ANNOTATION_TEMPLATE):
+    wanted, before = model.spec.replicas, defaults.replicas
+    same = replace(
+        defaults,
+        tools_image=recorded.get(names.ANNOTATION_TOOLS_IMAGE, defaults.tools_image),
+        delivery=delivery,
+        replicas=wanted if wanted is not None else _replicas(live, before),
+        initial_replicas=before if wanted is None and live is None and before > 1 else None,
+        former_selector=_selects_by(names.former_selector(model.name), live),
+    )
+    rendered = pod_template(model, same)
+    same = replace(same, former_account=_has_former_account(model, live, rendered, pods, accounts))
+    if rendered["metadata"]["annotations"][names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
     if recorded.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
         template = unpack(recorded.get(names.ANNOTATION_POD_TEMPLATE, ""))
@@ -40,5 +54,24 @@ def choose(model: TritonModel, live: Mapping[str, Any] | None, defaults: Choices
     return replace(same, tools_image=defaults.tools_image)
 
 
-def _replicas(live: Mapping[str, Any] | None) -> int:
-    return int((live or {}).get("spec", {}).get("replicas", 1))
+def _replicas(live: Mapping[str, Any] | None, before: int) -> int:
+    return before if live is None else int(live.get("spec", {}).get("replicas", 1))
+
+
+def _selects_by(labels: Mapping[str, str], live: Mapping[str, Any] | None) -> bool:
+    return bool((live or {}).get("spec", {}).get("selector", {}).get("matchLabels") == labels)
+
+
+def _has_former_account(
+    model: TritonModel,
+    live: Mapping[str, Any] | None,
+    rendered: Mapping[str, Any],
+    pods: Iterable[Mapping[str, Any]],
+    accounts: Collection[str],
+) -> bool:
+    """Whether `model` still needs the ServiceAccount of former versions: its Deployment or a pod uses it, and the user
+    doesn't mean an account of that name that isn't `model`'s."""
+    template = (live or {}).get("spec", {}).get("template", {})
+    in_use = any(one.get("spec", {}).get("serviceAccountName") == model.name for one in (template, *pods))
+    asked = rendered["spec"].get("serviceAccountName") == model.name
+    return in_use and (model.name in accounts or not asked)

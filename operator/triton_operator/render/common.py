@@ -8,14 +8,21 @@ from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.types import TritonModel
 
+from .choices import Choices
 
-def obj(model: TritonModel, kind: Kind, suffix: str = "", **fields: Any) -> dict[str, Any]:
-    """An object of `kind` named after `model`, owned by it, with `fields` at its root."""
+
+def selector(model: TritonModel, choices: Choices) -> dict[str, str]:
+    """Labels that select the pods of `model`: those by which its Deployment selects them."""
+    return names.former_selector(model.name) if choices.former_selector else names.selector(model.name)
+
+
+def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[str, Any]:
+    """An object of `kind` that `model` owns, with `fields` at its root. `name`: that of `model` by default."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {
-            "name": model.name + suffix,
+            "name": name or model.name,
             "namespace": model.namespace,
             "labels": names.labels(model.name),
             "ownerReferences": [

@@ -10,7 +10,7 @@ from triton_operator.api.types import TritonModel
 
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, selector
 from .delivery import init_containers, volumes
 from .kept_template import digest, pack, spec_hash
 from .merge import merge
@@ -23,18 +23,19 @@ _PULL_SECONDS = 1200
 
 
 def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """The Deployment. `spec.replicas` is in it only where the TritonModel says a number: what isn't applied
-    stays with whoever scales."""
+    """The Deployment. It has `spec.replicas` only where the TritonModel has it, or the Deployment is made anew: else
+    the field belongs to whoever scales."""
     spec = model.spec
     template = pod_template(model, choices) if choices.template is None else choices.template
     packed = pack(template)
-    replicas = {"replicas": spec.replicas} if spec.replicas is not None else {}
+    number = spec.replicas if spec.replicas is not None else choices.initial_replicas
+    replicas = {"replicas": number} if number is not None else {}
     out = obj(
         model,
         kinds.DEPLOYMENT,
         spec={
             **replicas,
-            "selector": {"matchLabels": names.selector(model.name)},
+            "selector": {"matchLabels": selector(model, choices)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": spec.rollout.startup_seconds + _PULL_SECONDS,
@@ -62,7 +63,7 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
         },
     )
     metadata = template["metadata"]
-    metadata["labels"] = {**metadata["labels"], **names.labels(model.name)}
+    metadata["labels"] = {**metadata["labels"], **names.labels(model.name), **selector(model, choices)}
     if model.spec.rollout.restarted_at:
         metadata["annotations"] = {
             **metadata["annotations"],
@@ -76,7 +77,7 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
     spec = model.spec
     secrets = [{"name": s.name} for s in spec.model_image.pull_secrets]
     return {
-        "serviceAccountName": model.name,
+        "serviceAccountName": names.account(model.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": spec.rollout.drain_seconds + spec.rollout.exit_seconds + _EXIT_MARGIN_SECONDS,

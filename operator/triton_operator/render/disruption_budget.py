@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds
 from triton_operator.api.types import TritonModel
 
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, selector
 
 
 def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
@@ -18,7 +18,7 @@ def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, A
         return []
     spec = {
         "maxUnavailable": model.spec.disruption.max_unavailable,
-        "selector": {"matchLabels": names.selector(model.name)},
+        "selector": {"matchLabels": selector(model, choices)},
         # A pod that isn't ready serves nobody: it must not keep a node from being drained.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }

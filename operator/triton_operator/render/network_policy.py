@@ -11,7 +11,7 @@ from triton_operator.api.types import TritonModel
 
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, selector
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
@@ -34,7 +34,7 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
         ([operator], ["http"]),
     ]
     spec = {
-        "podSelector": {"matchLabels": names.selector(model.name)},
+        "podSelector": {"matchLabels": selector(model, choices)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": _ports(ports)} for peers, ports in ingress if peers],
         "egress": [_written(rule) for rule in wanted.egress],

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, selector
 
 NOT_A_SERVERS = "triton_operator_.*|triton:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
 """Series that the operator, the rules or Prometheus itself makes. A model may name its own metrics as it likes: under
@@ -19,7 +19,7 @@ _SCRAPE_TIMEOUT = 10
 """Seconds, unless servers are scraped more often: Prometheus refuses a timeout above the interval."""
 
 
-def pod_monitor(model: TritonModel) -> dict[str, Any]:
+def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """A PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, by which the rules find it.
 
     No podTargetLabels: one called `version` would rename Triton's own to exported_version.
@@ -38,7 +38,7 @@ def pod_monitor(model: TritonModel) -> dict[str, Any]:
         "relabelings": relabelings,
         "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": NOT_A_SERVERS, "action": "drop"}],
     }
-    spec = {"selector": {"matchLabels": names.selector(model.name)}, "podMetricsEndpoints": [endpoint]}
+    spec = {"selector": {"matchLabels": selector(model, choices)}, "podMetricsEndpoints": [endpoint]}
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
@@ -54,7 +54,7 @@ def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
 
 CHILD = Child(
     kinds.POD_MONITOR,
-    lambda model, choices: [pod_monitor(model)] if monitored(model, choices) else [],
+    lambda model, choices: [pod_monitor(model, choices)] if monitored(model, choices) else [],
     condition=MONITORING_AVAILABLE,
     unchecked="spec.monitoring.labels get there as they are",
 )

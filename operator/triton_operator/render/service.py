@@ -8,16 +8,17 @@ from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
 from .child import Child
-from .common import obj
+from .choices import Choices
+from .common import obj, selector
 
 HEADLESS = "-headless"
 
 
-def services(model: TritonModel) -> list[dict[str, Any]]:
+def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """The Service with one address, and a headless one for gRPC clients that balance over the pods themselves:
     a gRPC channel through the first sends everything to one pod."""
     spec = {
-        "selector": names.selector(model.name),
+        "selector": selector(model, choices),
         "ports": [
             {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
             | ({"appProtocol": "kubernetes.io/h2c"} if name == "grpc" else {})
@@ -26,7 +27,7 @@ def services(model: TritonModel) -> list[dict[str, Any]]:
     }
     return [
         obj(model, kinds.SERVICE, spec={"type": "ClusterIP", **spec}),
-        obj(model, kinds.SERVICE, HEADLESS, spec={"type": "ClusterIP", "clusterIP": "None", **spec}),
+        obj(model, kinds.SERVICE, model.name + HEADLESS, spec={"type": "ClusterIP", "clusterIP": "None", **spec}),
     ]
 
 
@@ -35,4 +36,4 @@ def endpoint(model: TritonModel) -> str:
     return f"http://{model.name}.{model.namespace}.svc:{names.PORTS['http']}"
 
 
-CHILD = Child(kinds.SERVICE, lambda model, _: services(model), always=True)
+CHILD = Child(kinds.SERVICE, services, always=True)

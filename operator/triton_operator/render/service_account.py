@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
 from .child import Child
+from .choices import Choices
 from .common import obj
 
 
-def service_account(model: TritonModel) -> dict[str, Any]:
-    """A ServiceAccount whose token is mounted nowhere: Triton has no business with the API server."""
-    return obj(model, kinds.SERVICE_ACCOUNT, automountServiceAccountToken=False)
+def service_accounts(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """A ServiceAccount whose token is mounted nowhere: Triton has no business with the API server. And the account of
+    former versions, as long as servers run as it."""
+    accounts = [names.account(model.name), *([model.name] if choices.former_account else [])]
+    return [obj(model, kinds.SERVICE_ACCOUNT, name, automountServiceAccountToken=False) for name in accounts]
 
 
-CHILD = Child(kinds.SERVICE_ACCOUNT, lambda model, _: [service_account(model)], always=True)
+CHILD = Child(kinds.SERVICE_ACCOUNT, service_accounts, always=True)

@@ -83,7 +83,7 @@ def assess(
         newer_template=observed.newer_template or None,
         replicas=len(living),
         ready_replicas=len(ready),
-        selector=",".join(f"{k}={v}" for k, v in names.selector(model.name).items()),
+        selector=names.as_query(observed.selector),
         endpoint=endpoint,
     )
 

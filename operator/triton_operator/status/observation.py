@@ -25,6 +25,7 @@ class Problem:
 class Observation:
     """
     - `template`: hash of the desired pod template.
+    - `selector`: labels that select the pods.
     - `newer_template`: whether this version of the operator would render a different one.
     - `indexes`: pod name → repository index, for the servers that answer.
     - `pending`: whether a server hasn't answered since it started or since its readiness changed.
@@ -37,6 +38,7 @@ class Observation:
 
     template: str
     delivery: str
+    selector: Mapping[str, str] = field(default_factory=dict)
     newer_template: bool = False
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()

@@ -69,7 +69,7 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             make(api, annotations={f"{P}max-qps": "80"}, autoscaling={"max": 3})
             told(api, "MonitoringAvailable", "False", "CRDsMissing")
             told(api, "ThresholdLive", "Unknown", "NotMonitored")
-            for kind in ("Deployment", "Service", "ServiceAccount", AUTOSCALER):
+            for kind in ("Deployment", "Service", AUTOSCALER):
                 assert api.find(kind, gen.NAME), kind
             assert events(api, "CRDsMissing") == []  # nobody lost anything
             assert gauge(operator, api) == 80
@@ -82,12 +82,12 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             assert "there is no Prometheus resource in the cluster" in message
             assert "80" in literals(api)
 
-            before = versions(api, "Deployment", "Service", "ServiceAccount", AUTOSCALER)
+            before = versions(api, "Deployment", "Service", AUTOSCALER)
             plane.remove_monitoring()
             told(api, "MonitoringAvailable", "False", "CRDsMissing")
             eventually(lambda: operator.ask("/readyz") == "ok", SOON, lambda: operator.log)
             eventually(lambda: passes_within(operator, 4) < 5, SOON, lambda: operator.log[-3000:])
-            assert versions(api, "Deployment", "Service", "ServiceAccount", AUTOSCALER) == before
+            assert versions(api, "Deployment", "Service", AUTOSCALER) == before
             api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {f"{P}max-qps": "90"}}})
             eventually(lambda: gauge(operator, api) == 90, SOON, lambda: operator.log)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from support import gen
 from support.api import Api, Object, condition, eventually
+from triton_operator.api import names
 
 SOON = 10.0
-CHILDREN = [("ServiceAccount", ""), ("Service", ""), ("Service", "-headless"), ("Deployment", "")]
+ACCOUNT = names.account(gen.NAME)
+CHILDREN = [
+    ("ServiceAccount", ACCOUNT), ("Service", gen.NAME), ("Service", f"{gen.NAME}-headless"), ("Deployment", gen.NAME),
+]  # fmt: skip
 
 
 def model(api: Api) -> Object:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import CHILDREN, SOON, progressing, settled
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled
 from support import gen
 from support.api import Api, eventually
 from support.operator_process import Operator
@@ -36,8 +36,8 @@ def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: 
     uid = make(api)["metadata"]["uid"]
     collect_the_servers(api)
     progressing(api, "RollingOut")
-    for kind, suffix in CHILDREN:
-        owner = api.get(kind, gen.NAME + suffix)["metadata"]["ownerReferences"][0]
+    for kind, name in CHILDREN:
+        owner = api.get(kind, name)["metadata"]["ownerReferences"][0]
         assert owner["uid"] == uid != before
     eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON)
 
@@ -46,27 +46,27 @@ def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, o
     make(api)
     settled(api)
     api.delete("TritonModel", gen.NAME)
-    for kind, suffix in CHILDREN:
-        api.patch(kind, gen.NAME + suffix, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    for kind, name in CHILDREN:
+        api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
     uid = make(api)["metadata"]["uid"]
     collect_the_servers(api)
     progressing(api, "RollingOut")
-    for kind, suffix in CHILDREN:
-        assert api.get(kind, gen.NAME + suffix)["metadata"]["ownerReferences"][0]["uid"] == uid
+    for kind, name in CHILDREN:
+        assert api.get(kind, name)["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
 def test_what_a_former_life_has_left_and_somebody_holds_is_told_with_who_holds_it(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
-    api.patch("ServiceAccount", gen.NAME, {"metadata": {"finalizers": ["example.com/keep"]}})
+    api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": ["example.com/keep"]}})
     api.delete("TritonModel", gen.NAME)
     time.sleep(0.5)
     make(api)
     collect_the_servers(api)
     told = progressing(api, "LeftoverNotDeleted")["message"]
-    assert f"ServiceAccount {api.namespace}/detection of a deleted TritonModel" in told
+    assert f"ServiceAccount {api.namespace}/{ACCOUNT} of a deleted TritonModel" in told
     assert "other controllers' finalizers hold it: example.com/keep" in told
     assert not api.find("Deployment", gen.NAME)
     assert api.find("Service", gen.NAME)
-    api.patch("ServiceAccount", gen.NAME, {"metadata": {"finalizers": None}})
+    api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": None}})
     progressing(api, "RollingOut")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
 from support import gen, operator_process
 from support.api import Api, Object, eventually
 from support.operator_process import Operator
@@ -16,13 +16,13 @@ from triton_operator.api import names
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize(("kind", "suffix"), CHILDREN)
-def test_a_deleted_child_is_made_again(kind: str, suffix: str, api: Api, operator: Operator) -> None:
+@pytest.mark.parametrize(("kind", "name"), CHILDREN)
+def test_a_deleted_child_is_made_again(kind: str, name: str, api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
-    before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
-    api.delete(kind, gen.NAME + suffix)
-    again = eventually(lambda: api.find(kind, gen.NAME + suffix), SOON)
+    before = api.get(kind, name)["metadata"]["uid"]
+    api.delete(kind, name)
+    again = eventually(lambda: api.find(kind, name), SOON)
     assert again["metadata"]["uid"] != before
 
 
@@ -35,7 +35,7 @@ def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operat
     api.patch("Service", gen.NAME, {**foreign, "spec": {"ports": [ports[0] | {"targetPort": 1}, debug]}})
     api.patch("Deployment", gen.NAME, {**foreign, "spec": {"progressDeadlineSeconds": 1}})
     api.patch("PodDisruptionBudget", gen.NAME, {"spec": {"maxUnavailable": 2}})
-    api.patch("ServiceAccount", gen.NAME, {"automountServiceAccountToken": True})
+    api.patch("ServiceAccount", ACCOUNT, {"automountServiceAccountToken": True})
 
     def repaired() -> bool:
         service, deployment = api.get("Service", gen.NAME), api.get("Deployment", gen.NAME)
@@ -44,7 +44,7 @@ def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operat
             == {"http": "http", "grpc": "grpc", "metrics": "metrics", "debug": 9000}
             and deployment["spec"]["progressDeadlineSeconds"] == 1800
             and api.get("PodDisruptionBudget", gen.NAME)["spec"]["maxUnavailable"] == 1
-            and api.get("ServiceAccount", gen.NAME)["automountServiceAccountToken"] is False
+            and api.get("ServiceAccount", ACCOUNT)["automountServiceAccountToken"] is False
         )
 
     eventually(repaired, SOON, lambda: api.get("Service", gen.NAME))
@@ -86,12 +86,12 @@ def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, opera
     """No watch tells of its end; the operator learns of it when it puts the label back."""
     make(api)
     settled(api)
-    for kind, suffix in CHILDREN:
-        before = api.get(kind, gen.NAME + suffix)["metadata"]["uid"]
-        api.patch(kind, gen.NAME + suffix, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    for kind, name in CHILDREN:
+        before = api.get(kind, name)["metadata"]["uid"]
+        api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
         time.sleep(0.2)  # it has been found again by then, and is not yet mended
-        api.delete(kind, gen.NAME + suffix)
-        again = eventually(lambda k=kind, s=suffix: api.find(k, gen.NAME + s), SOON, lambda: operator.log[-2000:])
+        api.delete(kind, name)
+        again = eventually(lambda k=kind, n=name: api.find(k, n), SOON, lambda: operator.log[-2000:])
         assert again["metadata"]["uid"] != before
 
 

@@ -22,8 +22,8 @@ def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Ap
     before = operator.writes()
     uid = make(api, replicas=2)["metadata"]["uid"]
     settled(api)
-    for kind, suffix in [*CHILDREN, ("PodDisruptionBudget", "")]:
-        child = api.get(kind, gen.NAME + suffix)
+    for kind, name in [*CHILDREN, ("PodDisruptionBudget", gen.NAME)]:
+        child = api.get(kind, name)
         (owner,) = child["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (uid, True)
         ours = [f for f in child["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER]
@@ -43,7 +43,7 @@ def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
         "ThresholdLive": ("Unknown", "NotMonitored"), "MonitoringAvailable": ("False", "CRDsMissing"),
     }  # fmt: skip
     assert status["endpoint"] == f"http://detection.{api.namespace}.svc:8000"
-    assert status["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    assert status["selector"] == "tritonoperator.io/model=detection"
     assert status["entrypoint"] == "detection"
     assert status["image"] == {"reference": gen.IMAGE, "digest": "", "delivery": "Copy"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.world.steps import CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
 from support import gen
 from support.api import Api, Object, condition, eventually
 from support.operator_process import Operator
@@ -36,13 +36,13 @@ def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator
 
 
 def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Operator) -> None:
-    """A TritonModel named after an account would have its rights, by the cloud's word even without a token."""
-    foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": gen.NAME}})
+    """They would have its rights: a cloud's metadata server gives credentials to a pod without a token, too."""
+    foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})
     make(api)
-    assert f"ServiceAccount {api.namespace}/detection exists" in progressing(api, "NameTaken")["message"]
+    assert f"ServiceAccount {api.namespace}/{ACCOUNT} exists" in progressing(api, "NameTaken")["message"]
     assert api.find("Service", gen.NAME)
     assert not api.find("Deployment", gen.NAME)
-    assert version(api.get("ServiceAccount", gen.NAME)) == version(foreign)
+    assert version(api.get("ServiceAccount", ACCOUNT)) == version(foreign)
     # Who may create pods may name an account.
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"serviceAccountName": "other"}}}})
     eventually(lambda: api.find("Deployment", gen.NAME), SOON, lambda: operator.log)
@@ -54,31 +54,40 @@ def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Opera
     eventually(looked, SOON, lambda: operator.log)
     template = api.get("Deployment", gen.NAME)["spec"]["template"]
     assert template["spec"]["serviceAccountName"] == "other"
-    api.delete("ServiceAccount", gen.NAME)
+    api.delete("ServiceAccount", ACCOUNT)
 
     def own() -> bool:
-        return bool(api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == gen.NAME)
+        return bool(api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == ACCOUNT)
 
     eventually(own, SOON, lambda: operator.log)
-    assert api.get("ServiceAccount", gen.NAME)["metadata"]["ownerReferences"]
+    assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
+
+
+def test_a_tritonmodel_never_makes_the_account_that_it_is_named_after(api: Api, operator: Operator) -> None:
+    """Somebody's RoleBinding or cloud identity may name an account that doesn't exist yet."""
+    make(api)
+    settled(api)
+    assert not api.find("ServiceAccount", gen.NAME)
+    assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == ACCOUNT
+    assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
 
 
 UNOWNED: Object = {"metadata": {"ownerReferences": None}}
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [*CHILDREN, ("PodDisruptionBudget", ""), ("NetworkPolicy", "")])
-def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, suffix: str, api: Api, operator: Operator) -> None:
+@pytest.mark.parametrize(("kind", "name"), [*CHILDREN, ("PodDisruptionBudget", gen.NAME), ("NetworkPolicy", gen.NAME)])
+def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, name: str, api: Api, operator: Operator) -> None:
     """Its labels and its managedFields say who made it. Nobody else's controller owns it."""
     make(api, replicas=2, networkPolicy={})
     settled(api)
-    before = api.get(kind, gen.NAME + suffix)["metadata"]
-    api.patch(kind, gen.NAME + suffix, UNOWNED)
+    before = api.get(kind, name)["metadata"]
+    api.patch(kind, name, UNOWNED)
 
     def adopted() -> bool:
-        return bool(api.get(kind, gen.NAME + suffix)["metadata"].get("ownerReferences"))
+        return bool(api.get(kind, name)["metadata"].get("ownerReferences"))
 
     eventually(adopted, SOON, lambda: operator.log[-3000:])
-    after = api.get(kind, gen.NAME + suffix)["metadata"]
+    after = api.get(kind, name)["metadata"]
     assert (after["uid"], after["ownerReferences"]) == (before["uid"], before["ownerReferences"])
     progressing(api, "RollingOut")
 
@@ -101,21 +110,20 @@ def test_what_a_deletion_left_behind_is_adopted_by_the_next_of_that_name(api: Ap
     settled(api)
     options = {"propagationPolicy": "Orphan"}
     finalizer: Object = {"metadata": {"finalizers": None}}
-    children = [(kind, gen.NAME + suffix) for kind, suffix in CHILDREN]
-    before = [api.get(*place)["metadata"]["uid"] for place in children]
+    before = [api.get(*place)["metadata"]["uid"] for place in CHILDREN]
     api.request("DELETE", api.path("TritonModel", gen.NAME), options)
-    for place in children:  # as the garbage collector does it, which doesn't run here
+    for place in CHILDREN:  # as the garbage collector does it, which doesn't run here
         api.patch(*place, UNOWNED)
     api.patch("TritonModel", gen.NAME, finalizer)
     eventually(lambda: api.find("TritonModel", gen.NAME) is None, SOON)
     made = make(api)["metadata"]["uid"]
 
     def owners() -> set[str]:
-        found = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in children]
+        found = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in CHILDREN]
         return {references[0].get("uid", "") for references in found}
 
     eventually(lambda: owners() == {made}, SOON, lambda: operator.log[-3000:])
-    assert [api.get(*place)["metadata"]["uid"] for place in children] == before
+    assert [api.get(*place)["metadata"]["uid"] for place in CHILDREN] == before
 
 
 OTHERS = names.labels("another")
@@ -137,16 +145,16 @@ def test_an_account_without_all_the_marks_is_not_adopted(
     manager: str, metadata: Object, api: Api, operator: Operator
 ) -> None:
     """It would lend its rights to the servers."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": gen.NAME, **metadata}}
-    path = f"{api.path('ServiceAccount', gen.NAME)}?fieldManager={manager}&force=true"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, **metadata}}
+    path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={manager}&force=true"
     foreign = api.request("PATCH", path, account, "application/apply-patch+yaml")
     if manager != names.FIELD_MANAGER:
         # Labels of ours with somebody else's hand, and a field of ours beside them.
-        path = f"{api.path('ServiceAccount', gen.NAME)}?fieldManager={names.FIELD_MANAGER}&force=true"
-        noted = {**account, "metadata": {"name": gen.NAME, "annotations": {"a": "b"}}}
+        path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={names.FIELD_MANAGER}&force=true"
+        noted = {**account, "metadata": {"name": ACCOUNT, "annotations": {"a": "b"}}}
         foreign = api.request("PATCH", path, noted, "application/apply-patch+yaml")
     make(api)
-    assert f"ServiceAccount {api.namespace}/detection exists" in progressing(api, "NameTaken")["message"]
+    assert f"ServiceAccount {api.namespace}/{ACCOUNT} exists" in progressing(api, "NameTaken")["message"]
     assert api.find("Service", gen.NAME)
     assert not api.find("Deployment", gen.NAME)
-    assert version(api.get("ServiceAccount", gen.NAME)) == version(foreign)
+    assert version(api.get("ServiceAccount", ACCOUNT)) == version(foreign)

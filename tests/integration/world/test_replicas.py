@@ -54,6 +54,6 @@ def test_the_scale_subresource_of_the_model(api: Api, operator: Operator) -> Non
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}}, "scale")
     eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 3, SOON)
     scale = api.request("GET", api.path("TritonModel", gen.NAME) + "/scale")
-    assert scale["status"]["selector"] == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    assert scale["status"]["selector"] == "tritonoperator.io/model=detection"
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 0}}, "scale")
     eventually(lambda: condition(model(api), "Ready").get("reason") == "ScaledToZero", SOON)

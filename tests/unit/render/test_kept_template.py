@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from triton_operator.render import Choices, choose, deployment, render
 from triton_operator.render.kept_template import NOT_IN_PODS, pack, unpack
 
 OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
+FORMER: dict[str, Any] = {
+    "selector": names.former_selector, "labels": names.former_labels, "account": lambda name: name,
+}  # fmt: skip
 
 
 def made(choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
@@ -104,3 +108,107 @@ def test_a_deployment_of_a_version_that_kept_no_template_is_taken_as_it_is() -> 
 def test_a_restart_is_asked_for_in_the_pods() -> None:
     template = made(OLD, None, rollout={"restartedAt": "now"})["spec"]["template"]
     assert template["metadata"]["annotations"][names.ANNOTATION_RESTARTED] == "now"
+
+
+# Labels and accounts of former versions
+
+
+@pytest.fixture
+def former(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A Deployment of a version that selected pods by app.kubernetes.io/instance."""
+    with monkeypatch.context() as patch:
+        for name, value in FORMER.items():
+            patch.setattr(names, name, value)
+        return made(OLD)
+
+
+def rendered(live: dict[str, Any] | None, *pods: dict[str, Any], **spec: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    """What a pass renders, by kind and name."""
+    model = gen.model(replicas=2, networkPolicy={}, **spec)
+    accounts = {gen.NAME, names.account(gen.NAME)} if live else set()
+    found = render(model, choose(model, live, NEW, pods, accounts))
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in found}
+
+
+def selectors(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, str]]:
+    """Of everything that selects pods."""
+    out = []
+    for (kind, _), obj in found.items():
+        selector = obj.get("spec", {}).get("podSelector" if kind == "NetworkPolicy" else "selector")
+        out += [selector.get("matchLabels", selector)] if selector else []
+    return out
+
+
+def test_everything_selects_by_a_label_of_our_own() -> None:
+    assert selectors(rendered(None)) == [{"tritonoperator.io/model": gen.NAME}] * 6
+
+
+def test_pods_have_no_label_that_services_of_others_select_by() -> None:
+    labels = made(NEW)["spec"]["template"]["metadata"]["labels"]
+    assert labels == {
+        "app.kubernetes.io/name": "tritonmodel", "app.kubernetes.io/managed-by": "triton-operator",
+        "tritonoperator.io/model": gen.NAME,
+    }  # fmt: skip
+
+
+def test_a_deployment_of_a_former_version_keeps_its_selector_and_its_pods(former: dict[str, Any]) -> None:
+    found = rendered(former)
+    assert selectors(found) == [names.former_selector(gen.NAME)] * 6
+    assert found["Deployment", gen.NAME]["spec"]["template"] == former["spec"]["template"]
+    assert found["Deployment", gen.NAME]["metadata"]["labels"] == names.labels(gen.NAME)
+
+
+def test_new_pods_of_a_deployment_of_a_former_version_match_both_selectors(former: dict[str, Any]) -> None:
+    found = rendered(former, server={"image": "triton:2"})
+    labels = found["Deployment", gen.NAME]["spec"]["template"]["metadata"]["labels"]
+    assert labels.items() >= {**names.selector(gen.NAME), **names.former_selector(gen.NAME)}.items()
+    assert selectors(found) == [names.former_selector(gen.NAME)] * 6
+
+
+@pytest.mark.parametrize("selector", [{}, {"app": "shop"}, names.former_selector("shop"), None])
+def test_a_selector_that_the_operator_never_made_is_not_kept(former: dict[str, Any], selector: Any) -> None:
+    former["spec"]["selector"] = {"matchLabels": selector}
+    assert selectors(rendered(former)) == [names.selector(gen.NAME)] * 6
+
+
+def accounts(found: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
+    return [name for kind, name in found if kind == "ServiceAccount"]
+
+
+def test_the_account_of_the_servers_is_none_that_others_name() -> None:
+    found = rendered(None)
+    assert accounts(found) == ["tritonmodel-detection"]
+    assert found["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
+
+
+def test_the_account_of_former_versions_stays_as_long_as_servers_run_as_it(former: dict[str, Any]) -> None:
+    both = ["tritonmodel-detection", "detection"]
+    assert accounts(rendered(former)) == both
+    newer = rendered(former, server={"image": "triton:2"})
+    assert newer["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
+    assert accounts(newer) == both
+    changed = gen.live(newer["Deployment", gen.NAME])
+    old, new = (gen.pod(gen.put("spec.serviceAccountName", name)) for name in ("detection", "tritonmodel-detection"))
+    assert accounts(rendered(changed, old, new, server={"image": "triton:2"})) == both
+    assert accounts(rendered(changed, new, server={"image": "triton:2"})) == ["tritonmodel-detection"]
+
+
+def test_an_account_that_the_user_names_is_not_made() -> None:
+    """podTemplate may name the account of somebody else that has the TritonModel's name."""
+    asked = {"podTemplate": {"spec": {"serviceAccountName": gen.NAME}}}
+    model = gen.model(**asked)
+    live = gen.live(made(NEW, None, **asked))
+    found = render(model, choose(model, live, NEW, (), {names.account(gen.NAME)}))
+    assert [o["metadata"]["name"] for o in found if o["kind"] == "ServiceAccount"] == ["tritonmodel-detection"]
+
+
+# A Deployment that is made anew
+
+
+def test_a_deployment_that_is_made_anew_starts_with_as_many_servers_as_there_were() -> None:
+    """Something else scales: no field of the spec says how many."""
+    before = replace(NEW, replicas=7)
+    assert made(before)["spec"]["replicas"] == 7
+    assert "replicas" not in made(NEW)["spec"]
+    assert "replicas" not in made(before, gen.live(made(before)))["spec"]
+    assert made(before, None, replicas=2)["spec"]["replicas"] == 2

@@ -21,7 +21,7 @@ CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdK
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
-    (found,) = pod_monitor(gen.model(monitoring=monitoring))["spec"]["podMetricsEndpoints"]
+    (found,) = pod_monitor(gen.model(monitoring=monitoring), CHOICES)["spec"]["podMetricsEndpoints"]
     assert isinstance(found, dict)
     return found
 
@@ -42,7 +42,7 @@ def alerts(choices: Choices = CHOICES, **spec: Any) -> list[dict[str, Any]]:
 
 
 def test_the_pods_of_the_model_are_scraped_under_its_name() -> None:
-    monitor = pod_monitor(gen.model())
+    monitor = pod_monitor(gen.model(), CHOICES)
     assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
     assert (monitor["metadata"]["name"], monitor["metadata"]["namespace"]) == (gen.NAME, gen.NAMESPACE)
     assert monitor["spec"]["selector"] == {"matchLabels": names.selector(gen.NAME)}
@@ -50,7 +50,7 @@ def test_the_pods_of_the_model_are_scraped_under_its_name() -> None:
 
 
 def test_no_label_of_a_pod_takes_the_place_of_tritons_own() -> None:
-    assert "podTargetLabels" not in pod_monitor(gen.model())["spec"]
+    assert "podTargetLabels" not in pod_monitor(gen.model(), CHOICES)["spec"]
     assert not endpoint().get("honorLabels")
 
 
@@ -71,7 +71,7 @@ def test_the_timeout_is_never_above_the_interval(seconds: int, timeout: str) -> 
 def test_both_carry_the_labels_that_prometheus_selects_by() -> None:
     wanted = {"release": "kube-prometheus-stack", names.LABEL_MANAGED_BY: "somebody-else"}
     model = gen.model(monitoring={"labels": wanted})
-    for manifest in (pod_monitor(model), prometheus_rule(model, CHOICES)):
+    for manifest in (pod_monitor(model, CHOICES), prometheus_rule(model, CHOICES)):
         labels = manifest["metadata"]["labels"]
         assert labels == {"release": "kube-prometheus-stack", **names.labels(gen.NAME)}
         assert manifest["metadata"]["ownerReferences"][0]["uid"] == gen.UID

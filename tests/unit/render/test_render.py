@@ -269,7 +269,7 @@ def test_pod_template_is_merged_by_name() -> None:
 
 
 def test_pod_template_cannot_lose_what_the_operator_finds_its_pods_by() -> None:
-    labels = {names.LABEL_INSTANCE: "other", names.LABEL_MANAGED_BY: "helm", "team": "vision"}
+    labels = {names.LABEL_MODEL: "other", names.LABEL_MANAGED_BY: "helm", "team": "vision"}
     annotations = {names.ANNOTATION_TEMPLATE: "forged", "a": "b"}
     template = deployment(podTemplate={"metadata": {"labels": labels, "annotations": annotations}})["spec"]["template"]
     assert template["metadata"]["labels"] == {**names.labels(gen.NAME), "team": "vision"}

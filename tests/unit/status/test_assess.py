@@ -8,6 +8,7 @@ import pytest
 
 from support import gen
 from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiting
+from triton_operator.api import names
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
@@ -39,7 +40,8 @@ def judge(
 ) -> TritonModelStatus:
     started = {p["metadata"]["name"]: READY_INDEX for p in pods}
     seen = {"deployment": deployment(len(pods) if replicas is None else replicas), "delivery": "Copy", **seen}
-    observation = Observation(gen.TEMPLATE, pods=pods, indexes=started if indexes is None else indexes, **seen)
+    found, selector = started if indexes is None else indexes, names.selector(gen.NAME)
+    observation = Observation(gen.TEMPLATE, pods=pods, selector=selector, indexes=found, **seen)
     return assess(gen.model(**(spec or {})), observation, "http://x", before or TritonModelStatus(), now)
 
 
@@ -66,7 +68,7 @@ def test_fresh() -> None:
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
     }  # fmt: skip
     assert (status.replicas, status.ready_replicas, status.observed_generation) == (0, 0, 1)
-    assert status.selector == "app.kubernetes.io/name=triton,app.kubernetes.io/instance=detection"
+    assert status.selector == "tritonoperator.io/model=detection"
 
 
 def test_before_the_first_pod() -> None:
