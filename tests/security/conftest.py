@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    users = ["developer", "podmaker", "netadmin", "oncall"]
+    users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall"]
     # Some clusters have this plugin: who makes an object that blocks the deletion of its owner must be allowed to.
     plugin = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
@@ -28,7 +28,11 @@ def plane() -> Iterator[ControlPlane]:
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)
-        for user, group, plural in (("podmaker", "", "pods"), ("netadmin", "networking.k8s.io", "networkpolicies")):
+        for user, group, plural in (
+            ("podmaker", "", "pods"),
+            ("netadmin", "networking.k8s.io", "networkpolicies"),
+            ("budgetadmin", "policy", "poddisruptionbudgets"),
+        ):
             rules = [{"verbs": ["create"], "apiGroups": [group], "resources": [plural]}]
             role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
             plane.api.create(role)
@@ -38,7 +42,7 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.fixture
 def team(plane: ControlPlane) -> Team:
     """`developer` has the role tritonmodel-developer and nothing else; `podmaker` may create pods as well, `netadmin`
-    NetworkPolicies; `oncall` may set thresholds."""
+    NetworkPolicies and `budgetadmin` PodDisruptionBudgets; `oncall` may set thresholds."""
     team = Team(plane, f"team-{next(_numbers)}")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
     for user, role in (
@@ -47,6 +51,8 @@ def team(plane: ControlPlane) -> Team:
         ("podmaker", "podmaker"),
         ("netadmin", "tritonmodel-developer"),
         ("netadmin", "netadmin"),
+        ("budgetadmin", "tritonmodel-developer"),
+        ("budgetadmin", "budgetadmin"),
         ("oncall", "tritonmodel-oncall"),
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
@@ -55,5 +61,8 @@ def team(plane: ControlPlane) -> Team:
     eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 60, "the roles in force")
     isolated = tritonmodel("probe", networkPolicy={})
     eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in force")
+    blocking = tritonmodel("probe", disruption={"maxUnavailable": 0})
+    eventually(lambda: refusal(lambda: dry_run(team.api("developer"), blocking)), 60, "the policy")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("budgetadmin"), blocking)), 60, "the roles in force")
     eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 60, "the roles in force")
     return team

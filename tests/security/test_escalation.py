@@ -59,6 +59,12 @@ REFUSED: list[tuple[Object, str]] = [
     *(({**pod(tolerations=[{"key": "x.example.com/only"}]),
         "server": {"resources": {"limits": {"x.example.com/only": amount}}}}, "the toleration of x.example.com/only")
       for amount in ("0", "0Gi", "0.000", "0e9")),
+    # No extended resources: the scheduler doesn't count them.
+    *(({**pod(tolerations=[{"key": key, "operator": "Exists"}]), "server": {"resources": resources}},
+       f"the toleration of {key}")
+      for key in ("node-role.kubernetes.io/control-plane", "node.kubernetes.io/unschedulable", "kubernetes.io/os",
+                  "team.kubernetes.io/gpu", "teamkubernetes.io/gpu", "requests.example.com/gpu", "cpu")
+      for resources in ({"limits": {key: 1}}, {"limits": {key: "1"}, "requests": {key: 0}})),
     (pod(affinity={"podAntiAffinity": {}}), "spec.podTemplate.spec.affinity.podAntiAffinity"),
     (pod(affinity={"nodeAffinity": {}, "podAffinity": {}}), "spec.podTemplate.spec.affinity.podAffinity"),
     # Another identity
@@ -287,6 +293,42 @@ def test_network_policies_are_for_who_may_create_them(team: Team) -> None:
     admin.patch("TritonModel", "detector", {"spec": open_to_all})
     admin.patch("TritonModel", "detector", {"spec": {"networkPolicy": None}})
     developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
+
+
+def test_a_deletion_is_no_way_around_the_network_policy(team: Team) -> None:
+    """What is deleted could be created anew without it."""
+    developer, admin = team.api("developer"), team.api("netadmin")
+    admin.create(tritonmodel("detector", networkPolicy={}))
+    developer.create(tritonmodel("open"))
+    path = developer.path("TritonModel", "detector")
+    for way in (
+        lambda: developer.request("DELETE", path),
+        lambda: developer.request("DELETE", path, {"propagationPolicy": "Orphan"}),
+        lambda: developer.request("DELETE", developer.path("TritonModel")),
+    ):
+        said = refusal(way)
+        assert "and so may not delete a TritonModel that has spec.networkPolicy" in said, said
+        assert "ask for the verb create on networkpolicies" in said
+    assert developer.find("TritonModel", "detector")
+    developer.delete("TritonModel", "open")
+    admin.delete("TritonModel", "detector")
+    assert not admin.find("TritonModel", "detector")
+
+
+@pytest.mark.parametrize("blocking", [0, "0%", "000%"])
+def test_a_budget_that_blocks_drains_is_for_who_may_create_budgets(team: Team, blocking: int | str) -> None:
+    developer, admin = team.api("developer"), team.api("budgetadmin")
+    spec: Object = {"disruption": {"maxUnavailable": blocking}}
+    said = refusal(lambda: dry_run(developer, tritonmodel("detector", replicas=2, **spec)))
+    assert "developer may not create poddisruptionbudgets in" in said
+    assert "spec.disruption.maxUnavailable to 0, which blocks the drain of nodes: set 1 or more" in said
+    assert not refusal(lambda: dry_run(admin, tritonmodel("detector", replicas=2, **spec)))
+    developer.create(tritonmodel("detector", replicas=2, disruption={"maxUnavailable": "1%"}))
+    assert "maxUnavailable" in refusal(lambda: developer.patch("TritonModel", "detector", {"spec": spec}))
+    # An administrator's choice holds up no change of anything else.
+    admin.patch("TritonModel", "detector", {"spec": spec})
+    developer.patch("TritonModel", "detector", {"spec": {"replicas": 3}})
+    developer.patch("TritonModel", "detector", {"spec": {"disruption": None}})
 
 
 def test_a_template_of_any_size_is_refused_at_once(team: Team) -> None:

@@ -51,7 +51,8 @@ CONTAINER: dict[str, list[Any]] = {
     "lifecycle": [None], "resources": [{"limits": {"example.com/gpu": None}}, {"claims": []}],
     "envFrom": [[{"secretRef": {"name": "s"}}]],
 }  # fmt: skip
-KEYS = ["example.com/gpu", "team-b", "", "node.kubernetes.io/not-ready"]
+DEVICES = ["example.com/gpu", "node-role.kubernetes.io/control-plane"]
+KEYS = [*DEVICES * 4, "team-b", "", "node.kubernetes.io/not-ready"]
 
 
 class Maker:
@@ -100,7 +101,7 @@ class Maker:
         annotations = {"note": "x", **({"example.com/a": "b"} if self.chance.random() < 0.05 else {})}
         server: Object = {"env": [e for e in self.some(self.variable, 2) if isinstance(e, dict)]}
         if self.chance.random() < 0.5:
-            server["resources"] = {"limits": {"example.com/gpu": self.chance.choice([0, 1, "1"])}}
+            server["resources"] = {"limits": {self.chance.choice(DEVICES): self.chance.choice([0, 1, "1"])}}
         metadata = {"labels": labels, "annotations": annotations}
         return {"server": server, "podTemplate": {"metadata": metadata, "spec": template}}
 
@@ -122,7 +123,8 @@ def features(spec: Object) -> set[Feature]:
 def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
     listed = {"containers", "initContainers", "volumes", "tolerations", "affinity"}
     yield from _differences("pod", made, plain, listed | {"nodeSelector", "topologySpreadConstraints"})
-    held = {k for k, v in server.get("resources", {}).get("limits", {}).items() if str(v) != "0"}
+    limits = server.get("resources", {}).get("limits", {})
+    held = {k for k, v in limits.items() if str(v) != "0" and "kubernetes.io/" not in k}
     for toleration in _dicts(made.get("tolerations")):
         if toleration.get("key") not in held | set(escalation.TOLERATIONS):
             yield "toleration", _text(toleration)

@@ -10,6 +10,13 @@ Object = dict[str, Any]
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 
+CONTROLLERS = (
+    "'system:serviceaccounts:kube-system' in request.userInfo.?groups.orValue([]) ||\n"
+    "request.userInfo.username in ['system:kube-controller-manager', 'system:cloud-controller-manager']"
+)
+"""CEL: whether one of Kubernetes' own controllers asks: the garbage collector, or those of namespaces, Deployments and
+ReplicaSets."""
+
 
 def policy(
     name: str,

@@ -1,4 +1,5 @@
-"""Policies on what somebody gets through a TritonModel who may not make it without: of a pod, and as a NetworkPolicy.
+"""Policies on what a user gets through a TritonModel: no part of a pod, no NetworkPolicy and no PodDisruptionBudget
+that the user may not create directly.
 
 Of a pod there is an allow list: what Kubernetes invents tomorrow is refused until it has been looked at. Everything in
 the spec that reaches the pod as it was written goes through it: `spec.podTemplate` and `spec.server.env`.
@@ -13,6 +14,7 @@ from .admission import Object, cel_list, cel_text
 
 POD_TEMPLATE = f"pod-template.{names.GROUP}"
 NETWORK = f"network-policy.{names.GROUP}"
+DISRUPTION = f"disruption.{names.GROUP}"
 
 FIELDS = ("affinity", "containers", "nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Of spec.podTemplate.spec."""
@@ -86,23 +88,56 @@ def pod_template() -> Object:
 
 
 def network_policy() -> Object:
-    """spec.networkPolicy is for who may create NetworkPolicies."""
+    """spec.networkPolicy is for users who may create NetworkPolicies. Policies add up, so a new one opens what another
+    closes; and to remove one opens as well, whether by a change or by a deletion of the TritonModel."""
 
     def network(obj: str) -> str:
-        return f"dyn({obj}).spec.?networkPolicy.orValue(null)"
+        return f"({obj} == null ? null : dyn({obj}).spec.?networkPolicy.orValue(null))"
 
-    return admission.policy(
+    return _needs_create(
         NETWORK,
-        rules=[admission.rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
+        kinds.NETWORK_POLICY,
+        operations=("CREATE", "UPDATE", "DELETE"),
+        unless=f"{network('object')} == {network('oldObject')}",
+        what="request.operation == 'DELETE' ? 'delete a TritonModel that has spec.networkPolicy' : "
+        "'change spec.networkPolicy'",
+        remedy="leave it as it is",
+    )
+
+
+def disruption() -> Object:
+    """A PodDisruptionBudget that lets no pod go holds up the drain of every node that has one: it is for users who
+    may create PodDisruptionBudgets. A percentage is rounded up, so 0 alone lets no pod go."""
+
+    def blocks(obj: str) -> str:
+        return f"string(dyn({obj}).spec.?disruption.?maxUnavailable.orValue(1)).matches('^0+%?$')"
+
+    return _needs_create(
+        DISRUPTION,
+        kinds.DISRUPTION_BUDGET,
+        operations=("CREATE", "UPDATE"),
+        unless=f"!{blocks('object')} || (oldObject != null && {blocks('oldObject')})",
+        what="'set spec.disruption.maxUnavailable to 0, which blocks the drain of nodes'",
+        remedy="set 1 or more",
+    )
+
+
+def _needs_create(
+    name: str, kind: kinds.Kind, *, operations: tuple[str, ...], unless: str, what: str, remedy: str
+) -> Object:
+    """A policy that refuses a request unless the CEL expression `unless` holds or the user may create objects of
+    `kind`. `what`: CEL for what the user wants to do, after "may not"; `remedy`: what to do instead."""
+    return admission.policy(
+        name,
+        rules=[admission.rule(names.GROUP, [names.PLURAL], *operations)],
+        conditions={"not-a-controller-of-kubernetes": f"!({admission.CONTROLLERS})"},
         validations=[
             {
-                # Policies add up, so that one opens what another closes; and to take one away opens as well.
-                "expression": f"{network('object')} == (oldObject == null ? null : {network('oldObject')}) ||\n"
-                + _may_create(kinds.NETWORK_POLICY.group, kinds.NETWORK_POLICY.plural),
-                "message": "spec.networkPolicy needs the verb create on networkpolicies",
-                "messageExpression": "request.userInfo.username + ' may not create networkpolicies in ' + "
-                "request.namespace + ', and so may not change spec.networkPolicy: leave it as it is, or ask for the "
-                "verb create on networkpolicies'",
+                "expression": f"{unless} ||\n{_may_create(kind.group, kind.plural)}",
+                "message": f"this needs the verb create on {kind.plural}",
+                "messageExpression": f"request.userInfo.username + ' may not create {kind.plural} in ' + "
+                f"request.namespace + ', and so may not ' + ({what}) + ': {remedy}, or ask for the verb create on "
+                f"{kind.plural}'",
                 "reason": "Forbidden",
             },
         ],
@@ -127,10 +162,12 @@ def _env(obj: str) -> str:
 
 
 def _held(obj: str) -> str:
-    """CEL: the extended resources of which a server holds at least one."""
+    """CEL: the extended resources (Kubernetes' IsExtendedResourceName) of which a server holds at least one. The
+    scheduler counts no other resource with a domain, so that any node satisfies a request for it."""
+    extended = "k.contains('/') && !k.contains('kubernetes.io/') && !k.startsWith('requests.')"
     return (
         f"[dyn({obj}).spec.?server.?resources.?limits.orValue({{}})].map(l, "
-        "l.filter(k, k.contains('/') && isQuantity(string(l[k])) &&\n"
+        f"l.filter(k, {extended} && isQuantity(string(l[k])) &&\n"
         "  quantity(string(l[k])).isGreaterThan(quantity('0'))))[0]"
     )
 
@@ -280,8 +317,9 @@ def _mounts() -> str:
 
 
 def _tolerations() -> str:
-    """CEL: tolerations of taints that aren't for what the server holds, as the plugin ExtendedResourceToleration
-    would set them. One that an accelerator has vouched for goes when that does."""
+    """CEL: tolerations of taints whose key is no extended resource that the server holds. A toleration that such a
+    resource allowed is refused once the server no longer holds it. The admission plugin ExtendedResourceToleration sets
+    the same tolerations by itself."""
 
     def allowed(held: str) -> str:
         return f"(t.key in {cel_list(TOLERATIONS)} || t.key in variables.{held})"
@@ -289,7 +327,7 @@ def _tolerations() -> str:
     before = f"t in variables.tolerationsBefore && !{allowed('heldBefore')}"
     return f"""\
 variables.tolerationsAfter.filter(t, !{allowed("heldAfter")} && !({before}))
-.map(t, 'the toleration of ' + t.key + ' (not among spec.server.resources.limits)')"""
+.map(t, 'the toleration of ' + t.key + ' (no extended resource in spec.server.resources.limits)')"""
 
 
 def _changed(field: str) -> str:

@@ -10,7 +10,7 @@ from triton_operator.api import names, thresholds
 from triton_operator.render.children import KINDS
 
 from . import escalation
-from .admission import Object, bound, cel_list, cel_map, cel_text, policy, rule
+from .admission import CONTROLLERS, Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"
 """The verb on tritonmodels of whoever may set thresholds."""
@@ -36,6 +36,7 @@ def manifests() -> dict[str, list[Object]]:
         "generated": bound(_generated(), "Deny", "Audit"),
         "pod_template": bound(escalation.pod_template(), "Deny", "Audit"),
         "network_policy": bound(escalation.network_policy(), "Deny", "Audit"),
+        "disruption": bound(escalation.disruption(), "Deny", "Audit"),
     }
 
 
@@ -236,7 +237,7 @@ def _deletion() -> Object:
     return policy(
         DELETION,
         rules=[rule(names.GROUP, [names.PLURAL], "DELETE")],
-        conditions={"people-and-programs": f"!({_CONTROLLERS})"},
+        conditions={"people-and-programs": f"!({CONTROLLERS})"},
         variables={
             "lost": f"oldObject.metadata.?annotations.orValue({{}}).filter(k, {_is_threshold('k')})\n"
             ".map(k, k + '=' + oldObject.metadata.annotations[k])"
@@ -255,41 +256,41 @@ def _deletion() -> Object:
 
 
 def _generated() -> Object:
-    """What carries the operator's label is the operator's to write, and of whom the authorizer allows
-    EDIT_GENERATED. A label that comes or goes counts as well: the selector looks at the old and the new object."""
+    """Only a user whom the authorizer allows EDIT_GENERATED may write an object with the operator's label. A request
+    that adds or removes the label counts as well: the selector looks at the old and the new object. An object without a
+    controller (`kubectl delete --cascade=orphan` of its TritonModel) is nobody's: whoever may delete it may, and
+    whoever may update it may take the label off."""
     by_group: dict[str, list[str]] = {}
     for kind in KINDS:
         by_group.setdefault(kind.group, []).append(kind.plural)
     obj = "(object == null ? oldObject : object)"
-    owner = (
-        f"{obj}.metadata.?labels.orValue({{}})[?{cel_text(names.LABEL_INSTANCE)}]"
-        f".orValue('which {names.LABEL_INSTANCE} names')"
-    )
+    label = cel_text(names.LABEL_MANAGED_BY)
     return policy(
         GENERATED,
         rules=[rule(group, plurals, "CREATE", "UPDATE", "DELETE") for group, plurals in by_group.items()],
         selector={names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
-        conditions={"not-a-controller-of-kubernetes": f"!({_CONTROLLERS})"},
+        conditions={"not-a-controller-of-kubernetes": f"!({CONTROLLERS})"},
+        variables={
+            "orphan": "oldObject != null && "
+            "!oldObject.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false))",
+            "released": f"variables.orphan && (object == null || !({label} in object.metadata.?labels.orValue({{}})))",
+            "remedy": f"""\
+variables.orphan ? 'It has no {names.KIND}: delete it, or remove the label' :
+  'Change the {names.KIND} ' + {obj}.metadata.?labels.orValue({{}})[?{cel_text(names.LABEL_MODEL)}]
+    .orValue('which {names.LABEL_MODEL} names') + ' instead (spec.podTemplate takes what has no field)'""",
+        },
         validations=[
             {
-                "expression": _allowed(EDIT_GENERATED, of_one=False),
+                "expression": f"variables.released ||\n{_allowed(EDIT_GENERATED, of_one=False)}",
                 "message": f"it is {names.FIELD_MANAGER}'s: change the {names.KIND} instead",
                 "messageExpression": f"""\
 request.userInfo.username + ' may not write ' + request.resource.resource + ' with the label \
-{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: they are the operator\\'s. Change the {names.KIND} ' + {owner} + \
-' instead (spec.podTemplate takes what has no field), or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
+{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: they are the operator\\'s. ' + variables.remedy + \
+', or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
                 "reason": "Forbidden",
             }
         ],
     )
-
-
-_CONTROLLERS = (
-    "'system:serviceaccounts:kube-system' in request.userInfo.?groups.orValue([]) ||\n"
-    "request.userInfo.username in ['system:kube-controller-manager', 'system:cloud-controller-manager']"
-)
-"""CEL: whether Kubernetes' own controllers ask: garbage collection, namespaces that go, the revisions of
-Deployments."""
 
 
 def _is_threshold(key: str) -> str:

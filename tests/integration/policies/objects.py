@@ -5,12 +5,16 @@ from __future__ import annotations
 from support.api import Object
 from triton_operator.api import names
 
-MANAGED = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_INSTANCE: "detector"}
+MANAGED = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_MODEL: "detector"}
 
 
-def generated(kind: str, name: str, labels: dict[str, str] = MANAGED) -> Object:
+def generated(kind: str, name: str, labels: dict[str, str] = MANAGED, owner: Object | None = None) -> Object:
+    """`owner`: the object that becomes its controller."""
     version = {"ServiceAccount": "v1", "Service": "v1", "Deployment": "apps/v1"}[kind]
     obj: Object = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}}
+    if owner:
+        fields = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
+        obj["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", **fields}]
     if kind == "Service":
         obj["spec"] = {"ports": [{"port": 80}]}
     if kind == "Deployment":

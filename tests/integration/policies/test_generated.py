@@ -18,7 +18,8 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize("kind", ["ServiceAccount", "Service", "Deployment"])
 def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, kind: str) -> None:
     admin, cluster_admin = world.api("namespace-admin"), world.api()
-    cluster_admin.create(generated(kind, "detector"))
+    owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
+    cluster_admin.create(generated(kind, "detector", owner=owner))
     theirs = generated(kind, "theirs", {"app": "other"})
     eventually(lambda: not refusal(lambda: dry_run(admin, theirs)), 20, "the role in force")
     admin.create(theirs)
@@ -27,7 +28,6 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, ki
     for way in (
         lambda: admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}}),
         lambda: admin.patch(kind, "detector", labels),
-        lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}),
         lambda: admin.apply(generated(kind, "detector", {**MANAGED, "a": "b"})),
         lambda: admin.create(generated(kind, "another")),
         lambda: admin.request("DELETE", admin.path(kind, "detector")),
@@ -35,6 +35,7 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, ki
     ):
         said = refusal(way)
         assert "they are the operator's. Change the TritonModel detector instead" in said, said
+    assert "they are the operator's" in refusal(lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}))
     admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
     admin.delete(kind, "theirs")
     cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
@@ -75,6 +76,41 @@ def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path
         assert operator.stop() == 0
         assert "denied request" not in operator.log
         assert "Traceback" not in operator.log
+
+
+def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(world: Team, tmp_path: Path) -> None:
+    """By the rights that RBAC gives: with --cascade=orphan the objects stay, and belong to nobody."""
+    if not controlplane.has_controllers():
+        pytest.skip("no kube-controller-manager beside kube-apiserver")
+    admin, name = world.api("namespace-admin"), "detector"
+    eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
+    kubeconfig = world.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        admin.create(tritonmodel(name))
+        eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
+        assert "Change the TritonModel detector" in refusal(
+            lambda: admin.request("DELETE", admin.path("Service", name))
+        )
+        admin.request("DELETE", admin.path("TritonModel", name), {"propagationPolicy": "Orphan"})
+        left = ("Deployment", "Service")
+        eventually(lambda: not any(admin.get(k, name)["metadata"].get("ownerReferences") for k in left), 60, "orphans")
+        edit = {"spec": {"replicas": 9}}
+        said = refusal(lambda: admin.patch("Deployment", name, edit))
+        assert "It has no TritonModel: delete it, or remove the label" in said
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
+        adopt = {"metadata": {"ownerReferences": [owner]}}
+        assert "may not write" in refusal(lambda: admin.patch("Deployment", name, adopt))
+        admin.patch("Deployment", name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+        admin.patch("Deployment", name, edit)
+        for kind in left:
+            admin.request("DELETE", admin.path(kind, name))
+            eventually(lambda k=kind: not admin.find(k, name), 60, f"no {kind}")
+        # Without the right to delete them, nobody may.
+        account = names.account(name)
+        assert "cannot delete" in refusal(
+            lambda: world.api("developer").request("DELETE", admin.path("ServiceAccount", account))
+        )
+        assert operator.stop() == 0
 
 
 def test_kinds_that_come_later_are_guarded_too(world: Team) -> None:
