@@ -59,7 +59,7 @@ REFUSED: list[tuple[Object, str]] = [
     *(({**pod(tolerations=[{"key": "x.example.com/only"}]),
         "server": {"resources": {"limits": {"x.example.com/only": amount}}}}, "the toleration of x.example.com/only")
       for amount in ("0", "0Gi", "0.000", "0e9")),
-    # No extended resources: the scheduler doesn't count them.
+    # No extended resources: a pod may request none with a limit of one.
     *(({**pod(tolerations=[{"key": key, "operator": "Exists"}]), "server": {"resources": resources}},
        f"the toleration of {key}")
       for key in ("node-role.kubernetes.io/control-plane", "node.kubernetes.io/unschedulable", "kubernetes.io/os",

@@ -163,10 +163,17 @@ def has_controllers() -> bool:
     return os.access(binaries() / "kube-controller-manager", os.X_OK)
 
 
+def scheduler() -> Path | None:
+    """The kube-scheduler that is built for the kind cluster's node; None where there is none."""
+    found = (folder / "kube-scheduler" for folder in (binaries(), settings.HOME / "node"))
+    return next((program for program in found if os.access(program, os.X_OK)), None)
+
+
 @contextlib.contextmanager
 def running(
     *,
     controllers: bool = False,
+    schedules: bool = False,
     manager_flags: Sequence[str] = (),
     server_flags: Sequence[str] = (),
     audit: Path | None = None,
@@ -175,6 +182,7 @@ def running(
     """Runs a control plane while the context lasts.
 
     - `controllers`: run kube-controller-manager, with `manager_flags`; needs has_controllers()
+    - `schedules`: run kube-scheduler; needs scheduler()
     - `server_flags`: additional flags of kube-apiserver
     - `audit`: an audit policy
     - `users`: users besides the cluster admin; the token is the user's name
@@ -222,6 +230,12 @@ def running(
                 f"--service-account-private-key-file={key}", *manager_flags,
             )  # fmt: skip
             eventually(lambda: _reconciles(plane), _START_SECONDS, lambda: _log(folder, "kube-controller-manager"))
+        if schedules:
+            program = scheduler()
+            assert program is not None, "no kube-scheduler: run hack/world.sh kubernetes"
+            plane.programs[program.name] = _start(
+                stack, folder, program, f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0",
+            )  # fmt: skip
         yield plane
 
 

@@ -179,10 +179,13 @@ class Kubelet:
 
     def step(self) -> None:
         for pod in self._api.list("Pod", names.MANAGED_SELECTOR):
-            metadata = pod["metadata"]
-            if "podIP" in pod["status"] or "conditions" in pod["status"] or "deletionTimestamp" in metadata:
+            metadata, status = pod["metadata"], pod["status"]
+            # A scheduler's condition says only that the pod has a node.
+            begun = any((c["type"], c["status"]) != ("PodScheduled", "True") for c in status.get("conditions", ()))
+            if "podIP" in status or begun or "deletionTimestamp" in metadata:
                 continue
-            status = self._status(metadata["labels"][names.LABEL_MODEL])
+            labels = metadata["labels"]
+            status = self._status(labels.get(names.LABEL_MODEL) or labels[names.LABEL_INSTANCE])
             self._api.request("PUT", self._api.path("Pod", metadata["name"]) + "/status", {**pod, "status": status})
 
     def _status(self, model: str) -> Object:

@@ -162,8 +162,8 @@ def _env(obj: str) -> str:
 
 
 def _held(obj: str) -> str:
-    """CEL: the extended resources (Kubernetes' IsExtendedResourceName) of which a server holds at least one. The
-    scheduler counts no other resource with a domain, so that any node satisfies a request for it."""
+    """CEL: the extended resources (Kubernetes' IsExtendedResourceName) of which a server holds at least one. Of any
+    other resource a pod may request none with a limit of one, so that every node has enough."""
     extended = "k.contains('/') && !k.contains('kubernetes.io/') && !k.startsWith('requests.')"
     return (
         f"[dyn({obj}).spec.?server.?resources.?limits.orValue({{}})].map(l, "

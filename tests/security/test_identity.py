@@ -1,0 +1,148 @@
+"""A TritonModel takes nothing of others by its name, its labels or its resources, with real controllers and a real
+scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support import controlplane, operator_process
+from support.api import Api, Object, eventually
+from support.controlplane import ROOT, ControlPlane
+from support.operator_process import Operator
+from support.people import Team, apply_folder, bind, dry_run, refusal, tritonmodel
+from support.workload import Kubelet
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+SOON = 60.0
+ADDRESS = "10.255.0.1"
+SHOPS: dict[str, dict[str, str]] = {
+    "by-instance": {"app.kubernetes.io/instance": "shop"},
+    "by-name-and-instance": {"app.kubernetes.io/name": "triton", "app.kubernetes.io/instance": "shop"},
+    "by-name": {"app.kubernetes.io/name": "triton"},
+    "by-its-own-name": {"app.kubernetes.io/name": "shop"},
+    "by-app": {"app": "shop"},
+}
+"""Services of others, as people write them for a shop and for a Triton of their own."""
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    """With endpoints and a scheduler, the shipped roles and policies, and two nodes that taints reserve."""
+    if not controlplane.has_controllers() or controlplane.scheduler() is None:
+        pytest.skip("no kube-controller-manager or no kube-scheduler beside kube-apiserver")
+    flags = ["--controllers=endpointslice-controller"]
+    with controlplane.running(controllers=True, schedules=True, manager_flags=flags, users=["developer"]) as plane:
+        plane.install_crds()
+        operator_process.install(plane)
+        for folder in ("rbac", "policies"):
+            apply_folder(plane, ROOT / "manifests" / folder)
+        node(plane, "worker")
+        node(plane, "control-plane", CONTROL_PLANE)
+        node(plane, "accelerator", GPU, device=GPU)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    kubeconfig = cluster.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    with operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+@pytest.fixture
+def team(cluster: ControlPlane, operator: Operator, request: pytest.FixtureRequest) -> Team:
+    """A namespace with the Pod Security level restricted, in which `developer` has tritonmodel-developer alone."""
+    team = Team(cluster, request.node.name.replace("_", "-")[-40:].strip("-"))
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.api.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace, "labels": labels}}
+    )
+    bind(cluster, team.namespace, "developer", "ClusterRole", "tritonmodel-developer")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("developer"), tritonmodel("probe"))), SOON, "the roles")
+    return team
+
+
+def node(plane: ControlPlane, name: str, taint: str = "", device: str = "") -> None:
+    """A node that is ready. `taint`: for whom it is reserved; `device`: a resource of which it has one."""
+    resources = {"cpu": "64", "memory": "256Gi", "pods": "110", **({device: "1"} if device else {})}
+    plane.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"node": name}}})
+    status = {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]}
+    plane.api.patch("Node", name, {"status": status}, subresource="status")
+    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+    plane.api.patch("Node", name, {"spec": {"taints": taints}})
+
+
+def endpoints(api: Api, service: str) -> list[str]:
+    """Addresses that clients of this Service reach, as the endpoints controller says."""
+    slices = api.list("EndpointSlice", f"kubernetes.io/service-name={service}")
+    return [address for found in slices for one in found["endpoints"] or [] for address in one["addresses"]]
+
+
+def test_a_tritonmodel_of_any_name_gets_no_requests_of_others(team: Team, operator: Operator) -> None:
+    api = team.api()
+    for name, selector in SHOPS.items():
+        spec = {"selector": selector, "ports": [{"port": 80, "targetPort": 8000}]}
+        api.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+    kubelet = Kubelet(api)
+    kubelet.addresses = {"shop": ADDRESS}
+    with kubelet.running():
+        team.api("developer").create(tritonmodel("shop"))
+        eventually(lambda: endpoints(api, "shop") == [ADDRESS], SOON, lambda: operator.log[-3000:])
+    (pod,) = api.list("Pod", names.as_query(names.selector("shop")))
+    taken = [name for name, selector in SHOPS.items() if pod in api.list("Pod", names.as_query(selector))]
+    assert taken == []
+    assert {name: endpoints(api, name) for name in SHOPS} == {name: [] for name in SHOPS}
+
+
+def place(api: Api, name: str) -> str:
+    """Where the scheduler put the server of this TritonModel, or why nowhere; "" as long as it hasn't decided."""
+    for pod in api.list("Pod", names.as_query(names.selector(name))):
+        told = [c.get("message", "") for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+        return str(pod["spec"].get("nodeName") or (told or [""])[0])
+    return ""
+
+
+def asking(key: str, limit: int, request: int, where: str) -> Object:
+    """A spec that names a node, and tolerates its taint because of a device that the taint is named after."""
+    return {
+        "server": {"resources": {"limits": {key: limit}, "requests": {key: request}}},
+        "podTemplate": {"spec": {"nodeSelector": {"node": where}, "tolerations": [{"key": key, "operator": "Exists"}]}},
+    }
+
+
+def test_nobody_gets_on_a_reserved_node_by_asking_for_a_device_that_does_not_exist(
+    team: Team, operator: Operator
+) -> None:
+    """A resource of kubernetes.io may have a limit of one and a request of none, which any node satisfies."""
+    developer, found = team.api("developer"), {}
+    for name, spec in {
+        "free": asking(CONTROL_PLANE, 1, 0, "control-plane"),
+        "requested": asking(CONTROL_PLANE, 1, 1, "control-plane"),
+        "intolerant": {"podTemplate": {"spec": {"nodeSelector": {"node": "control-plane"}}}},
+        "accelerated": asking(GPU, 1, 1, "accelerator"),
+        "ordinary": {},
+    }.items():
+        said = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
+        found[name] = said or eventually(lambda n=name: place(team.api(), n), SOON, lambda: operator.log[-3000:])
+    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["free"], found
+    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["requested"], found
+    assert "untolerated taint" in found["intolerant"]
+    assert (found["accelerated"], found["ordinary"]) == ("accelerator", "worker")
+
+
+def test_kubernetes_refuses_a_device_that_is_limited_and_not_requested(team: Team, operator: Operator) -> None:
+    """So that a toleration comes only to a pod that the scheduler gives a device to."""
+    team.api("developer").create(tritonmodel("cheap", **asking(GPU, 1, 0, "accelerator")))
+
+    def told() -> bool:
+        conditions = team.api().get("TritonModel", "cheap").get("status", {}).get("conditions", [])
+        return any("must be equal to nvidia.com/gpu limit" in c["message"] for c in conditions)
+
+    eventually(told, SOON, lambda: operator.log[-3000:])
+    assert not team.api().find("Deployment", "cheap")
