@@ -74,7 +74,7 @@ def test_keeps_annotations_of_others(served: Namespace) -> None:
 
 def test_writes_nothing_when_nothing_changes(served: Namespace) -> None:
     served.settled("echo")
-    places = [("TritonModel", "echo"), *MADE]
+    places = [("TritonModel", "echo"), *CHILDREN]
 
     def versions() -> dict[str, str]:
         return {kind: served.api.get(kind, name)["metadata"]["resourceVersion"] for kind, name in places}
