@@ -46,7 +46,7 @@ class App:
         self._metrics = metrics or Metrics()
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
         self._store = Store()
-        self._queue = WorkQueue(waited=self._metrics.waited.observe)
+        self._queue = WorkQueue(settings.workers, waited=self._metrics.waited.observe)
         self._workers = Workers(settings.workers, self._queue, self._metrics, self._on_permissions_restored)
         self._listing = Listing(self._api, self._store, settings.namespaces)
         self._elector = Elector(

@@ -5,17 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
+from triton_operator.fairness import FairQueue, TokenBuckets
+
+BURST, INTERVAL = 20, 0.5
+"""A key is taken so many times in a row, and then every so many seconds, however often it is added."""
+
 
 class WorkQueue:
     """Keys to work on, each at most once however often it is added, as client-go's work queue does it.
 
-    A key that is added while it is worked on comes back once that is done. For one event loop; not thread-safe.
-    `waited(seconds)` is told how long a key was due before it was taken.
+    The `workers` are shared fairly between namespaces (`FairQueue`), and a key that is added all the time is taken
+    no more often than its token bucket allows. A key that is added while it is worked on comes back once that is done.
+    For one event loop; not thread-safe. `waited(seconds)` is told how long a key was due before it was taken.
     """
 
-    def __init__(self, base: float = 0.5, cap: float = 60.0, waited: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        *,
+        base: float = 0.5,
+        cap: float = 60.0,
+        waited: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self._base, self._cap, self._waited = base, cap, waited
-        self._due: asyncio.Queue[str] = asyncio.Queue()
+        self._due = FairQueue[str, str](workers)
+        self._news = asyncio.Event()
+        self._buckets = TokenBuckets[str](BURST, INTERVAL)
         self._since: dict[str, float] = {}
         self._working: set[str] = set()
         self._dirty: dict[str, set[str]] = {}
@@ -24,17 +39,23 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        return self._due.qsize()
+        return len(self._since)
 
     def add(self, key: str, news: str = "") -> None:
-        """Makes `key` due now. `news`: of what it is, for `done`."""
+        """Makes `key` due now, or as soon as it has a token. `news`: of what it is, for `done`."""
         if self._closed:
             return
+        now = asyncio.get_running_loop().time()
         if key in self._working:
             self._dirty.setdefault(key, set()).add(news)
-        elif key not in self._since:
-            self._since[key] = asyncio.get_running_loop().time()
-            self._due.put_nowait(key)
+        elif key in self._since:
+            return
+        elif pause := self._buckets.wait(key, now):
+            self.add_after(key, pause)
+        else:
+            self._since[key] = now
+            self._due.put(_namespace(key), key)
+            self._news.set()
 
     def add_after(self, key: str, seconds: float) -> None:
         """Makes `key` due in `seconds`, or earlier where that was said before."""
@@ -58,14 +79,20 @@ class WorkQueue:
 
     async def take(self) -> str:
         """The next key; the caller says `done` when it is through with it."""
-        key = await self._due.get()
-        self._waited(asyncio.get_running_loop().time() - self._since.pop(key))
+        while (key := self._due.take()) is None:
+            self._news.clear()
+            await self._news.wait()
+        now = asyncio.get_running_loop().time()
+        self._waited(now - self._since.pop(key))
+        self._buckets.spend(key, now)
         self._working.add(key)
         return key
 
     def done(self, key: str, known: Collection[str] = ()) -> None:
         """The work on `key` has ended. `all_keys`: news that it made itself, for which it needs not come back."""
         self._working.discard(key)
+        self._due.leave(_namespace(key))
+        self._news.set()
         if self._dirty.pop(key, set()).difference(known):
             self.add(key)
 
@@ -83,3 +110,7 @@ class WorkQueue:
     def _ripen(self, key: str) -> None:
         self._later.pop(key, None)
         self.add(key)
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

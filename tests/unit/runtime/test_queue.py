@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from triton_operator.runtime.queue import WorkQueue
+from triton_operator.runtime.queue import BURST, INTERVAL, WorkQueue
 
 
 class Skipping(selectors.DefaultSelector):
@@ -55,7 +55,7 @@ async def taken(queue: WorkQueue, within: float = 0.05) -> str | None:
 
 def test_a_key_is_due_once_however_often_it_is_added() -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         for key in ("a", "a", "b", "a"):
             queue.add(key)
         assert len(queue) == 2
@@ -66,7 +66,7 @@ def test_a_key_is_due_once_however_often_it_is_added() -> None:
 
 def test_a_key_added_while_it_is_worked_on_comes_back_once_that_is_done() -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         queue.add("a")
         key = await queue.take()
         queue.add("a")
@@ -82,7 +82,7 @@ def test_a_key_added_while_it_is_worked_on_comes_back_once_that_is_done() -> Non
 
 def test_a_key_does_not_come_back_for_news_that_its_own_work_made() -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         for news, back in ((["own"], None), (["own", "other"], "a"), (["own", ""], "a"), ([], None)):
             queue.add("a", "first")
             key = await queue.take()
@@ -97,7 +97,7 @@ def test_a_key_does_not_come_back_for_news_that_its_own_work_made() -> None:
 
 def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
     async def main() -> None:
-        queue = WorkQueue(base=0.02, cap=0.07)
+        queue = WorkQueue(8, base=0.02, cap=0.07)
 
         async def pause() -> float:
             started = now()
@@ -114,7 +114,7 @@ def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
 
 def test_a_hundred_failures_do_not_overflow() -> None:
     async def main() -> None:
-        queue = WorkQueue(base=0.001, cap=0.002)
+        queue = WorkQueue(8, base=0.001, cap=0.002)
         for _ in range(2000):
             queue.add_rate_limited("a")
         assert await taken(queue, 1) == "a"
@@ -125,7 +125,7 @@ def test_a_hundred_failures_do_not_overflow() -> None:
 @pytest.mark.parametrize("pauses", [(0.03, 5.0), (5.0, 0.03)])
 def test_of_two_times_the_earlier_wins(pauses: tuple[float, float]) -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         for pause in pauses:
             queue.add_after("a", pause)
         assert await taken(queue, 1) == "a"
@@ -136,7 +136,7 @@ def test_of_two_times_the_earlier_wins(pauses: tuple[float, float]) -> None:
 
 def test_a_later_time_does_not_hold_up_an_event() -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         queue.add_after("a", 60)
         queue.add("a")
         assert await taken(queue) == "a"
@@ -146,7 +146,7 @@ def test_a_later_time_does_not_hold_up_an_event() -> None:
 
 def test_closed_it_takes_no_more_but_lets_work_end() -> None:
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         queue.add("a")
         key = await queue.take()
         queue.add_after("b", 0.01)
@@ -164,7 +164,7 @@ def test_the_wait_is_measured_from_when_a_key_was_due() -> None:
     waits: list[float] = []
 
     async def main() -> None:
-        queue = WorkQueue(waited=waits.append)
+        queue = WorkQueue(8, waited=waits.append)
         queue.add("a")
         await asyncio.sleep(0.03)
         queue.add("a")
@@ -172,3 +172,62 @@ def test_the_wait_is_measured_from_when_a_key_was_due() -> None:
 
     run(main())
     assert waits == [pytest.approx(0.03)]
+
+
+def test_a_namespace_with_many_keys_waits_for_its_turn_like_all_others() -> None:
+    async def main() -> None:
+        queue = WorkQueue(8)
+        for number in range(100):
+            queue.add(f"noisy/{number}")
+        busy = [await queue.take() for _ in range(4)]
+        assert busy == [f"noisy/{number}" for number in range(4)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.take(), 1)  # the other workers are for others
+        queue.add("quiet/a")
+        assert await taken(queue) == "quiet/a"
+        queue.done(busy[0])
+        assert await taken(queue) == "noisy/4"
+
+    run(main())
+
+
+def test_a_worker_that_waits_hears_of_a_free_seat() -> None:
+    async def main() -> None:
+        queue = WorkQueue(1)
+        queue.add("a/1")
+        queue.add("b/1")
+        first = await queue.take()
+        waiting = asyncio.create_task(queue.take())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        queue.done(first)
+        assert await waiting == "b/1"
+
+    run(main())
+
+
+def test_a_key_that_is_added_all_the_time_is_taken_at_the_rate_of_its_bucket() -> None:
+    async def main() -> None:
+        queue, times = WorkQueue(8), list[float]()
+        while now() < 8:
+            queue.add("ns/a")
+            if await taken(queue, 0.01):
+                times.append(now())
+        assert times[:BURST] == [0.0] * BURST
+        assert times[BURST:] == pytest.approx([n * INTERVAL for n in range(1, len(times) - BURST + 1)], abs=0.02)
+
+    run(main())
+
+
+def test_a_key_without_a_token_is_not_forgotten() -> None:
+    async def main() -> None:
+        queue = WorkQueue(8)
+        for _ in range(BURST):
+            queue.add("ns/a")
+            assert await taken(queue) == "ns/a"
+        queue.add("ns/a")
+        assert len(queue) == 0
+        assert await taken(queue, 2 * INTERVAL) == "ns/a"
+        assert await taken(queue, 2 * INTERVAL) is None
+
+    run(main())

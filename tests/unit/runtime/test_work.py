@@ -50,7 +50,7 @@ def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
 
     async def main() -> None:
         metrics = Metrics(registry)
-        queue = WorkQueue(base=0.01)
+        queue = WorkQueue(8, base=0.01)
         for key in ("refused", "broken", "starting", "open", "fine"):
             queue.add(key)
         async with working(Workers(1, queue, metrics), 1, reconcile):
@@ -82,7 +82,7 @@ def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_ret
         return Result()
 
     async def main() -> None:
-        queue = WorkQueue(base=300, cap=300)
+        queue = WorkQueue(8, base=300, cap=300)
         keys = [f"ns/{number}" for number in range(50)]
         for key in keys:
             queue.add(key)
@@ -117,7 +117,7 @@ def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
         return Result()
 
     async def main() -> None:
-        queue = WorkQueue()
+        queue = WorkQueue(8)
         workers = Workers(2, queue, Metrics(CollectorRegistry()))
         assert workers.busy_seconds == 0
         async with working(workers, 2, reconcile):
