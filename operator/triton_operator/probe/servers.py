@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from triton_operator.api.servers import Index, Server
 
 from . import fetch
 from .fetch import FetchError
+from .lanes import Lanes
 from .schedule import Schedule, server_delay, wait
 from .triton import all_ready, repository_index
 
@@ -23,8 +24,6 @@ _log = logging.getLogger(__name__)
 REST_SECONDS = 300.0
 EXPLICIT_REST_SECONDS = 60.0
 """With model control `explicit` a model can be unloaded through Triton's API, and no event tells of it."""
-_FAST, _SLOW = 64, 32
-_FAST_OF_ONE = 8
 Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Index]]
 
 
@@ -124,7 +123,7 @@ class ServerProbes:
 
         self._wake = wake
         schedule: Schedule[_Target] = Schedule()
-        lanes = _Lanes()
+        lanes = Lanes()
         with self._lock:
             for target in (target for group in self._targets.values() for target in group.values()):
                 target.asking = False
@@ -147,12 +146,12 @@ class ServerProbes:
         client: aiohttp.ClientSession,
         target: _Target,
         schedule: Schedule[_Target],
-        lanes: _Lanes,
+        lanes: Lanes,
         woken: asyncio.Event,
     ) -> None:
         """Asks one server once, and schedules the next time. Never raises."""
         loop = asyncio.get_running_loop()
-        async with lanes.lane(target.key, slow=target.key in self._silent):
+        async with lanes.place(target.key, slow=target.key in self._silent):
             server, index = target.server, None
             if not target.removed:
                 try:
@@ -192,32 +191,3 @@ class ServerProbes:
                 if not silent:
                     del self._silent[target.key]
             return pending or not same
-
-
-class _Lanes:
-    """Limits how many servers are asked at a time."""
-
-    def __init__(self) -> None:
-        self._fast, self._slow = asyncio.Semaphore(_FAST), asyncio.Semaphore(_SLOW)
-        self._of_one: Counter[str] = Counter()
-
-    def lane(self, key: str, *, slow: bool) -> _Lane:
-        slow = slow or self._of_one[key] >= _FAST_OF_ONE
-        return _Lane(self._of_one, key, self._slow if slow else self._fast)
-
-
-class _Lane:
-    """A place in a lane, for `async with`."""
-
-    def __init__(self, counts: Counter[str], key: str, lane: asyncio.Semaphore) -> None:
-        self._counts, self._key, self._lane = counts, key, lane
-
-    async def __aenter__(self) -> None:
-        self._counts[self._key] += 1
-        await self._lane.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lane.release()
-        self._counts[self._key] -= 1
-        if not self._counts[self._key]:
-            del self._counts[self._key]

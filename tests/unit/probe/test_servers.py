@@ -10,7 +10,7 @@ import pytest
 
 from support.probing import run_beside, until
 from triton_operator.api.servers import Index, IndexEntry, Server
-from triton_operator.probe import schedule, servers
+from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.fetch import FetchError
 from triton_operator.probe.servers import ServerAnswers, ServerProbes
 
@@ -164,12 +164,12 @@ def test_silent_servers_delay_no_others(world: World) -> None:
 
     async def scene() -> None:
         world.hang = 0.5
-        many = {f"ns/{n}": [server(f"silent-{n}")] for n in range(300)}
-        many["ns/big"] = [server(f"big-{n}") for n in range(300)]
+        many = {f"ns/{n}": [server(f"silent-{n}")] for n in range(150)}
+        many["ns/big"] = [server(f"big-{n}") for n in range(150)]
         for key, group in many.items():
             world.probes.want(key, group)
-        await until(lambda: sum(world.asked.values()) >= 600 + servers._SLOW)
-        assert world.most <= servers._FAST + servers._SLOW
+        await until(lambda: sum(world.asked.values()) >= 300 + lanes.SLOW)
+        assert world.most <= lanes.FAST + lanes.SLOW
         loop = asyncio.get_running_loop()
         longest = 0.0
         for number in range(10):
@@ -179,6 +179,23 @@ def test_silent_servers_delay_no_others(world: World) -> None:
             await until(lambda key=key: world.changed[key])
             longest = max(longest, loop.time() - began)
         assert longest < world.hang
+
+    world.run(scene)
+
+
+def test_silent_servers_of_one_namespace_delay_no_silent_server_of_another(world: World) -> None:
+    """The first time all are asked in the fast lane, afterwards in the slow one."""
+
+    async def scene() -> None:
+        world.hang = 0.5
+        for number in range(300):
+            world.probes.want(f"noisy/{number}", [server(f"noisy-{number}")])
+        await until(lambda: sum(world.asked.values()))
+        world.probes.want("quiet/a", [server("quiet")])
+        await until(lambda: world.asked["quiet"])
+        assert sum(world.asked.values()) < 300 / 2, "it waited for the fast lane"
+        await until(lambda: world.asked["quiet"] > 1)
+        assert sum(world.asked.values()) < 300, "it waited for the slow lane"
 
     world.run(scene)
 

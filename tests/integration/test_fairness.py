@@ -1,0 +1,87 @@
+"""One tenant keeps the operator busy; the others don't wait for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support import operator_process, slow_webhook
+from support.api import Api, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from support.people import tritonmodel
+from triton_operator.runtime.queue import BURST, INTERVAL
+
+pytestmark = pytest.mark.integration
+
+NOISY, SECONDS = 60, 1.0
+SLOW = {"example.com/admission": "slow"}
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    kubeconfig = operator_process.install(control_plane)
+    with operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+def version(api: Api, kind: str, name: str) -> int:
+    """Of the object's last write. All writes of the API server are in the order of these numbers."""
+    return int(api.get(kind, name)["metadata"]["resourceVersion"])
+
+
+def test_a_new_model_does_not_wait_for_a_namespace_whose_writes_are_slow(
+    api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
+) -> None:
+    noisy = control_plane.api.within("noisy")
+    control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "noisy", "labels": SLOW}})
+    for number in range(NOISY):
+        noisy.create(tritonmodel(f"n-{number}"))
+    eventually(lambda: len(noisy.list("Deployment")) == NOISY, 60, lambda: operator.log[-2000:])
+    since = int(noisy.request("GET", noisy.path("Deployment"))["metadata"]["resourceVersion"])
+    with slow_webhook.installed(control_plane, tmp_path, SLOW, SECONDS):
+        eventually(lambda: is_slow(noisy), 30, "the webhook in force", every=0)
+        change = {"spec": {"modelImage": {"reference": "registry.example.com/noise:1"}}}
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: noisy.patch("TritonModel", f"n-{n}", change), range(NOISY)))
+        created = int(api.create(tritonmodel("quiet"))["metadata"]["resourceVersion"])
+        eventually(lambda: api.find("Deployment", "quiet"), 60, lambda: operator.log[-2000:], every=0.02)
+        served = version(api, "Deployment", "quiet")
+        eventually(lambda: all(version(noisy, "Deployment", f"n-{n}") > since for n in range(NOISY)), 60)
+    writes = sorted(version(noisy, "Deployment", f"n-{n}") for n in range(NOISY))
+    between = [write for write in writes if created < write < served]
+    print(f"{len(between)} of {NOISY} came before the new model; {sum(w < created for w in writes)} before that")
+    assert len(between) < NOISY / 3
+
+
+def is_slow(noisy: Api) -> bool:
+    began = time.monotonic()
+    noisy.patch("Deployment", "n-0", {"metadata": {"annotations": {"example.com/now": str(began)}}})
+    return time.monotonic() - began >= SECONDS
+
+
+def test_a_model_that_is_changed_in_a_loop_is_looked_at_at_the_rate_of_its_bucket(api: Api, operator: Operator) -> None:
+    api.create(tritonmodel("looped"))
+    eventually(lambda: api.find("Deployment", "looped"), 60, lambda: operator.log[-2000:])
+    before, began = api.get("Deployment", "looped")["metadata"]["generation"], time.monotonic()
+
+    def change(number: int) -> str:
+        image = f"registry.example.com/triton:v{number}"
+        api.patch("TritonModel", "looped", {"spec": {"server": {"image": image}}})
+        return image
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(change, range(20 * BURST)))
+    last = change(20 * BURST)
+
+    def arrived() -> bool:
+        return api.get("Deployment", "looped")["spec"]["template"]["spec"]["containers"][0]["image"] == last
+
+    eventually(arrived, 60, lambda: operator.log[-2000:])
+    took, changes = time.monotonic() - began, api.get("Deployment", "looped")["metadata"]["generation"] - before
+    print(f"{20 * BURST} changes in {took:.1f} s, of which the Deployment saw {changes}")
+    assert changes <= BURST + took / INTERVAL + 1

@@ -1,0 +1,82 @@
+"""An admission webhook that takes its time, as a real API server calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import subprocess
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from .controlplane import ControlPlane
+
+_PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+@contextlib.contextmanager
+def installed(plane: ControlPlane, folder: Path, namespace: Mapping[str, str], seconds: float) -> Iterator[None]:
+    """Lets each write of a Deployment in namespaces with these labels take so many seconds more."""
+    certificate, key = folder / "webhook.crt", folder / "webhook.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(seconds))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    webhook = {
+        "name": "slow.example.com",
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{server.server_port}/",
+            "caBundle": b64encode(certificate.read_bytes()).decode(),
+        },
+        "rules": [
+            {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+             "resources": ["deployments"]}
+        ],
+        "namespaceSelector": {"matchLabels": dict(namespace)},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }  # fmt: skip
+    body = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "slow"},
+        "webhooks": [webhook],
+    }
+    plane.api.request("POST", _PATH, body)
+    try:
+        yield
+    finally:
+        plane.api.request("DELETE", f"{_PATH}/slow")
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(seconds: float) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            time.sleep(seconds)
+            review["response"] = {"uid": review.pop("request")["uid"], "allowed": True}
+            body = json.dumps(review).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
