@@ -3,40 +3,72 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.fairness import TokenBuckets
 
 _log = logging.getLogger(__name__)
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 _NOTE_BYTES = 1024
+BURST, REFILL_SECONDS = 25, 300.0
+"""Of the Events about one TritonModel, as client-go's EventCorrelator has it for one object."""
 
 
-def post(api: KubernetesApi, raw: dict[str, Any], kind: str, reason: str, message: str, now: datetime) -> None:
-    """Posts an Event about the TritonModel `raw`; `kind` is Normal or Warning. One that can't be posted is logged,
-    never retried: the status says the same."""
-    metadata = raw["metadata"]
-    body = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]},
-        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "reportingController": f"{names.GROUP}/{names.FIELD_MANAGER}",
-        "reportingInstance": names.FIELD_MANAGER,
-        "action": "Reconcile",
-        "type": kind,
-        "reason": reason,
-        "note": message.encode()[:_NOTE_BYTES].decode(errors="ignore"),
-        "regarding": {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
-            **{k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion")},
-        },
-    }
-    try:
-        api.create(_EVENTS, metadata["namespace"], body)
-    except ApiError as error:
-        _log.warning("an Event could not be posted: %s", error.message)
+class Recorder:
+    """Posts Events. Safe to use from several threads.
+
+    Of those about one TritonModel it posts BURST, and then one every REFILL_SECONDS, also where that is deleted and
+    made again. The others are left out: the status and the log say the same. `clock` gives the time of an Event,
+    `elapsed` seconds that never go back.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, clock: Callable[[], datetime], elapsed: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api, self._clock, self._elapsed = api, clock, elapsed
+        self._lock = threading.Lock()
+        self._buckets = TokenBuckets[str](BURST, REFILL_SECONDS)
+
+    def post(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
+        """Posts an Event about the TritonModel `raw`; `kind` is Normal or Warning. One that can't be posted is logged
+        and not tried again."""
+        metadata = raw["metadata"]
+        if not self._spend(f"{metadata['namespace']}/{metadata['name']}"):
+            return
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]},
+            "eventTime": self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": f"{names.GROUP}/{names.FIELD_MANAGER}",
+            "reportingInstance": names.FIELD_MANAGER,
+            "action": "Reconcile",
+            "type": kind,
+            "reason": reason,
+            "note": message.encode()[:_NOTE_BYTES].decode(errors="ignore"),
+            "regarding": {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                **{k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion")},
+            },
+        }
+        try:
+            self._api.create(_EVENTS, metadata["namespace"], body)
+        except ApiError as error:
+            _log.warning("an Event could not be posted: %s", error.message)
+
+    def _spend(self, key: str) -> bool:
+        """Takes a token of this TritonModel; whether there was one."""
+        with self._lock:
+            now = self._elapsed()
+            if self._buckets.wait(key, now):
+                return False
+            self._buckets.spend(key, now)
+            return True

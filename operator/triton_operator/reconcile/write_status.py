@@ -15,7 +15,7 @@ from triton_operator.status.conditions import transitions
 from triton_operator.status.load import THRESHOLD_INVALID
 from triton_operator.status.thresholds import changes
 
-from . import events
+from .events import Recorder
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ class StatusWriter:
         on_threshold: Callable[[str, str], None],
         clock: Callable[[], datetime],
     ) -> None:
-        self._api, self._store, self._on_threshold, self._clock = api, store, on_threshold, clock
+        self._api, self._store, self._on_threshold = api, store, on_threshold
+        self._events = Recorder(api, clock)
 
     def write(
         self,
@@ -61,7 +62,7 @@ class StatusWriter:
         self._report_thresholds(raw, before, status)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
-            self._post(raw, transition.kind, transition.reason, transition.message)
+            self._events.post(raw, transition.kind, transition.reason, transition.message)
         return answer
 
     def _report_thresholds(self, raw: Object, before: TritonModelStatus, status: TritonModelStatus) -> None:
@@ -72,15 +73,12 @@ class StatusWriter:
             _log.info("threshold changed: %s", change, extra={"key": key, **values})
             self._on_threshold(change.threshold.kind, "accepted")
             if before.observed_generation:  # not for the thresholds that it was created with
-                self._post(raw, "Normal", "ThresholdChanged", str(change))
+                self._events.post(raw, "Normal", "ThresholdChanged", str(change))
         told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
         if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
             for invalid in thresholds.of(raw).invalid:
                 _log.warning("threshold refused: %s", invalid.message, extra={"key": key, "threshold": invalid.source})
                 self._on_threshold(invalid.threshold.kind if invalid.threshold else "unknown", "refused")
-
-    def _post(self, raw: Object, kind: str, reason: str, message: str) -> None:
-        events.post(self._api, raw, kind, reason, message, self._clock())
 
     def _still_there(self, raw: Object) -> bool:
         try:
