@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from .text import one_line
 from .types import TritonModel
 
 MIN_LENGTH = 6
@@ -15,12 +16,12 @@ REDACTED = "(hidden)"
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
-    """The values of environment variables and of settings in arguments, also as Go quotes them. The longest come first,
-    because one value may contain another."""
+    """The values of environment variables and of settings in arguments: as they are, on one line, and as Go quotes
+    them. The longest come first, because one value may contain another."""
     found = {
         text
         for value in chain(_variables(model), _settings(model))
-        for text in (value, json.dumps(value, ensure_ascii=False)[1:-1])
+        for text in (value, one_line(value), json.dumps(value, ensure_ascii=False)[1:-1])
     }
     return tuple(sorted((text for text in found if len(text) >= MIN_LENGTH), key=lambda text: (-len(text), text)))
 

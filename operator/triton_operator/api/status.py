@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .fields import Base
+from .text import one_line
 
 READY = "Ready"
 PROGRESSING = "Progressing"
@@ -16,21 +17,23 @@ AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
 
 Truth = Literal["True", "False", "Unknown"]
+Text = Annotated[str, AfterValidator(one_line)]
+"""On one line. Most of the status is in the words of others, and ends in terminals, Events and logs."""
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class Condition(Base):
     """One aspect of the current state, and the reason for it."""
 
-    type: Annotated[str, Field(max_length=316)]
+    type: Annotated[Text, Field(max_length=316)]
     """Ready: the entrypoint answers. Progressing: pods are being started or replaced. ModelsLoaded: the servers have
     loaded all models. ThresholdLive: Prometheus uses the current thresholds. AutoscalerActive: the autoscaler gets the
     load. MonitoringAvailable: a Prometheus selects the rules and the servers."""
     status: Truth
     """True, False or Unknown."""
-    reason: Annotated[str, Field(max_length=1024)]
+    reason: Annotated[Text, Field(max_length=1024)]
     """The cause, in one word."""
-    message: Annotated[str, Field(max_length=32768)]
+    message: Annotated[Text, Field(max_length=32768)]
     """Details, in the words of the component that reports them."""
     observed_generation: int = 0
     """The metadata.generation that this condition describes."""
@@ -41,39 +44,39 @@ class Condition(Base):
 class ModelStatus(Base):
     """One model of the repository, as Triton reports it."""
 
-    name: str
+    name: Text
     """The model's name."""
-    version: str = ""
+    version: Text = ""
     """The loaded version; empty if there is none."""
-    state: str
+    state: Text
     """Triton's state: READY, UNAVAILABLE, LOADING or UNLOADING; MISSING if a server doesn't list the model."""
-    reason: str = ""
+    reason: Text = ""
     """Triton's message if the model isn't READY."""
-    pods: str
+    pods: Text
     """Number of servers on which the model is READY, of the servers that answer, e.g. 2/2."""
 
 
 class ImageStatus(Base):
     """The model image in use."""
 
-    reference: str
+    reference: Text
     """The value of spec.modelImage.reference."""
-    digest: str = ""
+    digest: Text = ""
     """The digest that the current pods run. Several, separated by commas, if the tag was moved between pod starts."""
-    delivery: str
+    delivery: Text
     """Copy or ImageVolume."""
 
 
 class ThresholdStatus(Base):
     """One accepted threshold."""
 
-    kind: str
+    kind: Text
     """One of max-qps, max-qps-per-replica, max-tps, ensemble-coefficient and spike-factor."""
-    version: str = ""
+    version: Text = ""
     """The model version that the threshold applies to; empty for all versions."""
-    value: str
+    value: Text
     """The value, in requests or tokens per second."""
-    source: str
+    source: Text
     """The annotation that contains the value."""
     since: Timestamp
     """When the operator first read this value."""
@@ -88,15 +91,15 @@ class TritonModelStatus(Base):
     """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable."""
     models: list[ModelStatus] = []
     """The models of the repository, as Triton reports them on all servers."""
-    loaded: str = ""
+    loaded: Text = ""
     """Number of loaded models, of the models that should be loaded, e.g. 4/4."""
-    entrypoint: str = ""
+    entrypoint: Text = ""
     """The model that clients call."""
     entrypoint_type: Literal["", "Ensemble", "Model"] = ""
     """Ensemble or Model. The parts of an ensemble have request counters of their own."""
     thresholds: list[ThresholdStatus] = []
     """The accepted thresholds."""
-    max_qps: str = ""
+    max_qps: Text = ""
     """The limit in requests per second for all versions of the model."""
     image: ImageStatus | None = None
     """The model image in use."""
@@ -107,7 +110,7 @@ class TritonModelStatus(Base):
     """Number of servers."""
     ready_replicas: int = 0
     """Number of servers on which the entrypoint answers."""
-    selector: str = ""
+    selector: Text = ""
     """Label selector of the pods, for autoscalers that scale this resource."""
-    endpoint: str = ""
+    endpoint: Text = ""
     """The URL for clients in the cluster (HTTP; gRPC uses port 8001)."""

@@ -10,6 +10,7 @@ import yaml
 
 from triton_operator.api import names, thresholds
 from triton_operator.api.plain_yaml import PlainDumper
+from triton_operator.api.text import one_line
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
@@ -79,7 +80,7 @@ def render_(
         )
         objects += render(model, choose(model, None, fresh))
         for note in _notes(model, document, bool(fresh.entrypoint)):
-            click.echo(f"{model.key}: {note}", err=True)
+            click.echo(one_line(f"{model.key}: {note}"), err=True)
     click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
@@ -97,7 +98,7 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
     try:
         model, pods = cluster.fetch(name, namespace, context)
     except cluster.UnreachableError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(one_line(str(error))) from None
     click.echo(show.status(model, pods))
     sys.exit(0 if show.is_ready(model) else 1)
 

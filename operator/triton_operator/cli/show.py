@@ -8,6 +8,7 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.status import PROGRESSING, READY, Condition, ThresholdStatus, TritonModelStatus
+from triton_operator.api.text import one_line
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status import pods as judge
 
@@ -41,7 +42,7 @@ def status(model: Object, pods: Sequence[Object]) -> str:
             lines += _wrap(f"  {failed.name}: ", failed.reason)
     if pods:
         lines += ["", *_table(["POD", "READY", "RESTARTS", "NOW"], [_pod(p) for p in pods])]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _status(model: Object) -> TritonModelStatus:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from triton_operator.api.text import one_line as one_line
+
 
 class Severity(StrEnum):
     """How bad it is, worst first."""
@@ -45,11 +47,6 @@ class Finding:
     def model(self) -> str:
         """The model's directory, or an empty string where the finding is about the repository."""
         return "" if self.file == "." else self.file.split("/", 1)[0]
-
-
-def one_line(text: str) -> str:
-    """`text` without control characters or lone surrogates: file names and configs may contain anything."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

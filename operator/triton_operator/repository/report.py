@@ -136,8 +136,7 @@ def _typed(data: Any, key: str, kind: type) -> Any:
     value = data[key]
     if type(value) is not kind:  # not isinstance: True is an int
         raise TypeError(key)
-    # JSON may hold halves of pairs of surrogates, which nothing that is written can.
-    return str(value).encode("utf-8", "replace").decode() if kind is str else value
+    return one_line(str(value)) if kind is str else value
 
 
 def _model_line(item: Any) -> ModelLine:

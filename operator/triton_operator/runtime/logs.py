@@ -1,11 +1,27 @@
-"""Logging: one JSON object a line, with the resource's key and generation where there is one."""
+"""Logging: one JSON object a line, with the resource's key and generation where there is one; or plain text."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from types import TracebackType
 
 from pythonjsonlogger.json import JsonFormatter
+
+from triton_operator.api.text import one_line
+
+_Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class _PlainFormatter(logging.Formatter):
+    """A record is one line. The lines of a traceback follow it, each with an indent, so that no text in a record can
+    look like another record."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: _Error) -> str:  # noqa: N802
+        return "\n".join(f"    {one_line(line)}" for line in super().formatException(ei).splitlines())
 
 
 def configure(form: str, level: str) -> None:
@@ -21,7 +37,7 @@ def configure(form: str, level: str) -> None:
             )
         )
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # kopf tells of every event that it hands over.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level)))

@@ -25,7 +25,7 @@ class Transition:
 
 def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
     """A condition without the fields that depend on the previous one; `settle` adds those."""
-    return Condition(type=kind, status=status, reason=word(reason), message=plain(_cut(message)))
+    return Condition(type=kind, status=status, reason=word(reason), message=_cut(message))
 
 
 def word(reason: str) -> str:
@@ -37,11 +37,6 @@ def word(reason: str) -> str:
 
 def _cut(message: str) -> str:
     return message if len(message) <= _MESSAGE_MAX else message[: _MESSAGE_MAX - 1] + "…"
-
-
-def plain(text: str) -> str:
-    """`text` without lone surrogates, which JSON can contain and UTF-8 can't."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:

@@ -9,6 +9,7 @@ import pytest
 
 from support import gen
 from triton_operator.api import secrets
+from triton_operator.api.text import one_line
 
 PEM = '-----BEGIN\n"KEY"\t'
 
@@ -24,7 +25,8 @@ def test_values_of_the_environment_are_hidden(place: str, value: str) -> None:
     if place != "server":
         spec = {"podTemplate": {"spec": {place: [{"name": "triton", "env": [env(value)]}]}}}
     hidden = secrets.values(gen.model(**spec))
-    for said in (f"Invalid value: {value} is not", f"Invalid value: {json.dumps(value, ensure_ascii=False)}: is not"):
+    words = f"Invalid value: {value} is not"
+    for said in (words, one_line(words), f"Invalid value: {json.dumps(value, ensure_ascii=False)}: is not"):
         told = secrets.redact(said, hidden)
         assert value not in told
         assert "hunter" not in told

@@ -1,0 +1,115 @@
+"""What servers and components say ends in status, Events, logs and terminals, as text and in bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import bad_servers, gen, operator_process
+from support.api import Api, condition, eventually
+from support.controlplane import ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import Operator
+from support.people import tritonmodel
+from triton_operator.reconcile.events import BURST
+
+pytestmark = pytest.mark.integration
+
+SERVER = "127.0.0.61"
+FORGED = "2026-01-01 00:00:00,000 INFO    forged: all is well"
+HOSTILE = f"words\x1b[2J\x1b[31m\x1b]0;title\x07 \u202etxet \x9b1m\r\n{FORGED}\nEvents: <none>\u2028{FORGED}"
+OUT_OF_MEMORY = gen.ended("triton", 137, reason="OOMKilled")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(control_plane: ControlPlane) -> Path:
+    return operator_process.install(control_plane)
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    folder = tmp_path_factory.mktemp("operator")
+    with operator_process.running(kubeconfig, folder, LOG_FORMAT="plain", LOG_LEVEL="DEBUG") as process:
+        yield process
+
+
+def events(api: Api, name: str) -> list[str]:
+    """The notes of the Events about this TritonModel."""
+    found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events")["items"]
+    return [event["note"] for event in found if event["regarding"]["name"] == name]
+
+
+def command(plane: ControlPlane, *arguments: object) -> str:
+    """What a command prints for the cluster admin."""
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    done = subprocess.run(list(map(str, arguments)), env=env, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def is_text(shown: str) -> bool:
+    """Whether a terminal shows it as it is, and no line in it is one of HOSTILE's."""
+    lines = shown.split("\n")
+    forged = [line for line in lines if line.startswith((FORGED, "Events: <none>"))]
+    return all(line.isprintable() for line in lines) and not forged
+
+
+def test_words_of_servers_and_components_are_shown_as_text(
+    api: Api, control_plane: ControlPlane, operator: Operator
+) -> None:
+    api.create(tritonmodel("detection"))
+    eventually(lambda: api.find("Deployment", "detection"), 60, lambda: operator.log[-2000:])
+    index = [{"name": f"net{HOSTILE}", "version": "1", "state": "UNAVAILABLE", "reason": HOSTILE}]
+    report = gen.report(f"pre{HOSTILE}", "detection", entrypoint="detection")
+    finding = {"code": "TR101", "severity": "error", "file": HOSTILE, "message": HOSTILE, "remedy": HOSTILE}
+    states = {
+        "ServerCrashed": gen.ended("triton", 1, HOSTILE),
+        "ImagePullFailed": gen.waiting("fetch", "ErrImagePull", HOSTILE),
+        "Unschedulable": gen.unschedulable(HOSTILE),
+        "RepositoryInvalid": gen.ended("check", 1, json.dumps(gen.report("pre", findings=[finding]))),
+        "Evicted": gen.failed("Evicted\x1b", HOSTILE),
+        "EntrypointAnswers": gen.checked(report),
+    }
+    shown: dict[str, str] = {}
+    with bad_servers.server(SERVER, bad_servers.answers(json.dumps(index).encode())):
+        for reason, state in states.items():
+            add_pod(api, state, gen.put("status.podIP", SERVER))
+            eventually(lambda r=reason: told(api, r), 60, lambda: api.get("TritonModel", "detection").get("status"))
+            place = ("-n", api.namespace, "detection")
+            shown[f"status, {reason}"] = command(control_plane, Path(sys.executable).with_name("kubectl-triton"),
+                                                 "status", *place)  # fmt: skip
+        eventually(lambda: "net" in json.dumps(api.get("TritonModel", "detection")["status"].get("models", [])), 60)
+    shown["describe"] = command(control_plane, "kubectl", "-n", api.namespace, "describe", "tritonmodels", "detection")
+    shown["log"] = "\n".join(line for line in operator.log.split("\n") if not line.startswith("    "))
+    status = api.get("TritonModel", "detection")["status"]
+    shown |= {f"condition {c['type']}": c["message"] for c in status["conditions"]}
+    shown |= {f"field {field} of a model": model[field] for model in status["models"] for field in model}
+    notes = eventually(lambda: len(events(api, "detection")) >= 5 and events(api, "detection"), 60)
+    shown |= {f"Event {number}": note for number, note in enumerate(notes)}
+    assert [what for what, text in shown.items() if not is_text(text)] == []
+    assert "words?[2J" in shown["log"]
+    assert "words?[2J" in shown["describe"]
+
+
+def told(api: Api, reason: str) -> bool:
+    return bool(condition(api.get("TritonModel", "detection"), "Ready").get("reason") == reason)
+
+
+def test_a_model_that_flips_gets_as_many_events_as_its_bucket_holds(api: Api, operator: Operator) -> None:
+    for name in ("flips", "other"):
+        api.create(tritonmodel(name))
+        eventually(lambda n=name: api.find("Deployment", n), 60, lambda: operator.log[-2000:])
+    for number in range(BURST + 5):
+        state, reason = ((OUT_OF_MEMORY,), "OutOfMemory") if number % 2 else ((), "EntrypointAnswers")
+        add_pod(api, *state, gen.put("status.podIP", ""), name="flips-1", model="flips")
+        ready = lambda r=reason: condition(api.get("TritonModel", "flips"), "Ready").get("reason") == r  # noqa: E731
+        eventually(ready, 60, lambda: operator.log[-2000:])
+    add_pod(api, OUT_OF_MEMORY, name="other-1", model="other")
+    eventually(lambda: events(api, "other"), 60, lambda: operator.log[-2000:])
+    eventually(lambda: len(events(api, "flips")) >= BURST, 60, lambda: events(api, "flips"))
+    assert len(events(api, "flips")) == BURST
