@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from . import names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One line of Triton's repository index. `state` is empty for a model that was never asked to load."""
+    """A model that a server shall have loaded, as Triton's repository index lists it. `reason` is Triton's own words on
+    why it isn't READY."""
 
     name: str
     version: str
     state: str
     reason: str
-
-    @property
-    def counts(self) -> bool:
-        """Whether it shall be loaded: "unloaded" is Triton's reason for what was taken away on purpose."""
-        return bool(self.state) and self.reason != "unloaded"
 
 
 Index = tuple[IndexEntry, ...]

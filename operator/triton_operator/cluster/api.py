@@ -21,13 +21,15 @@ import urllib3.exceptions
 from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 
-from . import shallow
+from . import pages, shallow
 
 Object = dict[str, Any]
 TIMEOUT = urllib3.Timeout(connect=3.05, read=20)
 """To connect, and to read. The client itself would wait for ever."""
-_PAGE = 100
-"""Objects of a listing that are in memory at a time, parsed."""
+_MOST_BYTES = 32 << 20
+"""Of one answer. etcd takes objects of 1.5 MiB, of which JSON can make six times as much."""
+_MESSAGE_MAX = 4096
+"""Characters of a refusal. The API server may repeat in it what was sent."""
 _JSON = "application/json"
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _LASTING = (
@@ -125,21 +127,30 @@ class KubernetesApi:
         cached: bool = False,
         metadata: bool = False,
     ) -> Iterator[Object]:
-        """All objects of `kind`, of one namespace or of all, page by page. `cached`: all at once, as the API server has
-        them at hand; else it waits until they are as new as etcd's, for a tenth of a second or so. `metadata`: nothing
-        but that."""
-        query = {"resourceVersion": "0"} if cached else {"limit": str(_PAGE)}
-        query |= {"labelSelector": selector} if selector else {}
+        """All objects of `kind`, of one namespace or of all, page by page (see `pages`). `cached`: all at once, as the
+        API server has them at hand, where they aren't too many bytes; else it waits until they are as new as etcd's,
+        for a tenth of a second or so. `metadata`: only their metadata. An object that doesn't fit (shallow.fits) is
+        read in outline."""
+        path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
+        selected = {"labelSelector": selector} if selector else {}
+        limit, token = pages.MOST, ""
         while True:
-            accept = _METADATA if metadata else _JSON
-            page = self._request("GET", _path(kind, namespace), kind.plural, query=query, verb="LIST", accept=accept)
-            for item in page["items"] or ():  # a list of metadata has null where it is empty
+            query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}
+            query |= {**selected, **({"continue": token} if token else {})}
+            most = _MOST_BYTES if limit == 1 else shallow.MOST_BYTES
+            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, most=most)
+            if limit > 1 and not shallow.fits(data):
+                cached, limit = False, limit if cached else pages.smaller(limit)
+                continue
+            page = _read(data, ("items", 0))
+            items = page["items"] or ()  # a list of metadata has null where it is empty
+            for item in items:
                 # The items of a list come without them.
                 yield {**item, "apiVersion": kind.api_version, "kind": kind.kind}
             token = page["metadata"].get("continue")
             if not token:
                 return
-            query["continue"] = token
+            limit = pages.following(limit, len(items), len(data))
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return self._request("POST", _path(kind, namespace), kind.plural, body=body)
@@ -197,9 +208,23 @@ class KubernetesApi:
         query: dict[str, str] | None = None,
         body: Object | bytes | None = None,
         content_type: str = _JSON,
+    ) -> Object:
+        return _read(self._send(method, path, plural, query=query, body=body, content_type=content_type))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        plural: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Object | bytes | None = None,
+        content_type: str = _JSON,
         verb: str = "",
         accept: str = _JSON,
-    ) -> Object:
+        most: int = _MOST_BYTES,
+    ) -> bytes:
+        """The answer to a request, or the first bytes of one of more than `most`. Raises ApiError."""
         if method != "GET" and not self._may_write():
             raise ApiError(0, "NotLeading", "the Lease is not held any more: nothing is written")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
@@ -215,18 +240,25 @@ class KubernetesApi:
                 timeout=TIMEOUT,
                 # The work queue retries. urllib3 would do so three times, and sleep for as long as Retry-After says.
                 retries=False,
+                preload_content=False,
             )
+            # Whose connection is used again where it was read to its end, and closed otherwise.
+            with response:
+                data = response.read(most + 1)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._on_request(verb or method, plural, 0)
             raise ApiError(0, "NoAnswer", f"no answer from the API server: {error}") from error
         self._on_request(verb or method, plural, response.status)
         if response.status >= 400:
-            raise _error(response.status, response.data)
-        try:
-            answer = shallow.loads(response.data)
-        except ValueError as error:
-            raise ApiError(0, "Garbled", f"the API server's answer can't be read: {error}") from error
-        return cast(Object, answer)
+            raise _error(response.status, data)
+        return data
+
+
+def _read(data: bytes, at: shallow.Path = ()) -> Object:
+    try:
+        return cast(Object, shallow.loads(data, at))
+    except ValueError as error:
+        raise ApiError(0, "Garbled", f"the API server's answer can't be read: {error}") from error
 
 
 def _yaml(body: Object) -> bytes:
@@ -247,6 +279,6 @@ def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = 
 def _error(code: int, data: bytes) -> ApiError:
     try:
         status = orjson.loads(data)
-        return ApiError(code, status.get("reason", ""), status.get("message", ""))
+        return ApiError(code, status.get("reason", ""), status.get("message", "")[:_MESSAGE_MAX])
     except (ValueError, AttributeError):
         return ApiError(code, "", data[:500].decode(errors="replace"))

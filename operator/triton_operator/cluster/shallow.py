@@ -1,9 +1,15 @@
-"""JSON that may be nested deeper than anything here can read. The API server takes ten thousand levels, in fields that
-have no schema; one object beyond a reader's limit would be the end of every listing and watch that it is in."""
+"""JSON that is too deep or too large for its readers.
+
+Where a field has no schema, the API server takes ten thousand levels, and 1.5 MiB that become 50 MiB of Python objects.
+One such object must not be the end of every listing and watch that it is in.
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -11,16 +17,39 @@ import orjson
 LEVELS = 100
 """More than anything has that is meant, and less than any reader's limit: 254 here."""
 CUT = "nested too deeply"
+MOST_BYTES, MOST_VALUES = 1 << 20, 1 << 16
+"""Of JSON that is read as a whole. `{},` is 3 bytes that become 72; 16 bytes a value are usual."""
+TOO_LARGE = "tooLarge"
+"""The key under which an object that isn't read as a whole has its size in bytes. Kubernetes has no such field."""
+Path = tuple[str | int, ...]
 
+_OUTLINE = (b'"metadata"', b'"status"')
+_MANAGED_FIELDS = b'"managedFields"'
+_EMPTY = {b"{": b"{}", b"[": b"[]"}
+_CUT = dict.fromkeys(_EMPTY, orjson.dumps(CUT))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
-def loads(data: bytes | str) -> Any:
-    """As orjson has it; what lies deeper than LEVELS is replaced, where it is too deep for orjson."""
+def fits(text: bytes) -> bool:
+    """Whether JSON has at most MOST_BYTES and MOST_VALUES, and so takes 20 MiB at most as Python objects."""
+    return len(text) <= MOST_BYTES and sum(map(text.count, (b",", b"{", b"["))) <= MOST_VALUES
+
+
+def loads(data: bytes | str, at: Path = ()) -> Any:
+    """As orjson has it; what lies deeper than LEVELS is replaced, where it is too deep for orjson.
+
+    Where it doesn't fit, the Kubernetes object at the path `at` is read in outline: its metadata and status. Its
+    managedFields and every other field are empty, and TOO_LARGE is set.
+    """
+    text = data.encode() if isinstance(data, str) else data
+    if fits(text):
+        return _loads(text)
+    found = _loads(_replace(text, functools.partial(_is_left_out, len(at)), _EMPTY))
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return orjson.loads(_cut(data.encode() if isinstance(data, str) else data))
+        functools.reduce(operator.getitem, at, found)[TOO_LARGE] = len(text)
+    except (LookupError, TypeError):
+        raise ValueError(f"{len(text)} bytes of JSON that aren't about one object") from None
+    return found
 
 
 def dumps(value: Any) -> bytes:
@@ -42,15 +71,33 @@ def shallow(value: Any, levels: int = LEVELS) -> Any:
     return [shallow(item, levels - 1) for item in value]
 
 
-def _cut(text: bytes) -> bytes:
-    out, kept, level = [], 0, 0
+def _loads(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return orjson.loads(_replace(text, lambda level, _: level == LEVELS + 1, _CUT))
+
+
+def _is_left_out(depth: int, level: int, key: bytes) -> bool:
+    """Whether an outline of the object at `depth` lacks the map or list at `level` under `key`."""
+    return (level == depth + 2 and key not in _OUTLINE) or (level == depth + 3 and key == _MANAGED_FIELDS)
+
+
+def _replace(text: bytes, chosen: Callable[[int, bytes], bool], by: Mapping[bytes, bytes]) -> bytes:
+    """`text` with the value of `by` in place of each map and list that is `chosen`, by its level, from 1 on, and the
+    string before it, which is its key where it has one."""
+    out, kept, level, inside, key = [], 0, 0, 0, b""
     for token in _TOKEN.finditer(text):
-        if token[0] in (b"{", b"["):
+        what = token[0]
+        if what in (b"{", b"["):
             level += 1
-            if level == LEVELS + 1:
-                out.append(text[kept : token.start()] + orjson.dumps(CUT))
-        elif token[0] in (b"}", b"]"):
+            if not inside and chosen(level, key):
+                inside = level
+                out.append(text[kept : token.start()] + by[what])
+        elif what in (b"}", b"]"):
+            if level == inside:
+                kept, inside = token.end(), 0
             level -= 1
-            if level == LEVELS:
-                kept = token.end()
-    return b"".join([*out, text[kept:]])
+        else:
+            key = what
+    return b"".join([*out, text[kept:] if not inside else b""])

@@ -12,6 +12,11 @@ from triton_operator.render import children
 Object = dict[str, Any]
 
 _POD_SPEC = ("name", "resources", "startupProbe")
+_BRIEF_METADATA = (
+    "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+)  # fmt: skip
+_FINALIZERS = 8
+"""Of an object that is kept in brief."""
 
 
 def slim(obj: Object) -> Object:
@@ -34,6 +39,23 @@ def slim(obj: Object) -> Object:
     status = out.pop("status", {})
     child = children.BY_NAME.get(kind)
     return {**out, "status": child.status(status)} if child and child.status else out
+
+
+def brief(obj: Object) -> Object:
+    """What is kept of an object that is too large for `slim`: which object it is, its controller, and the status of a
+    TritonModel, which the operator has written itself. A pod looks like one that hasn't started."""
+    metadata = obj["metadata"]
+    out = {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "metadata": {
+            **_pick(metadata, _BRIEF_METADATA),
+            "finalizers": metadata.get("finalizers", [])[:_FINALIZERS],
+            "ownerReferences": [r for r in metadata.get("ownerReferences", []) if r.get("controller")],
+        },
+        "spec": {"containers": []} if obj["kind"] == POD.kind else {},
+    }
+    return {**out, "status": obj.get("status") or {}} if obj["kind"] == names.KIND else out
 
 
 def _pick(source: Object, keys: Iterable[str]) -> Object:

@@ -16,7 +16,7 @@ from triton_operator.api.kinds import Kind
 from triton_operator.render.children import CONDITIONAL, KINDS
 
 from . import shallow
-from .slim import slim
+from .slim import brief, slim
 
 Object = dict[str, Any]
 Key = str
@@ -25,6 +25,10 @@ ObjectId = tuple[str, str]
 """Kind and name."""
 _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
+LARGEST = 256 << 10
+"""Bytes of JSON of which an object is kept: a TritonModel without its status, which the operator writes. Of a larger one
+only `brief` is."""
+_LARGEST_STATUS = 512 << 10
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
 _CONDITIONAL = {kind.kind for kind in CONDITIONAL}
@@ -35,27 +39,39 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Large:
+    """An object that is too large to be kept, and its `size` in bytes of JSON."""
+
+    kind: str
+    name: str
+    size: int
+
+
 @dataclass(eq=False, slots=True)
 class _Entry:
     """One state of an object. Its `body` is JSON, packed where it is long: as the objects that it stands for it would
     take some ten times as much memory, and of most nothing is read for hours. `controller` is its controller's uid.
-    `seen`: what `Store.each` made of it."""
+    `large`: its size in bytes where it is kept in brief, else 0. `seen`: what `Store.each` made of it."""
 
     uid: str
     controller: str
     version: int
     body: bytes
+    large: int = 0
     seen: Any = None
 
     @classmethod
     def of(cls, obj: Object) -> _Entry:
-        slender = slim(obj)
-        metadata = slender["metadata"]
-        version = int(metadata.pop("resourceVersion"))
-        reference = controller(obj)
-        uid = reference["uid"] if reference else ""
-        text = shallow.dumps(slender)
-        return cls(metadata["uid"], uid, version, zlib.compress(text, 1) if len(text) > _LONG else text)
+        metadata, reference = obj["metadata"], controller(obj)
+        text, large = _text(obj)
+        return cls(
+            metadata["uid"],
+            reference["uid"] if reference else "",
+            int(metadata["resourceVersion"]),
+            zlib.compress(text, 1) if len(text) > _LONG else text,
+            large,
+        )
 
     @property
     def object(self) -> Object:
@@ -63,6 +79,29 @@ class _Entry:
         obj: Object = orjson.loads(text)
         obj["metadata"]["resourceVersion"] = str(self.version)
         return obj
+
+
+def _text(obj: Object) -> tuple[bytes, int]:
+    """The JSON of an object that is kept, and its size where that is too large and so only `brief` is kept, else 0."""
+    large = obj.get(shallow.TOO_LARGE, 0)
+    if not large:
+        text = _dumps(slim(obj))
+        if len(text) <= LARGEST:
+            return text, 0
+        status = len(shallow.dumps(obj.get("status"))) if obj["kind"] == names.KIND else 0
+        if status <= _LARGEST_STATUS and len(text) - status <= LARGEST:
+            return text, 0
+        large = len(text)
+    small = brief(obj)
+    if len(shallow.dumps(small.get("status"))) > _LARGEST_STATUS:
+        small["status"] = {}
+    return _dumps(small), large
+
+
+def _dumps(obj: Object) -> bytes:
+    """Without the resourceVersion: two states that differ in nothing else are no news."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
+    return shallow.dumps({**obj, "metadata": metadata})
 
 
 @dataclass(eq=False)
@@ -253,9 +292,14 @@ class Store:
 
     def map_kind(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
         """What `look` makes of every object of this kind. It is asked once for each of their states, and must always
-        be the same for a kind. An object that it fails on is left out."""
+        be the same for a kind. An object that it fails on, or that is too large, is left out."""
         with self._lock:
-            found = [(key, o) for key, group in self._objects.items() for (k, _), o in group.items() if k == kind]
+            found = [
+                (key, o)
+                for key, group in self._objects.items()
+                for (k, _), o in group.items()
+                if k == kind and not o.large
+            ]
         for key, kept in found:
             if kept.seen is None:
                 try:
@@ -264,6 +308,12 @@ class Store:
                     _log.exception("failed to read the %s of %s", kind, key)
                     kept.seen = _UNREADABLE
         return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
+
+    def large(self, key: Key, uid: str) -> list[Large]:
+        """What is too large to be kept of the TritonModel with this uid and what it is the controller of."""
+        with self._lock:
+            found = [(object_id, o) for object_id, o in self._objects.get(key, {}).items() if o.large]
+        return [Large(*object_id, kept.large) for object_id, kept in found if uid in (kept.uid, kept.controller)]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:

@@ -12,6 +12,11 @@ class FetchError(Exception):
     """There is no usable answer; the message says why."""
 
 
+class UnusableError(FetchError):
+    """There is an answer that can't be used. The message, which begins with a verb, says what is wrong with it, in words
+    that stay the same from one answer to the next."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of one request. `total_seconds` covers everything from DNS to the last byte of the body, whose size
@@ -43,11 +48,11 @@ async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Li
         async with asyncio.timeout(limits.total_seconds):
             async with client.request(method, url, allow_redirects=False, timeout=timeout) as response:
                 if response.status != 200:
-                    raise FetchError(f"HTTP status {response.status}")
+                    raise UnusableError(f"has the HTTP status {response.status}")
                 async for part in response.content.iter_any():
                     body += part
                     if len(body) > limits.body_bytes:
-                        raise FetchError(f"the answer is larger than {limits.body_bytes >> 10} KiB")
+                        raise UnusableError(f"is larger than {limits.body_bytes >> 10} KiB")
     except TimeoutError:
         raise FetchError(f"no complete answer within {limits.total_seconds:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -10,9 +10,7 @@ import random
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from triton_operator.api.servers import Index
-
-from .triton import all_ready
+from .triton import Answer
 
 K = TypeVar("K", bound=Hashable)
 _FIRST_SECONDS = 0.5
@@ -54,12 +52,12 @@ class Schedule(Generic[K]):
         return self._entries.get(key) == number
 
 
-def server_delay(index: Index | None, repeats: int, rest_seconds: float) -> float:
-    """Seconds until a server is asked again. `index`: its last answer, None where it gave none; `repeats`: how many
-    times in a row it hadn't all its models ready. At rest that is `rest_seconds`."""
-    if index is not None and all_ready(index):
+def server_delay(answer: Answer | None, repeats: int, rest_seconds: float) -> float:
+    """Seconds until a server is asked again. `answer`: its last one, None where it gave none that can be used;
+    `repeats`: how many times in a row it hadn't all its models ready. At rest that is `rest_seconds`."""
+    if answer is not None and answer.settled:
         return jittered(rest_seconds)
-    longest = _SILENT_SECONDS if index is None else _LOADING_SECONDS
+    longest = _SILENT_SECONDS if answer is None else _LOADING_SECONDS
     return jittered(min(longest, _FIRST_SECONDS * 2.0 ** min(repeats, 16)))
 
 

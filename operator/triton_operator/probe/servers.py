@@ -14,36 +14,45 @@ import aiohttp
 from triton_operator.api.servers import Index, Server
 
 from . import fetch
-from .fetch import FetchError
+from .fetch import FetchError, UnusableError
+from .kept import KeptAnswers
 from .lanes import Lanes
 from .schedule import Schedule, server_delay, wait
-from .triton import all_ready, repository_index
+from .triton import Answer, repository_index
 
 _log = logging.getLogger(__name__)
 
 REST_SECONDS = 300.0
 EXPLICIT_REST_SECONDS = 60.0
 """With model control `explicit` a model can be unloaded through Triton's API, and no event tells of it."""
-Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Index]]
+_NO_ROOM = (
+    "can't be stored: the stored answers of the servers in this namespace already use the namespace's share of the "
+    "operator's memory"
+)
+Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
 class ServerAnswers:
-    """The last answers of a TritonModel's servers. `indexes`: pod name → models, for the servers that answer.
-    `pending`: whether a server hasn't been asked yet since it started or its readiness changed."""
+    """The last answers of a TritonModel's servers. `indexes`: pod name → models, for the servers whose answer can be
+    used. `unusable`: pod name → what is wrong with the answer. `pending`: whether a server hasn't been asked yet since
+    it started or its readiness changed."""
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
     pending: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class _Target:
-    """One server, and what is known of it. `repeats`: how many times in a row it hadn't all its models ready."""
+    """One server, and what is known of it. `unusable`: what is wrong with its last answer. `repeats`: how many times in
+    a row it hadn't all its models ready."""
 
     key: str
     server: Server
     rest_seconds: float
-    answer: Index | None = None
+    answer: Answer | None = None
+    unusable: str = ""
     pending: bool = True
     repeats: int = 0
     asking: bool = False
@@ -57,7 +66,8 @@ class ServerProbes:
     `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
     `on_answer` is told of each attempt whether there was an answer.
 
-    Servers of TritonModels that have a silent server are asked in a slow lane, so that they delay no others.
+    Servers of TritonModels that have a server without a usable answer are asked in a slow lane, so that they delay no
+    others. All answers together take no more memory than `kept` allows.
     """
 
     def __init__(
@@ -65,8 +75,10 @@ class ServerProbes:
         on_change: Callable[[str], None],
         ask: Ask = repository_index,
         on_answer: Callable[[bool], None] = lambda _: None,
+        kept: KeptAnswers | None = None,
     ) -> None:
         self._on_change, self._ask, self._on_answer = on_change, ask, on_answer
+        self._kept = kept or KeptAnswers()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
         self._silent: dict[str, set[str]] = {}
@@ -87,7 +99,7 @@ class ServerProbes:
                 elif target.server != server:
                     if target.server.epoch[0] != server.epoch[0]:
                         # It was restarted, so that its last answer says nothing about it.
-                        target.answer = None
+                        self._set(target, None, "")
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
                 target.rest_seconds = rest
@@ -96,12 +108,13 @@ class ServerProbes:
                 self._remove(gone)
             if targets:
                 self._targets[key] = targets
-            answers = {t.server.pod: t.answer for t in targets.values() if t.answer is not None}
+            indexes = {t.server.pod: t.answer.index for t in targets.values() if t.answer is not None}
+            unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
             self._wake()
-        return ServerAnswers(answers, pending)
+        return ServerAnswers(indexes, unusable, pending)
 
     def forget(self, key: str) -> None:
         """Asks the servers of `key` no more."""
@@ -109,6 +122,7 @@ class ServerProbes:
 
     def _remove(self, target: _Target) -> None:
         target.removed = True
+        self._set(target, None, "")
         silent = self._silent.get(target.key, set())
         silent.discard(target.server.uid)
         if not silent:
@@ -152,19 +166,21 @@ class ServerProbes:
         """Asks one server once, and schedules the next time. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
-            server, index = target.server, None
+            server, answer, unusable = target.server, None, ""
             if not target.removed:
                 try:
-                    index = await self._ask(client, server.address)
+                    answer = await self._ask(client, server.address)
+                except UnusableError as error:
+                    unusable = str(error)
                 except FetchError as error:
-                    # On its way up or down; one that hangs or answers garbage shows by its missing answer.
+                    # On its way up or down; one that hangs shows by its missing answer.
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("asking %s failed", server.pod, extra={"key": target.key})
-        news = self._take(target, server, index)
+        news = self._take(target, server, answer, unusable)
         if target.removed:
             return
-        self._on_answer(index is not None)
+        self._on_answer(answer is not None)
         current = target.server == server
         wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
         schedule.put(target, loop.time() + wait)
@@ -172,22 +188,32 @@ class ServerProbes:
         if news:
             self._on_change(target.key)
 
-    def _take(self, target: _Target, server: Server, index: Index | None) -> bool:
+    def _take(self, target: _Target, server: Server, answer: Answer | None, unusable: str) -> bool:
         """Takes an answer; whether it is news for the TritonModel."""
         with self._lock:
             target.asking = False
             if target.removed or target.server != server:
                 return False
-            same, pending = target.answer == index, target.pending
-            was_ready = target.answer is not None and all_ready(target.answer)
+            before, pending = (target.answer, target.unusable), target.pending
+            was_ready = target.answer is not None and target.answer.settled
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
-            if not same:
-                target.answer = index
-            if index is None:
+            self._set(target, answer, unusable)
+            if target.answer is None:
                 self._silent.setdefault(target.key, set()).add(server.uid)
             elif silent := self._silent.get(target.key):
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or not same
+            return pending or before != (target.answer, target.unusable)
+
+    def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
+        """Stores the last answer of this server, if there is room for it."""
+        target.unusable = unusable
+        if answer == target.answer:
+            return
+        if target.answer is not None:
+            self._kept.release(target.key, target.answer)
+        target.answer = None if answer is None else self._kept.keep(target.key, answer)
+        if answer is not None and target.answer is None:
+            target.unusable = _NO_ROOM

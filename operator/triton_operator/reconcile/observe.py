@@ -56,6 +56,7 @@ class Observer:
             deployment=find_kind(children, kinds.DEPLOYMENT),
             pods=tuple(pods),
             indexes=servers.indexes,
+            unusable=servers.unusable,
             pending=servers.pending,
             refused=refused,
             autoscaler=find_kind(children, kinds.AUTOSCALER),

@@ -17,14 +17,14 @@ from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import Store, state
+from triton_operator.cluster.store import LARGEST, Large, Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
-from triton_operator.status.assess import all_pods_exist, assess, entry, unreadable
+from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
-from triton_operator.status.observation import Observation
+from triton_operator.status.observation import Observation, Problem
 
 from .cache import ReconcileCache
 from .leftover_pods import LeftoverPodCollector
@@ -37,6 +37,8 @@ Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _ANSWER = timedelta(seconds=1)
 """How long to delay a status update for the answer of a server that has just started or changed its readiness."""
+_MAX_NAMED = 5
+"""Maximum number of faults, or of objects, that a condition names."""
 _FIRST_STATUS = timedelta(seconds=3)
 """How long to delay the first status update until the Deployment's pods exist."""
 
@@ -99,10 +101,13 @@ class Reconciler:
             return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
+        if large := self._store.large(key, raw["metadata"]["uid"]):
+            self._write_unread(raw, before, _too_large(large), log)
+            return Result()
         try:
             model = TritonModel.model_validate(raw)
         except ValidationError as error:
-            self._write_unreadable(raw, before, error, log)
+            self._write_unread(raw, before, _invalid(error), log)
             return Result(requeue=True)
         cache = self._caches.setdefault(key, ReconcileCache())
 
@@ -212,24 +217,35 @@ class Reconciler:
         held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
         return wait if held and not is_urgent(before, status) else timedelta()
 
-    def _write_unreadable(
-        self,
-        raw: Object,
-        before: TritonModelStatus,
-        error: ValidationError,
-        log: logging.LoggerAdapter[logging.Logger],
+    def _write_unread(
+        self, raw: Object, before: TritonModelStatus, problem: Problem, log: logging.LoggerAdapter[logging.Logger]
     ) -> None:
-        """Reports a spec that can't be read, because the CRD in the cluster differs from this version's. The children
-        stay as they are."""
-        faults = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
-            for fault in error.errors()
-        ]
-        log.error("could not read the spec: %s", "; ".join(faults))
+        """Writes the reason why the spec can't be read into the status. The children stay as they are."""
         now = self._clock().isoformat(timespec="seconds").replace("+00:00", "Z")
-        status = unreadable(before, faults, now, raw["metadata"].get("generation", 0))
+        status = unread(before, problem, now, raw["metadata"].get("generation", 0))
         if status != before:
+            log.error("%s: %s", problem.reason, problem.message)
             self._statuses.write(raw, before, status, log)
+
+
+def _too_large(large: Sequence[Large]) -> Problem:
+    sizes = ", ".join(f"{o.kind} {o.name} has {o.size >> 10} KiB" for o in large[:_MAX_NAMED])
+    return Problem(
+        "TooLarge",
+        f"{sizes} of JSON, and the operator reads objects of up to {LARGEST >> 10} KiB: make the spec smaller, for example "
+        "spec.podTemplate, spec.server.args or spec.server.env; until then the operator changes nothing, and the servers "
+        "that run keep running",
+    )
+
+
+def _invalid(error: ValidationError) -> Problem:
+    """The schema in the cluster and the types here differ."""
+    faults = [
+        f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]
+    ]
+    more = [f"and {error.error_count() - _MAX_NAMED} more faults"] if error.error_count() > _MAX_NAMED else []
+    return Problem("SpecInvalid", f"the spec can't be read: {'; '.join(faults + more)}")
 
 
 def _earliest(one: float | None, other: float | None) -> float | None:

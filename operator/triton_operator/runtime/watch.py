@@ -13,7 +13,8 @@ import json
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
@@ -21,7 +22,7 @@ import kopf
 
 # Not public; the version of kopf is pinned.
 from kopf._cogs.aiokits.aiotoggles import Toggle, ToggleSet
-from kopf._cogs.clients import api, watching
+from kopf._cogs.clients import api, fetching, watching
 from kopf._cogs.clients.errors import APIError
 from kopf._cogs.clients.watching import WatchingError
 from kopf._cogs.structs.references import Insights, Namespace, Resource
@@ -29,7 +30,7 @@ from kopf._core.reactor import queueing
 
 from triton_operator.api import names
 from triton_operator.api.kinds import TRITON_MODEL, Kind
-from triton_operator.cluster import shallow
+from triton_operator.cluster import pages, shallow
 from triton_operator.cluster.api import ApiError
 
 Object = dict[str, Any]
@@ -104,7 +105,9 @@ async def _run(
     ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     queueing.watcher = _direct_watcher(seen)  # type: ignore[assignment]
-    api.json = shallow  # type: ignore[attr-defined]  # faster; kopf uses only `loads`
+    # kopf uses only these two functions of `json` and `fetching`. The originals parse objects of any size.
+    api.json = SimpleNamespace(loads=_event)  # type: ignore[attr-defined, assignment]
+    fetching.fetch_objs = _listed  # type: ignore[assignment]
     try:
         await kopf.operator(
             registry=_registry(kinds),
@@ -213,13 +216,58 @@ def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
                 await operator_indexed.drop_toggle(resource_indexed)
             if isinstance(event, watching.Bookmark) or event["type"] == "BOOKMARK":
                 continue
+            obj = cast(Object, event["object"])
             try:
-                seen(event["type"], cast(Object, event["object"]))
+                seen(event["type"], obj)
             except Exception:
                 # One malformed object must not end the watch of all others.
                 _log.exception("could not process an event of %s", resource)
+            # kopf's generators keep a reference to the object until the next event, which may take hours.
+            obj.clear()
 
     return watcher
+
+
+def _event(line: str) -> Any:
+    """One line of a watch."""
+    return shallow.loads(line, ("object",))
+
+
+async def _listed(
+    *, settings: kopf.OperatorSettings, resource: Resource, namespace: Namespace, logger: Any
+) -> AsyncIterator[tuple[list[Object], str]]:
+    """Pages of all objects of `resource` with the list's resourceVersion, as kopf's `fetch_objs` has them; see
+    cluster/pages for their size."""
+    selectors = sorted(set(settings.watching.label_selectors.collect(resource)))
+    selected = {"labelSelector": ",".join(selectors)} if selectors else {}
+    limit, token = pages.MOST, ""
+    while True:
+        params = {"limit": str(limit), **selected, **({"continue": token} if token else {})}
+        url = resource.get_url(namespace=namespace, params=params)
+        async with await api.request("get", url, settings=settings, logger=logger) as response:
+            data = await _body(response, None if limit == 1 else shallow.MOST_BYTES)
+        if limit > 1 and not shallow.fits(data):
+            limit = pages.smaller(limit)
+            continue
+        page = shallow.loads(data, ("items", 0))
+        items: list[Object] = page["items"] or []
+        kind = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
+        yield [{**kind, **item} for item in items], page["metadata"]["resourceVersion"]
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+        limit = pages.following(limit, len(items), len(data))
+        del page, items
+
+
+async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
+    """The body of an answer, or its first bytes where it has more than `most`."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if most is not None and len(body) > most:
+            break
+    return bytes(body)
 
 
 def _registry(kinds: Collection[Kind]) -> kopf.OperatorRegistry:
@@ -243,7 +291,6 @@ def _settings(kinds: Collection[Kind]) -> kopf.OperatorSettings:
     settings.networking.request_timeout = 60
     # Respect HTTPS_PROXY and NO_PROXY, as all other requests to the API server do.
     settings.networking.trust_env = True
-    settings.watching.chunk_size = 100
     settings.process.ultimate_exiting_timeout = None
     for kind in kinds:
         if kind == TRITON_MODEL:

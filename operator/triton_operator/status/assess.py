@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from triton_operator.api import names, secrets
@@ -23,12 +23,11 @@ from triton_operator.repository.report import Report
 
 from . import load, pods, thresholds
 from .conditions import condition, settle
-from .models import bounded, load_problem, loaded, model_states
+from .models import MOST, bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
-SPEC_INVALID = "SpecInvalid"
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
@@ -62,7 +61,7 @@ def assess(
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
         _progressing(observed, living, current, ready, problem),
-        _models_loaded(models, problem),
+        _models_loaded(models, problem, observed.unusable),
         load.threshold_live(model, observed, limits, live, now),
         load.autoscaler_active(model, observed),
         load.monitoring_available(model, observed),
@@ -88,13 +87,12 @@ def assess(
     )
 
 
-def unreadable(before: TritonModelStatus, faults: Sequence[str], now: str, generation: int) -> TritonModelStatus:
-    """The status if the spec can't be read: the servers keep running as before."""
-    message = f"the spec can't be read: {'; '.join(faults)}"
+def unread(before: TritonModelStatus, problem: Problem, now: str, generation: int) -> TritonModelStatus:
+    """The status if the operator can't read the spec, because of `problem`: the servers keep running as before."""
     kept = [c for c in before.conditions if c.type != PROGRESSING]
     if READY not in {c.type for c in kept}:
-        kept.insert(0, condition(READY, "False", SPEC_INVALID, message))
-    conditions = [*kept, condition(PROGRESSING, "False", SPEC_INVALID, message)]
+        kept.insert(0, condition(READY, "False", problem.reason, problem.message))
+    conditions = [*kept, condition(PROGRESSING, "False", problem.reason, problem.message)]
     return before.model_copy(
         update={
             "conditions": settle(before.conditions, conditions, now, generation),
@@ -200,17 +198,34 @@ def _desired_replicas(observed: Observation) -> int:
     return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
-def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None) -> Condition:
+def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None, unusable: Mapping[str, str]) -> Condition:
     if problem and problem.reason == "RepositoryInvalid":
         return condition(MODELS_LOADED, "False", problem.reason, problem.message)
+    unknown = _unusable(unusable)
     if not models:
+        if unknown:
+            return condition(MODELS_LOADED, "Unknown", "AnswerUnusable", unknown)
         return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
+    more = "".join(f"; {part}" for part in (unknown, _too_many(models)) if part)
     failed = load_problem(models)
     if failed:
-        return condition(MODELS_LOADED, "False", failed.reason, failed.message)
+        return condition(MODELS_LOADED, "False", failed.reason, failed.message + more)
     if any(m.state != "READY" for m in models):
-        return condition(MODELS_LOADED, "False", "LoadingModels", "the servers are loading their models")
-    return condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers")
+        return condition(MODELS_LOADED, "False", "LoadingModels", "the servers are loading their models" + more)
+    return condition(MODELS_LOADED, "True", "AllLoaded", "every model is loaded on every server that answers" + more)
+
+
+def _unusable(unusable: Mapping[str, str]) -> str:
+    """The first server whose answer can't be used, and the reason; "" if there is none."""
+    if not unusable:
+        return ""
+    pod, fault = min(unusable.items())
+    more = f" (the same is true of {len(unusable) - 1} more servers)" if len(unusable) > 1 else ""
+    return f"the repository index of {pod} {fault}{more}"
+
+
+def _too_many(models: Sequence[ModelStatus]) -> str:
+    return f"the operator reports only the first {MOST} models" if len(models) >= MOST else ""
 
 
 def _declared(report: Report | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.api.status import ModelStatus
@@ -13,6 +13,10 @@ from .observation import Problem
 
 READY = "READY"
 MISSING = "MISSING"
+MOST = 5000
+"""Models that are looked at, by name and version. One server lists 2,000 at most; several may list others."""
+_TOLD = 50
+"""Models that fail to load, of which a condition gives the reason."""
 _REASON_MAX = 1024
 _ROOM = 256 << 10
 """Maximum size of the models in the status, in bytes of JSON. Spec and status must fit into etcd's limit of 1.5 MiB."""
@@ -20,28 +24,32 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 
 
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
-    """The models that the servers should have loaded, and all others that a server reports, by name and version.
+    """The models that the servers should have loaded, and all others that a server reports, by name and version. At
+    most MOST of them, the expected ones first.
 
     With several servers it has the worst state, and `pods` has the number of servers on which the model is READY.
     """
     if not indexes:
         return []
-    rows: dict[tuple[str, str], list[IndexEntry]] = {}
-    for entries in indexes.values():
-        for entry in entries:
-            if entry.counts:
-                rows.setdefault((entry.name, entry.version), []).append(entry)
-    observed = {name for name, _ in rows}
-    for name in expected(model, report):
-        if name not in observed:
-            rows[(name, "")] = []
+    wanted = expected(model, report)
+    known = {(entry.name, entry.version) for index in indexes.values() for entry in index}
+    listed = {name for name, _ in known}
+    known |= {(name, "") for name in wanted if name not in listed}
+    rows: dict[tuple[str, str], list[IndexEntry]] = {row: [] for row in _first(known, set(wanted))}
+    for entry in (entry for index in indexes.values() for entry in index):
+        if (row := rows.get((entry.name, entry.version))) is not None:
+            row.append(entry)
     # A client that loads a model through the API reaches only one server. The others don't need that model.
     explicit = model.spec.server.model_control == "explicit"
-    needed = set(expected(model, report)) if explicit else {name for name, _ in rows}
+    needed = set(wanted) if explicit else {name for name, _ in rows}
     return [
-        _status(name, version, found, len(indexes), everywhere=name in needed)
-        for (name, version), found in sorted(rows.items())
+        _status(name, version, entries, len(indexes), everywhere=name in needed)
+        for (name, version), entries in sorted(rows.items())
     ]
+
+
+def _first(rows: Collection[tuple[str, str]], wanted: Collection[str]) -> Collection[tuple[str, str]]:
+    return rows if len(rows) <= MOST else sorted(rows, key=lambda row: (row[0] not in wanted, row))[:MOST]
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
@@ -92,7 +100,9 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
         return None
     # A missing model is often a consequence of a failed one, so the failed ones come first.
     failed.sort(key=lambda m: m.state == MISSING)
-    return Problem("ModelLoadFailed", "; ".join(f"{m.name}: {m.reason or m.state}" for m in failed))
+    told = [f"{m.name}: {m.reason or m.state}" for m in failed[:_TOLD]]
+    more = [f"and {len(failed) - _TOLD} more models"] if len(failed) > _TOLD else []
+    return Problem("ModelLoadFailed", "; ".join(told + more))
 
 
 def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool) -> ModelStatus:

@@ -28,6 +28,7 @@ class Observation:
     - `selector`: labels that select the pods.
     - `newer_template`: whether this version of the operator would render a different one.
     - `indexes`: pod name → repository index, for the servers that answer.
+    - `unusable`: pod name → why the server's answer can't be used.
     - `pending`: whether a server hasn't answered since it started or since its readiness changed.
     - `refused`: kind → why the API server refused the write.
     - `requested`: the thresholds in the annotations. `thresholds`: the effective ones.
@@ -43,6 +44,7 @@ class Observation:
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
     indexes: Mapping[str, Index] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
     pending: bool = False
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import threading
-import types
 from collections.abc import Callable
 
 import kubernetes
 import pytest
 import yaml
-from urllib3 import HTTPConnectionPool
+from urllib3 import HTTPConnectionPool, HTTPResponse
 
 from triton_operator.api.kinds import POD
 from triton_operator.cluster.api import ApiError, KubernetesApi, _yaml
 
 MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
+
+
+def answer(body: bytes) -> HTTPResponse:
+    return HTTPResponse(io.BytesIO(body), status=200, preload_content=False)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +51,7 @@ def test_a_body_is_json_and_yaml_alike(text: str) -> None:
 def test_an_answer_that_is_no_json_is_none(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """As from a proxy in between: nothing that ends a process."""
     client = kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com"))
-    answer = types.SimpleNamespace(status=200, data=body)
-    monkeypatch.setattr(HTTPConnectionPool, "urlopen", lambda *_, **__: answer)
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", lambda *_, **__: answer(body))
     with pytest.raises(ApiError) as found:
         KubernetesApi(client).version()
     assert found.value.transient
@@ -59,9 +62,9 @@ def test_an_api_server_may_lie_below_a_path(monkeypatch: pytest.MonkeyPatch, hos
     """As behind a proxy that serves several clusters."""
     asked = []
 
-    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> types.SimpleNamespace:
+    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> HTTPResponse:
         asked.append(f"{pool.scheme}://{pool.host}{url}")
-        return types.SimpleNamespace(status=200, data=b"{}")
+        return answer(b"{}")
 
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
     KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration(host))).version()
@@ -105,9 +108,9 @@ def test_a_connection_that_is_refused_is_tried_once() -> None:
 def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
 
-    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> types.SimpleNamespace:
+    def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> HTTPResponse:
         sent.append(method)
-        return types.SimpleNamespace(status=200, data=b"{}")
+        return answer(b"{}")
 
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
     may = [True]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.api.servers import IndexEntry
 from triton_operator.probe.schedule import Schedule, server_delay
+from triton_operator.probe.triton import Answer
 
-READY = (IndexEntry("a", "1", "READY", ""),)
-LOADING = (IndexEntry("a", "1", "LOADING", ""),)
+READY = Answer((IndexEntry("a", "1", "READY", ""),), settled=True)
+LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), settled=False)
 
 
 def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
@@ -24,12 +25,12 @@ def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "repeats", "expected"),
+    ("answer", "repeats", "expected"),
     [
         (READY, 0, 300), (READY, 50, 300),
-        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), ((), 5, 10),
+        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), settled=False), 5, 10),
         (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
     ],
 )  # fmt: skip
-def test_how_soon_a_server_is_asked_again(index: Index | None, repeats: int, expected: float) -> None:
-    assert server_delay(index, repeats, 300) == pytest.approx(expected, rel=0.101)
+def test_how_soon_a_server_is_asked_again(answer: Answer | None, repeats: int, expected: float) -> None:
+    assert server_delay(answer, repeats, 300) == pytest.approx(expected, rel=0.101)

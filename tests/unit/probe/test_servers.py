@@ -9,13 +9,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from support.probing import run_beside, until
-from triton_operator.api.servers import Index, IndexEntry, Server
+from triton_operator.api.servers import IndexEntry, Server
 from triton_operator.probe import lanes, schedule, servers
-from triton_operator.probe.fetch import FetchError
+from triton_operator.probe.fetch import FetchError, UnusableError
+from triton_operator.probe.kept import KeptAnswers, size_of
 from triton_operator.probe.servers import ServerAnswers, ServerProbes
+from triton_operator.probe.triton import Answer
 
-READY = (IndexEntry("a", "1", "READY", ""),)
-LOADING = (IndexEntry("a", "1", "LOADING", ""),)
+READY = Answer((IndexEntry("a", "1", "READY", ""),), settled=True)
+LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), settled=False)
 KEY = "ns/a"
 
 
@@ -27,18 +29,21 @@ class World:
     """Servers by address; one without an answer is silent, and takes `hang` seconds for it."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Index] = {"pod": READY}
+        self.answers: dict[str, Answer] = {"pod": READY}
         self.asked, self.changed = Counter[str](), Counter[str]()
         self.hang, self.asking, self.most, self.wrong = 0.0, 0, 0, False
+        self.unusable = ""
         self.probes = ServerProbes(lambda key: self.changed.update([key]), self.ask)
 
-    async def ask(self, _: object, address: str) -> Index:
+    async def ask(self, _: object, address: str) -> Answer:
         address = address.removesuffix(":8000")
         self.asked[address] += 1
         self.asking += 1
         self.most = max(self.most, self.asking)
         try:
             assert not self.wrong
+            if self.unusable:
+                raise UnusableError(self.unusable)
             if address not in self.answers:
                 await asyncio.sleep(self.hang)
                 raise FetchError("silence")
@@ -61,7 +66,7 @@ def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: Worl
     async def scene() -> None:
         assert world.probes.want(KEY, [server()]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY])
-        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY}, pending=False)
+        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
         await asyncio.sleep(0.2)
         assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "at rest it is left alone"
 
@@ -76,7 +81,7 @@ def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
         assert world.changed[KEY] == 1, "the same answer is no news"
         world.answers["pod"] = READY
         await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.want(KEY, [server()]).indexes == {"pod": READY}
+        assert world.probes.want(KEY, [server()]).indexes == {"pod": READY.index}
         asked = world.asked["pod"]
         await asyncio.sleep(0.2)
         assert world.asked["pod"] == asked
@@ -89,7 +94,7 @@ def test_a_server_is_asked_at_once_when_it_may_have_changed(world: World) -> Non
         world.probes.want(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
         # Its readiness changed: the last answer stands until the next comes, which is news even if it is the same.
-        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY}, pending=True)
+        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
         await until(lambda: world.changed[KEY] == 2)
         # It was restarted.
         assert world.probes.want(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
@@ -112,7 +117,7 @@ def test_a_server_that_falls_silent_has_no_answer(world: World) -> None:
         assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers()
         world.answers["pod"] = READY
         await until(lambda: world.changed[KEY] == 3)
-        assert world.probes.want(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY}
+        assert world.probes.want(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY.index}
 
     world.run(scene)
 
@@ -126,7 +131,7 @@ def test_what_changes_while_a_server_is_asked_is_asked_again(world: World) -> No
         world.answers["pod"] = READY
         world.probes.want(KEY, [server(epoch=(0, True))])
         await until(lambda: world.changed[KEY])
-        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY})
+        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
         assert world.asked["pod"] == 2
 
     world.run(scene)
@@ -155,6 +160,43 @@ def test_an_explicit_server_is_asked_more_often(world: World, monkeypatch: pytes
         world.probes.want(KEY, [server()], explicit=True)
         await until(lambda: world.asked["pod"] > 3)
         assert world.changed[KEY] == 1
+
+    world.run(scene)
+
+
+def test_an_answer_that_cannot_be_used_is_told(world: World) -> None:
+    async def scene() -> None:
+        world.unusable = "is no JSON"
+        world.probes.want(KEY, [server()])
+        await until(lambda: world.changed[KEY] == 1)
+        assert world.probes.want(KEY, [server()]) == ServerAnswers({}, {"pod": "is no JSON"})
+        asked = world.asked["pod"]
+        await until(lambda: world.asked["pod"] > asked + 1)
+        assert world.changed[KEY] == 1, "the same fault is no news"
+        world.unusable = ""
+        await until(lambda: world.changed[KEY] == 2)
+        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY.index})
+
+    world.run(scene)
+
+
+def test_an_answer_for_which_there_is_no_room_is_told(world: World) -> None:
+    world.probes = ServerProbes(lambda key: world.changed.update([key]), world.ask, kept=KeptAnswers(size_of(LOADING)))
+
+    async def scene() -> None:
+        world.answers = {"a": READY, "b": READY, "c": LOADING}
+        world.probes.want("ns/one", [server("a"), server("b")])
+        await until(lambda: world.asked["a"] and world.asked["b"])
+        world.probes.want("ns/two", [server("c")])
+        await until(lambda: world.changed["ns/two"])
+        assert set(world.probes.want("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
+        told = world.probes.want("ns/two", [server("c")])
+        assert not told.indexes
+        assert "already use the namespace's share" in told.unusable["c"]
+        world.probes.forget("ns/one")
+        await until(lambda: world.probes.want("ns/two", [server("c")]).indexes)
+        world.probes.forget("ns/two")
+        assert not world.probes._kept._kept
 
     world.run(scene)
 

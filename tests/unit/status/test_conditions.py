@@ -7,8 +7,11 @@ import json
 import pytest
 
 from triton_operator.api.status import PROGRESSING, READY, TritonModelStatus
-from triton_operator.status.assess import unreadable
+from triton_operator.status.assess import unread
 from triton_operator.status.conditions import condition
+from triton_operator.status.observation import Problem
+
+INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
 
 
 @pytest.mark.parametrize(
@@ -29,20 +32,20 @@ def test_a_message_can_be_written_and_is_bounded() -> None:
     assert len(told.message) == 4096
 
 
-def test_a_spec_that_cannot_be_read_is_told_by_its_field() -> None:
-    status = unreadable(TritonModelStatus(), ["spec.entrypoint: no"], "2026-01-01T00:00:00Z", 3)
+def test_a_spec_that_is_not_read_is_told() -> None:
+    status = unread(TritonModelStatus(), INVALID, "2026-01-01T00:00:00Z", 3)
     assert [(c.type, c.status, c.reason) for c in status.conditions] == [
         (READY, "False", "SpecInvalid"), (PROGRESSING, "False", "SpecInvalid"),
     ]  # fmt: skip
     assert all("spec.entrypoint: no" in c.message for c in status.conditions)
     assert status.observed_generation == 3
-    assert unreadable(status, ["spec.entrypoint: no"], "2027-01-01T00:00:00Z", 3) == status
+    assert unread(status, INVALID, "2027-01-01T00:00:00Z", 3) == status
 
 
-def test_servers_that_run_stay_ready_while_the_spec_cannot_be_read() -> None:
+def test_servers_that_run_stay_ready_while_the_spec_is_not_read() -> None:
     before = TritonModelStatus(
         conditions=[condition(READY, "True", "EntrypointAnswers", "a answers")], ready_replicas=2
     )
-    status = unreadable(before, ["spec.entrypoint: no"], "2026-01-01T00:00:00Z", 3)
+    status = unread(before, INVALID, "2026-01-01T00:00:00Z", 3)
     assert [(c.type, c.status) for c in status.conditions] == [(READY, "True"), (PROGRESSING, "False")]
     assert status.ready_replicas == 2

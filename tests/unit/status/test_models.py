@@ -83,11 +83,6 @@ def test_a_model_that_one_server_lacks_is_missing() -> None:
     assert (state.state, state.pods) == ("MISSING", "1/2")
 
 
-def test_what_was_never_asked_for_or_taken_away_is_not_told() -> None:
-    entries = index(("a",), ("idle", "", "", ""), ("old", "1", "UNAVAILABLE", "unloaded"))
-    assert [m.name for m in model_states(gen.model(), {"p1": entries}, None)] == ["a"]
-
-
 def test_explicit_control_expects_what_it_lists_and_suffers_what_else_is_loaded() -> None:
     model = gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
     assert expected(model, report("a", "b")) == ["a"]
