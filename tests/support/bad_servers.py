@@ -65,6 +65,27 @@ def compresses(connection: socket.socket, _: threading.Event) -> None:
     connection.sendall(head.encode() + body)
 
 
+def bomb(times: int) -> bytes:
+    """64 MiB of spaces, compressed so often."""
+    packed = b" " * (64 << 20)
+    for _ in range(times):
+        packed = gzip.compress(packed)
+    return packed
+
+
+def bombs(times: int) -> Behaviour:
+    """A small body whose encodings make it large."""
+    body = bomb(times)
+
+    def behave(connection: socket.socket, _: threading.Event) -> None:
+        _request(connection)
+        encoding = ", ".join(["gzip"] * times)
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+
+    return behave
+
+
 def redirects(to: str) -> Behaviour:
     """Redirects to another address, with a body without an end."""
 

@@ -40,10 +40,12 @@ class Prometheus:
 
 @dataclass(frozen=True)
 class Installed:
-    """The monitoring of a cluster. `prometheuses`: None where they may not be listed. `namespaces`: labels by name."""
+    """The monitoring of a cluster. `prometheuses`: None where they may not be listed. `namespaces`: labels by name.
+    `looked_in`: the namespaces whose Prometheuses count."""
 
     prometheuses: tuple[Prometheus, ...] | None = None
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    looked_in: tuple[str, ...] = ()
 
     def selecting(self, labels: Labels, namespace: str) -> list[Prometheus]:
         """Those that pick up both the rules and the scrape configuration with `labels` in `namespace`."""

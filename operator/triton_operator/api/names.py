@@ -19,6 +19,11 @@ HANDOVER_MANAGER = "triton-operator-handover"
 METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
+SAMPLE_LIMIT = 5000
+"""How many samples Prometheus takes of one scrape of a server. Triton has 17 to 60 for each version of a model."""
+PROMETHEUS_NAMESPACE = "monitoring"
+"""Where the Prometheuses are that the operator asks, unless an administrator says otherwise."""
+
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 """Kubernetes sets this label of a namespace to the namespace's name."""
 LABEL_MODEL = f"{GROUP}/model"

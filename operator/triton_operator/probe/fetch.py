@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -58,3 +59,18 @@ async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Li
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise FetchError(str(error)[:300] or type(error).__name__) from None
     return bytes(body)
+
+
+def blocking(client: aiohttp.ClientSession, limits: Limits) -> Callable[[str], bytes]:
+    """`fetch` by GET for threads other than that of the running event loop, which does the work."""
+    loop = asyncio.get_running_loop()
+
+    def get(url: str) -> bytes:
+        answer = asyncio.run_coroutine_threadsafe(fetch(client, "GET", url, limits), loop)
+        try:
+            return answer.result(limits.total_seconds + 1)
+        except TimeoutError:
+            answer.cancel()
+            raise FetchError(f"no complete answer within {limits.total_seconds:g} s") from None
+
+    return get

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from requests import PreparedRequest, Response, Session
-from requests.exceptions import ConnectionError, JSONDecodeError, ReadTimeout, RequestException
-from urllib3.exceptions import HTTPError
-from urllib3.util.retry import Retry
+from requests.adapters import BaseAdapter
+from requests.exceptions import ConnectionError, JSONDecodeError, RequestException
 
 from triton_operator.api.thresholds import ThresholdKey
 
-TIMEOUT_SECONDS = 3.0
-MAX_BYTES = 4 << 20
-"""Of one answer. A thousand TritonModels make less than one MiB."""
+from .fetch import FetchError, Limits
+
+LIMITS = Limits(connect_seconds=2.0, total_seconds=3.0, body_bytes=4 << 20)
+"""Of one query. The answer about a thousand TritonModels is smaller than one MiB."""
 _COUNTERS = 50
 """Names of counters in one query."""
 Key = str
@@ -33,38 +33,38 @@ class QueryError(Exception):
     """Prometheus gives no usable answer; the message says why, in words that stay the same from one to the next."""
 
 
-class _LimitedSession(Session):
-    """A session whose answers are limited in time and size, and that follows no redirect: requests' own timeout is
-    the one between two bytes, and it would read the body of each redirect to its end."""
+class _Bounded(BaseAdapter):
+    """What requests sends its requests by. requests itself bounds neither the time nor the size of an answer, and
+    decompresses what it gets."""
 
-    def get_redirect_target(self, resp: Response) -> str | None:  # noqa: ARG002
-        return None
+    def __init__(self, get: Callable[[str], bytes]) -> None:
+        super().__init__()
+        self._get = get
 
-    def send(self, request: PreparedRequest, **options: Any) -> Response:
-        until = time.monotonic() + TIMEOUT_SECONDS
-        response = super().send(request, **{**options, "stream": True})
-        body = bytearray()
+    def send(self, request: PreparedRequest, *_: Any, **__: Any) -> Response:
+        response = Response()
         try:
-            while part := response.raw.read1(64 << 10, decode_content=True):
-                body += part
-                if len(body) > MAX_BYTES or time.monotonic() > until:
-                    raise ReadTimeout(f"no end of the answer within {TIMEOUT_SECONDS:g} s and {MAX_BYTES >> 20} MiB")
-            # As requests does it itself; it has no other way in.
-            response._content, response._content_consumed = bytes(body), True
-        except HTTPError as error:
+            response.raw = io.BytesIO(self._get(request.url or ""))
+        except FetchError as error:
             raise ConnectionError(str(error)) from error
-        finally:
-            response.close()
+        response.status_code = 200
         return response
+
+    def close(self) -> None:
+        """Keeps nothing open."""
 
 
 class Client:
-    """Queries of one Prometheus. `namespaces`: of these only, where there are any. Every method blocks for some
-    seconds at most, and raises QueryError."""
+    """Queries of one Prometheus. `get`: fetches a URL within limits, or raises FetchError. `namespaces`: of these only,
+    where there are any. Every method blocks, as long as `get` does for each query, and raises QueryError."""
 
-    def __init__(self, url: str, namespaces: Collection[str] = ()) -> None:
-        self._url = url
-        self._client = PrometheusConnect(url, retry=Retry(total=0), timeout=TIMEOUT_SECONDS, session=_LimitedSession())
+    def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
+        session = Session()
+        session.trust_env = False
+        self._client = PrometheusConnect(url, session=session)
+        # PrometheusConnect has put an adapter of its own in this place.
+        session.mount(url, _Bounded(get))
+        self._shown = re.sub(r"//[^/@]*@", "//", url)
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
         self._ours = f'tritonmodel!=""{chosen}'
 
@@ -85,9 +85,9 @@ class Client:
         try:
             return read(self._client.custom_query(query))
         except (JSONDecodeError, LookupError, TypeError, AttributeError, RecursionError):
-            raise QueryError(f"what answers at {self._url} is no Prometheus") from None
+            raise QueryError(f"what answers at {self._shown} is no Prometheus") from None
         except (RequestException, PrometheusApiClientException, ValueError) as error:
-            raise QueryError(f"Prometheus doesn't answer at {self._url}: {_why(error)}") from None
+            raise QueryError(f"Prometheus doesn't answer at {self._shown}: {str(error)[:300]}") from None
 
 
 def _values(series: list[Any]) -> Mapping[Key, Values]:
@@ -108,12 +108,3 @@ def _counted(series: list[Any]) -> frozenset[Counted]:
 
 def _key(labels: Mapping[str, str]) -> Key:
     return f"{labels['namespace']}/{labels['tritonmodel']}"
-
-
-def _why(error: Exception) -> str:
-    """The failure without addresses of objects and counts of tries, which differ from one to the next."""
-    reason = getattr(error.args[0] if error.args else None, "reason", None)
-    text = str(reason or error)
-    # An answer's body may hold a time or the number of a request.
-    status = re.match(r"HTTP Status Code \d+", text)
-    return (status[0] if status else text.rpartition(">: ")[2][:300]) or type(error).__name__

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 from triton_operator.api.monitoring import Answer
 
-from .prometheus import Client, Counted, Key, QueryError, Values
+from . import fetch
+from .prometheus import LIMITS, Client, Counted, Key, QueryError, Values
 from .schedule import Schedule, jittered, wait
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ FAILED_SECONDS = 10.0
 PATIENCE_SECONDS = 120.0
 """How long a Prometheus may be silent until those are told that don't wait: as long as a restart of it takes."""
 ASK_SECONDS = 15.0
-"""For all queries of one Prometheus, as far as threads can be told: a lookup in DNS has limits of its own."""
+"""For all queries of one Prometheus."""
 _THREADS, _THREADS_OF_FAILED = 3, 1
 
 
@@ -48,7 +49,6 @@ class _Source:
     loop's clock."""
 
     url: str
-    client: Client
     readers: dict[Key, _Reader] = field(default_factory=dict)
     values: Mapping[Key, Values] = field(default_factory=dict)
     counted: frozenset[Counted] = frozenset()
@@ -95,7 +95,7 @@ class PrometheusProbes:
             self._source_of[key] = url
             source = self._sources.get(url)
             if source is None:
-                source = self._sources[url] = _Source(url, Client(url, self._namespaces))
+                source = self._sources[url] = _Source(url)
             reader = source.readers.get(key)
             if reader is None or reader.counter != counter:
                 reader = source.readers[key] = _Reader(counter)
@@ -153,13 +153,14 @@ class PrometheusProbes:
         good = ThreadPoolExecutor(_THREADS, thread_name_prefix="prometheus")
         failed = ThreadPoolExecutor(_THREADS_OF_FAILED, thread_name_prefix="prometheus-failed")
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with fetch.session() as http, asyncio.TaskGroup() as tasks:
+                get = fetch.blocking(http, LIMITS)
                 while True:
                     woken.clear()
                     self._schedule_due(schedule)
                     for source in self._begin(schedule.due(loop.time()), loop.time()):
                         pool = failed if source.error else good
-                        tasks.create_task(self._probe(source, pool, schedule, woken))
+                        tasks.create_task(self._probe(source, get, pool, schedule, woken))
                     await wait(woken, schedule.next())
         finally:
             good.shutdown(wait=False, cancel_futures=True)
@@ -181,7 +182,12 @@ class PrometheusProbes:
         return found
 
     async def _probe(
-        self, source: _Source, pool: ThreadPoolExecutor, schedule: Schedule[str], woken: asyncio.Event
+        self,
+        source: _Source,
+        get: Callable[[str], bytes],
+        pool: ThreadPoolExecutor,
+        schedule: Schedule[str],
+        woken: asyncio.Event,
     ) -> None:
         """Asks one Prometheus once, and schedules the next time. Never raises."""
         loop = asyncio.get_running_loop()
@@ -190,8 +196,9 @@ class PrometheusProbes:
         began = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values, counted, error = source.values, source.counted, ""
         try:
+            client = Client(source.url, get, self._namespaces)
             async with asyncio.timeout(ASK_SECONDS):
-                values, counted = await loop.run_in_executor(pool, _ask, source.client, counters)
+                values, counted = await loop.run_in_executor(pool, _ask, client, counters)
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:

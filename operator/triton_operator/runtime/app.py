@@ -59,7 +59,7 @@ class App:
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._monitoring = Monitoring(self._api, settings.prometheus_url)
+        self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
         self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe)
         self._reconciler: Reconciler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -260,6 +260,7 @@ class App:
             delivery,
             operator_namespace=self._settings.namespace,
             metrics_job=self._settings.metrics_job,
+            sample_limit=self._settings.sample_limit,
         )
         self._prober.start()
         return Reconciler(

@@ -21,7 +21,9 @@ class Settings:
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     - `prometheus_url`: the Prometheus to query; empty means the one that selects the rules.
+    - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
+    - `sample_limit`: the maximum number of samples of one scrape of a server.
     """
 
     tools_image: str
@@ -35,6 +37,8 @@ class Settings:
     progress_seconds: float = 5.0
     collect_seconds: float = 300.0
     prometheus_url: str = ""
+    prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
+    sample_limit: int = names.SAMPLE_LIMIT
     metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
     log_level: str = "INFO"
@@ -49,7 +53,7 @@ class Settings:
             namespace=env.get("POD_NAMESPACE", "triton-operator"),
             # A restarted container is a new candidate for the Lease.
             identity=f"{env.get('POD_NAME', socket.gethostname())}_{os.urandom(4).hex()}",
-            namespaces=tuple(n.strip() for n in env.get("WATCH_NAMESPACES", "").split(",") if n.strip()),
+            namespaces=_list(env, "WATCH_NAMESPACES"),
             workers=_number(env, "WORKERS", 8),
             port=_number(env, "PORT", 8080),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
@@ -57,10 +61,16 @@ class Settings:
             progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
             collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
+            prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
+            sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, least=100),
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),
         )
+
+
+def _list(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:
+    return tuple(part.strip() for part in env.get(name, default).split(",") if part.strip())
 
 
 def _number(env: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

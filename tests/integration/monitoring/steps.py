@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from support import gen
 from support.api import Api, Object, condition, eventually
@@ -24,13 +25,18 @@ def namespace(plane: ControlPlane, name: str, **labels: str) -> Api:
     return plane.api.within(name)
 
 
-def prometheus(api: Api, name: str, objects: Object, namespaces: Object | None = None) -> None:
-    """A Prometheus resource that selects so; by default in every namespace."""
+def prometheus(
+    api: Api, name: str, objects: Object, namespaces: Object | None = None, own: str = "monitoring", **more: Any
+) -> None:
+    """A Prometheus resource in the namespace `own` that selects so; by default in every namespace. `more`: of its
+    spec."""
     everywhere = {} if namespaces is None else namespaces
     spec = {"ruleSelector": objects, "ruleNamespaceSelector": everywhere,
-            "podMonitorSelector": objects, "podMonitorNamespaceSelector": everywhere}  # fmt: skip
-    metadata = {"name": name, "namespace": "monitoring"}
-    api.create({"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata, "spec": spec})
+            "podMonitorSelector": objects, "podMonitorNamespaceSelector": everywhere, **more}  # fmt: skip
+    metadata = {"name": name, "namespace": own}
+    api.within(own).create(
+        {"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata, "spec": spec}
+    )
 
 
 def told(api: Api, kind: str, status: str, reason: str, name: str = gen.NAME) -> str:

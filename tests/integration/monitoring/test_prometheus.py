@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from integration.monitoring.steps import QUICK, SOON, P, events, in_status, namespace, prometheus, serving, told
-from support import gen, operator_process
+from support import bad_servers, gen, operator_process
 from support.api import Api, RefusedError, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.fake_prometheus import FakePrometheus
@@ -52,6 +53,57 @@ def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Ap
         eventually(lambda: own.find("PodMonitor", "labelled") is None, SOON, lambda: operator.log)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+def liar(namespace: str) -> bad_servers.Behaviour:
+    """Says that it compares with the limit 80 of this namespace's TritonModel."""
+    labels = {"namespace": namespace, "tritonmodel": gen.NAME, "kind": "max-qps"}
+    result = [{"metric": labels, "value": [1.0, "80"]}]
+    return bad_servers.answers(json.dumps({"status": "success", "data": {"result": result}}).encode())
+
+
+@pytest.mark.parametrize("where", ["the tenant's namespace", "a namespace that counts"])
+def test_a_prometheus_object_sends_the_operator_to_no_address_of_its_authors_choice(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path, where: str
+) -> None:
+    tenant = namespace(plane, f"{own.namespace}-tenant").namespace
+    objects = tenant if where == "the tenant's namespace" else "monitoring"
+    with bad_servers.server("127.0.0.1", liar(own.namespace), 0) as served:
+        prometheus(plane.api, "evil", {}, own=objects, serviceName=f"{served.address}/latest/meta-data?x=")
+        try:
+            with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
+                make(own, annotations={f"{P}max-qps": "80"})
+                serving(own, operator)
+                told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+                told(own, "MonitoringAvailable", "False", "NotSelected")
+                time.sleep(5)
+                assert served.asked == 0
+                told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+                warned = "spec.serviceName must be a DNS label" in operator.log
+                assert warned is (objects == "monitoring")
+                assert operator.stop() == 0
+                assert "Traceback" not in operator.log
+        finally:
+            plane.api.within(objects).delete("Prometheus", "evil")
+
+
+def test_an_administrator_chooses_whose_prometheuses_count(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
+) -> None:
+    prometheus(plane.api, "teams", {}, own=own.namespace)
+    try:
+        with operator_process.running(
+            kubeconfig, tmp_path, PROMETHEUS_NAMESPACES=f"monitoring,{own.namespace}", **QUICK
+        ) as operator:
+            make(own)
+            message = told(own, "MonitoringAvailable", "True", "Selected")
+            assert message.endswith(f"{own.namespace}/teams")
+            assert operator.stop() == 0
+        with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_NAMESPACES="elsewhere", **QUICK):
+            message = told(own, "MonitoringAvailable", "False", "NoPrometheus")
+            assert "PROMETHEUS_NAMESPACES (elsewhere)" in message
+    finally:
+        own.delete("Prometheus", "teams")
 
 
 def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
@@ -105,7 +157,7 @@ def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
         eventually(lambda: not asked_within(fake, 4), 30, "what is live isn't asked for again and again")
         fake.status = 500
         annotate(own, max_qps="90")
-        assert "HTTP Status Code 500" in told(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
+        assert "HTTP status 500" in told(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
         assert in_status(own) == {"max-qps": "90"}
         assert events(own, "Propagating") == []
         assert operator.stop() == 0

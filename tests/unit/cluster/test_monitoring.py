@@ -14,8 +14,8 @@ from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 
 
-def monitor(api: Any = None, clock: Any = time.monotonic) -> Monitoring:
-    return Monitoring(api, clock=clock)
+def monitor(api: Any = None, clock: Any = time.monotonic, **more: Any) -> Monitoring:
+    return Monitoring(api, clock=clock, **more)
 
 
 class Cluster:
@@ -24,17 +24,17 @@ class Cluster:
     def __init__(self, *prometheuses: dict[str, Any]) -> None:
         self.prometheuses, self.code, self.asked = prometheuses, 0, 0
 
-    def list(self, kind: Any) -> Iterator[dict[str, Any]]:
+    def list(self, kind: Any, namespace: str | None = None) -> Iterator[dict[str, Any]]:
         self.asked += 1
         if self.code:
             raise ApiError(self.code, "", "no")
         if kind == monitoring.NAMESPACES:
             return iter([{"metadata": {"name": "vision", "labels": {"a": "b"}}}, {"metadata": {"name": "bare"}}])
-        return iter(self.prometheuses)
+        return (one for one in self.prometheuses if one["metadata"]["namespace"] == namespace)
 
 
-def resource(name: str = "k8s", **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"namespace": "monitoring", "name": name}, "spec": spec}
+def resource(name: str = "k8s", namespace: str = "monitoring", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,42 @@ def test_where_a_prometheus_answers(spec: dict[str, Any], url: str) -> None:
     assert [p.url for p in installed.prometheuses or ()] == [url]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"serviceName": "127.0.0.1:29555/latest/meta-data?x="},
+        {"serviceName": "user@host"},
+        {"serviceName": "other.kube-system"},
+        {"serviceName": "UPPER"},
+        {"serviceName": "a" * 64},
+        {"serviceName": "own\n"},
+        {"routePrefix": "/../../admin"},
+        {"routePrefix": "/a?b="},
+        {"routePrefix": "/a#"},
+        {"routePrefix": "@evil"},
+        {"routePrefix": "/a/%2e%2e"},
+        {"routePrefix": "//evil"},
+    ],
+)
+def test_a_prometheus_whose_url_could_lead_elsewhere_is_left_out(spec: dict[str, Any]) -> None:
+    assert monitor(Cluster(resource(**spec), resource("good"))).installed().prometheuses == (
+        monitor(Cluster(resource("good"))).installed().prometheuses
+    )
+
+
+def test_prometheuses_count_in_the_chosen_namespaces_alone() -> None:
+    cluster = Cluster(resource(), resource("mine", "tenant"), resource("other", "observability"))
+
+    def found(*namespaces: str) -> list[str]:
+        installed = monitor(cluster, namespaces=namespaces).installed()
+        assert installed.looked_in == tuple(sorted(namespaces))
+        return [p.name for p in installed.prometheuses or ()]
+
+    assert [p.name for p in monitor(cluster).installed().prometheuses or ()] == ["k8s"]
+    assert found("observability", "monitoring") == ["k8s", "other"]
+    assert found() == []
+
+
 def test_what_a_prometheus_selects() -> None:
     spec = {"ruleSelector": {}, "podMonitorSelector": {"matchLabels": {"a": "b"}}, "podMonitorNamespaceSelector": {}}
     installed = monitor(Cluster(resource(**spec))).installed()
@@ -63,7 +99,9 @@ def test_what_a_prometheus_selects() -> None:
     assert installed.namespaces == {"vision": {"a": "b"}, "bare": {}}
 
 
-@pytest.mark.parametrize(("code", "expected"), [(403, Installed(None)), (404, Installed(())), (500, Installed())])
+@pytest.mark.parametrize(
+    ("code", "expected"), [(403, Installed(None)), (404, Installed((), looked_in=("monitoring",))), (500, Installed())]
+)
 def test_what_the_api_server_does_not_tell(code: int, expected: Installed) -> None:
     cluster = Cluster(resource())
     cluster.code = code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import math
 import resource
 import time
@@ -12,8 +14,9 @@ import pytest
 from support import bad_servers
 from support.fake_prometheus import THRESHOLDS, FakePrometheus, sample
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.probe import prometheus as prometheus_module
-from triton_operator.probe.prometheus import Client, QueryError
+from triton_operator.probe import fetch
+from triton_operator.probe.fetch import Limits
+from triton_operator.probe.prometheus import LIMITS, Client, QueryError
 
 KEY, OWN = "vision/detection", {"namespace": "vision", "tritonmodel": "detection"}
 QPS = ThresholdKey("max-qps")
@@ -26,9 +29,22 @@ def prometheus() -> Iterator[FakePrometheus]:
     fake.close()
 
 
-def failure(url: str) -> str:
+def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
+    """A client whose requests are fetched as the prober does it: in an event loop, while the caller waits."""
+
+    def get(wanted: str) -> bytes:
+        async def within() -> bytes:
+            async with fetch.session() as http:
+                return await asyncio.to_thread(fetch.blocking(http, limits), wanted)
+
+        return asyncio.run(within())
+
+    return Client(url, get, namespaces)
+
+
+def failure(url: str, limits: Limits = LIMITS) -> str:
     with pytest.raises(QueryError) as error:
-        Client(url).thresholds()
+        asking(url, limits=limits).thresholds()
     return str(error.value)
 
 
@@ -40,7 +56,7 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
         sample("7", kind="max-qps", namespace="vision", tritonmodel="other"),
         sample("1", kind="of others"),
     ]
-    assert Client(prometheus.url).thresholds() == {
+    assert asking(prometheus.url).thresholds() == {
         KEY: {QPS: 80, ThresholdKey("max-tps"): math.inf, ThresholdKey("max-qps", "2"): 12.5},
         "vision/other": {QPS: 7},
     }
@@ -48,27 +64,27 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
 
 
 def test_an_operator_of_some_namespaces_asks_for_these(prometheus: FakePrometheus) -> None:
-    Client(prometheus.url, ("vision", "speech")).thresholds()
+    asking(prometheus.url, "vision", "speech").thresholds()
     assert prometheus.queries == ['triton:threshold{tritonmodel!="",namespace=~"speech|vision"}']
 
 
 def test_counters_are_asked_for_together(prometheus: FakePrometheus) -> None:
     query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"a_total|b_total",tritonmodel!=""})'
     prometheus.series[query] = [{"metric": {"__name__": "a_total", **OWN}, "value": [1.0, "3"]}]
-    assert Client(prometheus.url).counters(["b_total", "a_total", "b_total"]) == {(KEY, "a_total")}
+    assert asking(prometheus.url).counters(["b_total", "a_total", "b_total"]) == {(KEY, "a_total")}
     assert prometheus.queries == [query]
-    Client(prometheus.url).counters(f"c{n}" for n in range(120))
+    asking(prometheus.url).counters(f"c{n}" for n in range(120))
     assert len(prometheus.queries) == 1 + 3, "in parts, where there are many"
-    assert Client(prometheus.url).counters([]) == frozenset()
+    assert asking(prometheus.url).counters([]) == frozenset()
     assert len(prometheus.queries) == 1 + 3
 
 
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (500, "request 4711 failed at 12:00", ": HTTP Status Code 500"),
-        (422, '{"status":"error","error":"x"}', ": HTTP Status Code 422"),
-        (302, "", ": HTTP Status Code 302"),
+        (500, "request 4711 failed at 12:00", ": HTTP status 500"),
+        (422, '{"status":"error","error":"x"}', ": HTTP status 422"),
+        (302, "", ": HTTP status 302"),
         (200, "<html>hello</html>", "is no Prometheus"),
         (200, "[]", "is no Prometheus"),
         (200, "null", "is no Prometheus"),
@@ -93,33 +109,57 @@ def test_what_is_no_answer_is_told_in_words_that_stay(
     assert failure(prometheus.url) == first
 
 
-def test_one_that_hangs_trickles_or_floods_is_left(prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_module, "TIMEOUT_SECONDS", 0.5)
-    started = time.monotonic()
-    prometheus.hang = 30
-    assert "timed out" in failure(prometheus.url)
-    prometheus.hang, prometheus.body, prometheus.trickle = 0, "[" * 300, 0.1
-    assert "no end of the answer" in failure(prometheus.url)
-    prometheus.body, prometheus.trickle = "[" * (5 << 20), 0
-    assert "no end of the answer" in failure(prometheus.url)
-    assert time.monotonic() - started < 60
+SECOND = Limits(connect_seconds=1.0, total_seconds=1.0, body_bytes=LIMITS.body_bytes)
 
 
-@pytest.mark.parametrize("behave", [bad_servers.redirects("/"), bad_servers.floods, bad_servers.compresses])
-def test_an_answer_without_an_end_takes_little_memory(
-    behave: bad_servers.Behaviour, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prometheus_module, "TIMEOUT_SECONDS", 1.0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+@pytest.mark.parametrize(
+    ("behave", "words"),
+    [
+        (bad_servers.hangs, "no complete answer within 1 s"),
+        (bad_servers.trickles, "no complete answer within 1 s"),
+        (bad_servers.trickles_a_head, "no complete answer within 1 s"),
+        (bad_servers.trickles_without_a_length, "no complete answer within 1 s"),
+        (bad_servers.always_continues, "no complete answer within 1 s"),
+        (bad_servers.floods_a_head, ""),
+        (bad_servers.floods, "larger than 4096 KiB"),
+        (bad_servers.redirects("/"), "HTTP status 307"),
+        (bad_servers.bombs(1), "is no Prometheus"),
+        (bad_servers.bombs(2), "is no Prometheus"),
+        (bad_servers.speaks_no_http, ""),
+        (bad_servers.closes, ""),
+    ],
+)
+def test_an_answer_is_limited_in_time_and_size(behave: bad_servers.Behaviour, words: str) -> None:
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with bad_servers.server("127.0.0.1", behave, 0) as served:
-        assert failure(f"http://{served.address}")
-    # `compresses` itself takes 64 MiB.
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (200 << 10)
+        assert words in failure(f"http://{served.address}", SECOND)
+        # aiohttp tries once more where the connection closes without an answer.
+        assert served.asked <= 2
+    assert time.monotonic() - started < 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (50 << 10)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with bad_servers.server("127.0.0.1", bad_servers.answers(b"{}"), 0) as target:
+        away = bad_servers.redirects(f"http://{target.address}/latest/meta-data")
+        with bad_servers.server("127.0.0.1", away, 0) as served:
+            assert "HTTP status 307" in failure(f"http://{served.address}", SECOND)
+        assert target.asked == 0
+
+
+def test_a_bomb_is_small_on_the_wire() -> None:
+    """What the tests above rely on."""
+    packed = bad_servers.bomb(2)
+    assert len(packed) < 4000
+    assert len(gzip.decompress(gzip.decompress(packed))) == 64 << 20
+
+
+def test_passwords_in_the_url_are_not_told() -> None:
+    assert "//127.0.0.1:9:" in failure("http://operator:secret@127.0.0.1:9", SECOND)
 
 
 def test_one_that_is_not_there() -> None:
     first = failure("http://127.0.0.1:9")
-    assert first.startswith("Prometheus doesn't answer at http://127.0.0.1:9: ")
-    assert "0x" not in first
-    assert "refused" in first
+    assert first.startswith("Prometheus doesn't answer at http://127.0.0.1:9: Cannot connect to host 127.0.0.1:9")
+    assert failure("http://127.0.0.1:9") == first
     assert failure("http://no.such.host.invalid:9")

@@ -20,18 +20,22 @@ def test_defaults() -> None:
         8080,
     )
     assert (settings.resync_seconds, settings.collect_seconds) == (600, 300)
+    assert (settings.prometheus_namespaces, settings.sample_limit) == (("monitoring",), 5000)
 
 
 def test_everything() -> None:
     env = {
         "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
         "RESYNC_SECONDS": "3", "COLLECT_SECONDS": "4", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
+        "PROMETHEUS_NAMESPACES": "observability, monitoring", "SAMPLE_LIMIT": "20000",
     }  # fmt: skip
     settings = Settings.from_environment(LEAST | env)
     assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == ("ops", ("a", "b"), 2, 9)
     assert (settings.resync_seconds, settings.collect_seconds) == (3, 4)
     assert (settings.log_format, settings.log_level) == ("plain", "DEBUG")
     assert settings.identity.startswith("p_")
+    assert (settings.prometheus_namespaces, settings.sample_limit) == (("observability", "monitoring"), 20000)
+    assert Settings.from_environment(LEAST | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 
 
 def test_two_lives_of_one_pod_are_two_candidates() -> None:
@@ -46,6 +50,7 @@ def test_two_lives_of_one_pod_are_two_candidates() -> None:
         ({"PORT": "http"}, "PORT must be a whole number"),
         ({"RESYNC_SECONDS": "-1"}, "RESYNC_SECONDS must be"),
         ({"RESYNC_SECONDS": "1.5"}, "RESYNC_SECONDS must be"),
+        ({"SAMPLE_LIMIT": "99"}, "SAMPLE_LIMIT must be a whole number above 99"),
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be one of json, plain, not 'xml'"),
         ({"LOG_LEVEL": "debug"}, "LOG_LEVEL must be one of"),
     ],

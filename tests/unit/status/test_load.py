@@ -73,7 +73,7 @@ def available(**more: Any) -> TritonModelStatus:
     [
         ({"installed": None}, ("False", "CRDsMissing"), "install prometheus-operator"),
         ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "isn't allowed to list"),
-        ({"installed": Installed(())}, ("False", "NoPrometheus"), "the cluster has no Prometheus resource"),
+        ({"installed": Installed(())}, ("False", "NoPrometheus"), "no Prometheus resource in the namespaces"),
         ({}, ("True", "Selected"), "selected by Prometheus monitoring/k8s"),
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
