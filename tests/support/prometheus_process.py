@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -27,10 +28,16 @@ Page = Callable[[], str]
 
 
 class Prometheus:
-    """A running Prometheus."""
+    """A running Prometheus, as the process `pid`."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, pid: int) -> None:
+        self._address, self._pid = address, pid
+
+    @property
+    def rss_mib(self) -> float:
+        """The memory that it has at this moment."""
+        status = Path(f"/proc/{self._pid}/status").read_text()
+        return int(re.findall(r"^VmRSS:\s+(\d+) kB", status, re.M)[0]) / 1024
 
     def ask(self, path: str, **parameters: str | float) -> Any:
         """Calls the API and returns the `data` of the response. Fails with Prometheus' error message."""
@@ -45,6 +52,33 @@ class Prometheus:
         """Returns the current value of `expr`, or None if it has none or several."""
         found = self.ask("query", query=expr)["result"]
         return float(found[0]["value"][1]) if len(found) == 1 else None
+
+
+def scrape_config(monitor: Json, targets: Mapping[str, str]) -> list[Json]:
+    """What prometheus-operator makes of a PodMonitor for pods with these addresses (host:port → pod), but for what
+    needs Kubernetes: the target's labels are given."""
+    spec, metadata = monitor["spec"], monitor["metadata"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    names = ("sampleLimit", "bodySizeLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit")
+    relabelings = [_snake(rule) for rule in endpoint["relabelings"] if rule.get("targetLabel")]
+    job = f"{metadata['namespace']}/{metadata['name']}"
+    return [
+        {
+            "job_name": f"podMonitor/{job}/0",
+            **_snake({name: spec[name] for name in names if name in spec}),
+            **_snake({n: endpoint[n] for n in ("honorLabels", "honorTimestamps", "followRedirects") if n in endpoint}),
+            "relabel_configs": relabelings,
+            "metric_relabel_configs": [_snake(rule) for rule in endpoint["metricRelabelings"]],
+            "static_configs": [
+                {"targets": [address], "labels": {"namespace": metadata["namespace"], "pod": pod, "job": job}}
+                for address, pod in targets.items()
+            ],
+        }
+    ]
+
+
+def _snake(fields: Json) -> Json:
+    return {re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), k): v for k, v in fields.items()}
 
 
 @contextlib.contextmanager
@@ -103,7 +137,7 @@ def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Ite
 
     try:
         eventually(ready, 30, log.read_text)
-        yield Prometheus(address)
+        yield Prometheus(address, process.pid)
     finally:
         process.kill()
         process.wait()

@@ -26,8 +26,8 @@ ObjectId = tuple[str, str]
 _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 LARGEST = 256 << 10
-"""Bytes of JSON of which an object is kept: a TritonModel without its status, which the operator writes. Of a larger one
-only `brief` is."""
+"""Bytes of JSON of which an object is kept: a TritonModel without its status, which the operator writes. Of a larger
+one only `brief` is."""
 _LARGEST_STATUS = 512 << 10
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""

@@ -14,8 +14,8 @@ class FetchError(Exception):
 
 
 class UnusableError(FetchError):
-    """There is an answer that can't be used. The message, which begins with a verb, says what is wrong with it, in words
-    that stay the same from one answer to the next."""
+    """There is an answer that can't be used. The message, which begins with a verb, says what is wrong with it, in
+    words that stay the same from one answer to the next."""
 
 
 @dataclass(frozen=True)

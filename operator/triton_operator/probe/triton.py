@@ -22,8 +22,8 @@ READY = "READY"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server says of its models. `index`: those that it shall have loaded. `settled`: whether it knows any model,
-    and all of `index` are READY."""
+    """What a server says of its models. `index`: those that it shall have loaded. `settled`: whether it knows any
+    model, and all of `index` are READY."""
 
     index: Index
     settled: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -51,7 +52,23 @@ def test_the_pods_of_the_model_are_scraped_under_its_name() -> None:
 
 def test_no_label_of_a_pod_takes_the_place_of_tritons_own() -> None:
     assert "podTargetLabels" not in pod_monitor(gen.model(), CHOICES)["spec"]
-    assert not endpoint().get("honorLabels")
+    assert endpoint()["honorLabels"] is False
+
+
+def test_a_scrape_is_limited_by_the_administrators_choice() -> None:
+    spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", sample_limit=700))["spec"]
+    assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "358400B")
+    assert min(spec["labelLimit"], spec["labelNameLengthLimit"], spec["labelValueLengthLimit"]) > 0
+    assert pod_monitor(gen.model(), CHOICES)["spec"]["sampleLimit"] == 5000
+
+
+def test_no_query_of_an_alerts_text_has_a_label_in_it() -> None:
+    """A server chooses the values of its labels."""
+    for alert in alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"}):
+        for text in alert["annotations"].values():
+            for query in re.findall(r"{{[^}]*\bquery\b[^}]*}}", text):
+                assert re.fullmatch(r'{{ range query "([^"\\]|\\.)*" }}', query), query
+                assert "printf" not in text
 
 
 def test_pods_that_still_fetch_their_models_are_no_targets() -> None:

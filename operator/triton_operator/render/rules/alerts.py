@@ -139,7 +139,9 @@ def _metrics_absent(subject: Subject) -> Rule:
         f"{_WHO} has {_VALUE} ready servers, but no metrics",
         "Requests are served, but no alert about load or failures can fire and the autoscaler holds still. Look "
         "at the targets of the PodMonitor in Prometheus: is it selected (spec.monitoring.labels), may Prometheus "
-        "reach port 8002 (NetworkPolicy), is the entry model loaded?",
+        "reach port 8002 (NetworkPolicy), is the entry model loaded? Prometheus drops a whole scrape that exceeds a "
+        "limit of the PodMonitor (sampleLimit and others), and the target's error says so: expose fewer metrics, or "
+        "let an administrator raise SAMPLE_LIMIT of the operator.",
     )  # fmt: skip
 
 
@@ -248,10 +250,13 @@ def _above(scope: Scope, name: str, value: str, limit: str, on: str) -> str:
 
 
 def _in_force(scope: Scope, kind: str) -> str:
-    """A template that shows the threshold in force, for the version that the alert is about."""
-    series = scope.pick("triton:threshold", equal("kind", kind)).removesuffix("}") + ', version="%s"}'
-    query = quote(f"max({series})")
-    return f"{{{{ with printf {query} $labels.version | query }}}}{{{{ . | first | value | humanize }}}}{{{{ end }}}}"
+    """A template that shows the threshold in force, for the version that the alert is about. The query is a constant:
+    a server chooses the values of its labels, and one that became part of a query could ask for anything."""
+    query = quote(scope.pick("triton:threshold", equal("kind", kind)))
+    return (
+        f"{{{{ range query {query} }}}}{{{{ if eq .Labels.version $labels.version }}}}"
+        "{{ .Value | humanize }}{{ end }}{{ end }}"
+    )
 
 
 def _alert(
