@@ -10,18 +10,18 @@ import aiohttp
 
 
 class FetchError(Exception):
-    """There is no usable answer; the message says why."""
+    """There is no usable answer. The message gives the reason."""
 
 
 class UnusableError(FetchError):
-    """There is an answer that can't be used. The message, which begins with a verb, says what is wrong with it, in
-    words that stay the same from one answer to the next."""
+    """There is an answer, but it can't be used. The message begins with a verb, such as "is larger than 256 KiB",
+    and is the same each time for the same reason."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request. `total_seconds` covers everything from DNS to the last byte of the body, whose size
-    `body_bytes` limits."""
+    """Limits of one request. `total_seconds` includes DNS and the last byte of the body. `body_bytes`: maximum size of
+    the body."""
 
     connect_seconds: float = 2.0
     total_seconds: float = 4.0
@@ -45,7 +45,7 @@ async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Li
     timeout = aiohttp.ClientTimeout(total=limits.total_seconds, connect=limits.connect_seconds)
     body = bytearray()
     try:
-        # Not by aiohttp's timeout alone: each interim answer (100 Continue) starts that one anew.
+        # aiohttp's own timeout isn't enough, because each interim response (100 Continue) restarts it.
         async with asyncio.timeout(limits.total_seconds):
             async with client.request(method, url, allow_redirects=False, timeout=timeout) as response:
                 if response.status != 200:
@@ -62,7 +62,7 @@ async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Li
 
 
 def blocking(client: aiohttp.ClientSession, limits: Limits) -> Callable[[str], bytes]:
-    """`fetch` by GET for threads other than that of the running event loop, which does the work."""
+    """Returns a blocking GET for other threads. The running event loop does the work."""
     loop = asyncio.get_running_loop()
 
     def get(url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What Prometheus says about thresholds: one query for all TritonModels that it evaluates the rules of."""
+"""Queries thresholds from Prometheus, in one query for all TritonModels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from requests.exceptions import ConnectionError, JSONDecodeError, RequestExcepti
 
 from triton_operator.api.thresholds import ThresholdKey
 
-from .fetch import FetchError, Limits
+from .fetch import FetchError, Limits, UnusableError
 
 LIMITS = Limits(connect_seconds=2.0, total_seconds=3.0, body_bytes=4 << 20)
-"""Of one query. The answer about a thousand TritonModels is smaller than one MiB."""
+"""Limits of one query. The answer for a thousand TritonModels is smaller than 1 MiB."""
 _COUNTERS = 50
-"""Names of counters in one query."""
+"""Maximum number of counter names in one query."""
 Key = str
 """namespace/name of a TritonModel."""
 Values = Mapping[ThresholdKey, float]
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class QueryError(Exception):
-    """Prometheus gives no usable answer; the message says why, in words that stay the same from one to the next."""
+    """There is no usable answer. The message gives the reason, and is the same each time for the same reason."""
 
 
 class _Bounded(BaseAdapter):
-    """What requests sends its requests by. requests itself bounds neither the time nor the size of an answer, and
-    decompresses what it gets."""
+    """A transport adapter for requests with limits. requests itself limits neither the time nor the size of a response,
+    and decompresses it."""
 
     def __init__(self, get: Callable[[str], bytes]) -> None:
         super().__init__()
@@ -46,34 +46,35 @@ class _Bounded(BaseAdapter):
         try:
             response.raw = io.BytesIO(self._get(request.url or ""))
         except FetchError as error:
-            raise ConnectionError(str(error)) from error
+            raise ConnectionError(f"it {error}" if isinstance(error, UnusableError) else str(error)) from error
         response.status_code = 200
         return response
 
     def close(self) -> None:
-        """Keeps nothing open."""
+        """Does nothing, because no connection stays open."""
 
 
 class Client:
-    """Queries of one Prometheus. `get`: fetches a URL within limits, or raises FetchError. `namespaces`: of these only,
-    where there are any. Every method blocks, as long as `get` does for each query, and raises QueryError."""
+    """Queries one Prometheus. `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the
+    queries to these; empty means all. Every method blocks for at most the time limit of `get` per query. Raises
+    QueryError."""
 
     def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
         session = Session()
         session.trust_env = False
         self._client = PrometheusConnect(url, session=session)
-        # PrometheusConnect has put an adapter of its own in this place.
+        # Replaces the adapter that PrometheusConnect has mounted.
         session.mount(url, _Bounded(get))
         self._shown = re.sub(r"//[^/@]*@", "//", url)
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
         self._ours = f'tritonmodel!=""{chosen}'
 
     def thresholds(self) -> Mapping[Key, Values]:
-        """The thresholds that the rules compare with."""
+        """The thresholds that the rules use."""
         return self._ask(f"triton:threshold{{{self._ours}}}", _values)
 
     def counters(self, names: Iterable[str]) -> frozenset[Counted]:
-        """Which TritonModels have a counter of one of these names."""
+        """The TritonModels that have a counter with one of these names."""
         found, wanted = set[Counted](), sorted(set(names))
         for start in range(0, len(wanted), _COUNTERS):
             pattern = "|".join(map(re.escape, wanted[start : start + _COUNTERS]))
@@ -85,16 +86,16 @@ class Client:
         try:
             return read(self._client.custom_query(query))
         except (JSONDecodeError, LookupError, TypeError, AttributeError, RecursionError):
-            raise QueryError(f"what answers at {self._shown} is no Prometheus") from None
+            raise QueryError(f"the server at {self._shown} is not a Prometheus") from None
         except (RequestException, PrometheusApiClientException, ValueError) as error:
-            raise QueryError(f"Prometheus doesn't answer at {self._shown}: {str(error)[:300]}") from None
+            raise QueryError(f"no usable answer from Prometheus at {self._shown}: {str(error)[:300]}") from None
 
 
 def _values(series: list[Any]) -> Mapping[Key, Values]:
     found: dict[Key, dict[ThresholdKey, float]] = {}
     for one in series:
         labels, value = one["metric"], float(one["value"][1])
-        # Others may have series of that name too.
+        # Series of this name may also come from others.
         if {"namespace", "tritonmodel", "kind"} <= labels.keys():
             slots = found.setdefault(_key(labels), {})
             slots[ThresholdKey(labels["kind"], labels.get("version", ""))] = value

@@ -202,7 +202,7 @@ class PrometheusProbes:
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:
-            error = f"Prometheus doesn't answer at {source.url}: no answer within {ASK_SECONDS:g} s"
+            error = f"no usable answer from Prometheus at {source.url}: no answer within {ASK_SECONDS:g} s"
         except Exception:
             _log.exception("asking %s failed", source.url)
             error = f"what answers at {source.url} can't be read"

@@ -232,9 +232,9 @@ def _too_large(large: Sequence[Large]) -> Problem:
     sizes = ", ".join(f"{o.kind} {o.name} has {o.size >> 10} KiB" for o in large[:_MAX_NAMED])
     return Problem(
         "TooLarge",
-        f"{sizes} of JSON, and the operator reads objects of up to {LARGEST >> 10} KiB: make the spec smaller, for example "
-        "spec.podTemplate, spec.server.args or spec.server.env; until then the operator changes nothing, and the servers "
-        "that run keep running",
+        f"{sizes} of JSON, but the operator reads at most {LARGEST >> 10} KiB: make the spec smaller, for example "
+        "spec.podTemplate, spec.server.args or spec.server.env. Until then the operator changes nothing, and the "
+        "servers keep running",
     )
 
 

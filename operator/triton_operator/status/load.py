@@ -59,8 +59,8 @@ def monitoring_available(model: TritonModel, observed: Observation) -> Condition
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",
             "no Prometheus resource in the namespaces of the operator's setting PROMETHEUS_NAMESPACES "
-            f"({', '.join(observed.installed.looked_in) or 'none'}), so nothing evaluates the rules: create one there, or "
-            "add its namespace to the setting",
+            f"({', '.join(observed.installed.looked_in) or 'none'}), so nothing evaluates the rules: create one there, "
+            "or add its namespace to the setting",
         )  # fmt: skip
     return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(observed.installed.prometheuses))
 

@@ -79,7 +79,7 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             told(api, "ThresholdLive", "Unknown", "Starting")
             serving(api, operator)
             message = told(api, "MonitoringAvailable", "False", "NoPrometheus")
-            assert "there is no Prometheus resource in the namespaces of" in message
+            assert "no Prometheus resource in the namespaces of" in message
             assert "80" in literals(api)
 
             before = versions(api, "Deployment", "Service", AUTOSCALER)

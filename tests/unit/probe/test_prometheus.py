@@ -82,19 +82,19 @@ def test_counters_are_asked_for_together(prometheus: FakePrometheus) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (500, "request 4711 failed at 12:00", ": HTTP status 500"),
-        (422, '{"status":"error","error":"x"}', ": HTTP status 422"),
-        (302, "", ": HTTP status 302"),
-        (200, "<html>hello</html>", "is no Prometheus"),
-        (200, "[]", "is no Prometheus"),
-        (200, "null", "is no Prometheus"),
-        (200, "{}", "is no Prometheus"),
-        (200, "[" * 100_000, "is no Prometheus"),
-        (200, '{"data": {"result": [{}]}}', "is no Prometheus"),
-        (200, '{"data": {"result": [1]}}', "is no Prometheus"),
-        (200, '{"data": {"result": 7}}', "is no Prometheus"),
-        (200, '{"data": {"result": [{"metric": {}, "value": []}]}}', "is no Prometheus"),
-        (200, '{"data": {"result": [{"metric": {}, "value": [1, null]}]}}', "is no Prometheus"),
+        (500, "request 4711 failed at 12:00", ": it has the HTTP status 500"),
+        (422, '{"status":"error","error":"x"}', ": it has the HTTP status 422"),
+        (302, "", ": it has the HTTP status 302"),
+        (200, "<html>hello</html>", "is not a Prometheus"),
+        (200, "[]", "is not a Prometheus"),
+        (200, "null", "is not a Prometheus"),
+        (200, "{}", "is not a Prometheus"),
+        (200, "[" * 100_000, "is not a Prometheus"),
+        (200, '{"data": {"result": [{}]}}', "is not a Prometheus"),
+        (200, '{"data": {"result": [1]}}', "is not a Prometheus"),
+        (200, '{"data": {"result": 7}}', "is not a Prometheus"),
+        (200, '{"data": {"result": [{"metric": {}, "value": []}]}}', "is not a Prometheus"),
+        (200, '{"data": {"result": [{"metric": {}, "value": [1, null]}]}}', "is not a Prometheus"),
         (200, '{"data": {"result": [{"metric": {}, "value": [1, "many"]}]}}', "many"),
     ],
 )
@@ -123,8 +123,8 @@ SECOND = Limits(connect_seconds=1.0, total_seconds=1.0, body_bytes=LIMITS.body_b
         (bad_servers.floods_a_head, ""),
         (bad_servers.floods, "larger than 4096 KiB"),
         (bad_servers.redirects("/"), "HTTP status 307"),
-        (bad_servers.bombs(1), "is no Prometheus"),
-        (bad_servers.bombs(2), "is no Prometheus"),
+        (bad_servers.bombs(1), "is not a Prometheus"),
+        (bad_servers.bombs(2), "is not a Prometheus"),
         (bad_servers.speaks_no_http, ""),
         (bad_servers.closes, ""),
     ],
@@ -160,6 +160,6 @@ def test_passwords_in_the_url_are_not_told() -> None:
 
 def test_one_that_is_not_there() -> None:
     first = failure("http://127.0.0.1:9")
-    assert first.startswith("Prometheus doesn't answer at http://127.0.0.1:9: Cannot connect to host 127.0.0.1:9")
+    assert first.startswith("no usable answer from Prometheus at http://127.0.0.1:9: Cannot connect to host 127.0.0.1:9")
     assert failure("http://127.0.0.1:9") == first
     assert failure("http://no.such.host.invalid:9")
