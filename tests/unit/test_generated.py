@@ -1,4 +1,4 @@
-"""What is made from the code is checked in, and as the code would make it now."""
+"""The generated files in the repository are up to date and complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 
 
-def test_no_generated_file_is_stale() -> None:
+def test_generated_files_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, "hack/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -21,7 +21,7 @@ def test_no_generated_file_is_stale() -> None:
 
 @pytest.mark.parametrize("folder", ["crds", "manifests/operator", "manifests/policies", "manifests/rbac"])
 def test_every_manifest_of_the_installation_is_in_its_kustomization(folder: str) -> None:
-    """A policy that is made and not applied would protect nobody."""
+    """An installation would leave out a policy that isn't listed."""
     listed = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text())["resources"]
-    there = {p.name for p in (ROOT / folder).glob("*.yaml")} - {"kustomization.yaml"}
-    assert sorted(listed) == sorted(there)
+    existing = {p.name for p in (ROOT / folder).glob("*.yaml")} - {"kustomization.yaml"}
+    assert sorted(listed) == sorted(existing)

@@ -1,4 +1,4 @@
-"""Which servers are taken away because their Deployment is gone, and which never are."""
+"""Deletes ReplicaSets and pods whose Deployment is gone, and no others."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from triton_operator.reconcile.cache import ReconcileCache
 from triton_operator.reconcile.leftover_pods import LeftoverPodCollector
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
-MADE = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
+CREATED = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 Object = dict[str, Any]
 
 
 def owned(kind: str, name: str, uid: str, by: tuple[str, str, str] | None) -> Object:
-    """An object whose controller is `by`: kind, name and uid."""
+    """An object whose controller is `by` (kind, name and uid)."""
     reference = by and {"apiVersion": "apps/v1", "kind": by[0], "name": by[1], "uid": by[2], "controller": True}
     metadata = {"name": name, "namespace": gen.NAMESPACE, "uid": uid, "ownerReferences": [reference] if by else []}
     return {"kind": kind, "metadata": metadata}
 
 
-class Cluster:
-    """An API server with one Deployment `now`, and these ReplicaSets, of which not all may be listed."""
+class SimulatedApi:
+    """An API server with one Deployment whose uid is `now`, and these ReplicaSets. A listing leaves out `unlisted`."""
 
     def __init__(self, *sets: Object, unlisted: tuple[Object, ...] = (), now: str = "now") -> None:
         self._sets, self._unlisted, self._now = sets, unlisted, now
         self.deleted: list[str] = []
         self.labelled = names.as_query(names.selector(gen.NAME))
         self.selectors: list[str] = []
-        self.refusal: ApiError | None = None
+        self.error: ApiError | None = None
 
     def list(self, kind: Kind, namespace: str, selector: str, *, cached: bool) -> tuple[Object, ...]:
         assert cached
@@ -51,71 +51,73 @@ class Cluster:
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
         assert foreground == (kind == kinds.REPLICA_SET)
-        if self.refusal:
-            raise self.refusal
+        if self.error:
+            raise self.error
         self.deleted.append(f"{kind.kind} {name} {uid}")
         return True
 
 
-def collector(cluster: Cluster, *pods: Object, after: float = 60) -> LeftoverPodCollector:
-    """So many seconds after the Deployment `now` was made."""
+def collector(cluster: SimulatedApi, *pods: Object, after: float = 60) -> LeftoverPodCollector:
+    """A collector whose clock shows `after` seconds after the creation of the Deployment `now`."""
     store = Store()
     for pod in pods:
         store.put(pod)
     api: Any = cluster
-    return LeftoverPodCollector(api, store, lambda: MADE + timedelta(seconds=after))
+    return LeftoverPodCollector(api, store, lambda: CREATED + timedelta(seconds=after))
 
 
-def look(cluster: Cluster, *pods: Object, after: float = 60, cache: ReconcileCache | None = None) -> float | None:
-    """What it does about the Deployment `now`."""
+def delete_leftovers(
+    cluster: SimulatedApi, *pods: Object, after: float = 60, cache: ReconcileCache | None = None
+) -> float | None:
+    """Runs the collector for the Deployment `now`. Returns its requeue delay in seconds."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
     found = collector(cluster, *pods, after=after)
     return found.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata}, cache or ReconcileCache())
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
-    made = owned("ReplicaSet", name, f"{name}-uid", ("Deployment", gen.NAME, deployment))
-    return gen.modified(made, *modifiers)
+    obj = owned("ReplicaSet", name, f"{name}-uid", ("Deployment", gen.NAME, deployment))
+    return gen.modified(obj, *modifiers)
 
 
 def pod(name: str, owner: str, *modifiers: gen.Modifier) -> Object:
-    """A server's pod, of the ReplicaSet with this name."""
+    """The pod of a server. `owner` is the name of its ReplicaSet."""
     reference = owned("Pod", name, name, ("ReplicaSet", owner, f"{owner}-uid"))["metadata"]["ownerReferences"]
     return gen.pod(gen.put("metadata.ownerReferences", reference), *modifiers, name=name)
 
 
-def test_replica_sets_of_an_earlier_deployment_of_that_name_go() -> None:
-    cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"), replica_set("c", "long before"))
-    assert look(cluster) is None
+def test_deletes_replica_sets_of_earlier_deployments_with_the_same_name() -> None:
+    cluster = SimulatedApi(replica_set("a", "before"), replica_set("b", "now"), replica_set("c", "long before"))
+    assert delete_leftovers(cluster) is None
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet c c-uid"]
 
 
-def test_replica_sets_of_former_versions_are_found_by_the_labels_of_their_pods() -> None:
-    cluster = Cluster(replica_set("a", "before"))
+def test_finds_replica_sets_of_earlier_operator_versions_by_the_labels_of_their_pods() -> None:
+    cluster = SimulatedApi(replica_set("a", "before"))
     cluster.labelled = names.as_query(names.former_labels(gen.NAME))
-    look(cluster, pod("a-1", "a", gen.put("metadata.labels", names.former_labels(gen.NAME))))
+    delete_leftovers(cluster, pod("a-1", "a", gen.put("metadata.labels", names.former_labels(gen.NAME))))
     assert cluster.selectors == [names.as_query(names.selector(gen.NAME)), cluster.labelled]
     assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 
-def test_for_a_minute_that_is_left_to_kubernetes() -> None:
-    cluster = Cluster(replica_set("a", "before"))
-    assert look(cluster, after=22) == 38
+def test_waits_for_a_grace_period_of_one_minute() -> None:
+    cluster = SimulatedApi(replica_set("a", "before"))
+    assert delete_leftovers(cluster, after=22) == 38
     assert (cluster.selectors, cluster.deleted) == ([], [])
 
 
 @pytest.mark.parametrize("after", [-5, 60, 599])
-def test_it_is_looked_for_once(after: float) -> None:
-    """And at once where the clocks don't agree on when the Deployment was made."""
-    cluster, cache = Cluster(), ReconcileCache()
-    look(cluster, after=after, cache=cache)
-    look(cluster, after=after, cache=cache)
+def test_lists_replica_sets_once_per_deployment(after: float) -> None:
+    """If clocks differ, so that the Deployment seems to be from the future, the collector doesn't wait."""
+    cluster, cache = SimulatedApi(), ReconcileCache()
+    delete_leftovers(cluster, after=after, cache=cache)
+    delete_leftovers(cluster, after=after, cache=cache)
     assert cluster.selectors == [cluster.labelled]
 
 
-def test_old_deployments_are_not_looked_at_by_each_new_leader() -> None:
-    cluster = Cluster(replica_set("a", "before"))
-    assert look(cluster, after=600) is None
+def test_new_leader_does_not_list_for_old_deployments() -> None:
+    cluster = SimulatedApi(replica_set("a", "before"))
+    assert delete_leftovers(cluster, after=600) is None
     assert cluster.selectors == []
 
 
@@ -127,63 +129,63 @@ def test_old_deployments_are_not_looked_at_by_each_new_leader() -> None:
         owned("ReplicaSet", "a", "a-uid", ("StatefulSet", gen.NAME, "before")),
         gen.modified(replica_set("a", "before"), gen.deleting),
     ],
-    ids=["an orphan, that the Deployment takes up", "another Deployment's", "another kind's", "on its way out"],
+    ids=["an orphan that the Deployment adopts", "of another Deployment", "of another kind", "already deleted"],
 )
-def test_replica_sets_of_others_stay_with_their_pods(other: Object) -> None:
-    cluster = Cluster(other)
-    look(cluster, pod("p", "a"))
+def test_keeps_other_replica_sets_and_their_pods(other: Object) -> None:
+    cluster = SimulatedApi(other)
+    delete_leftovers(cluster, pod("p", "a"))
     assert cluster.deleted == []
 
 
-def test_those_of_a_deployment_stay_of_which_no_watch_has_told_yet() -> None:
-    cluster = Cluster(replica_set("a", "newer"), replica_set("b", "before"), now="newer")
-    look(cluster)
+def test_keeps_replica_sets_of_a_deployment_that_the_watch_has_not_shown_yet() -> None:
+    cluster = SimulatedApi(replica_set("a", "newer"), replica_set("b", "before"), now="newer")
+    delete_leftovers(cluster)
     assert cluster.deleted == ["ReplicaSet b b-uid"]
 
 
-def test_of_a_tritonmodel_that_is_gone_all_go_whose_deployment_is() -> None:
-    cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"), now="")
+def test_deletes_all_leftovers_of_a_deleted_tritonmodel_without_deployment() -> None:
+    cluster = SimulatedApi(replica_set("a", "before"), replica_set("b", "now"), now="")
     collector(cluster, pod("p", "c")).clean_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet b b-uid", "Pod p uid-of-p"]
 
 
-def test_a_deployment_that_somebody_kept_keeps_its_servers() -> None:
-    """`kubectl delete --cascade=orphan`"""
-    cluster = Cluster(replica_set("a", "before"), replica_set("b", "now"))
+def test_keeps_the_servers_of_an_orphaned_deployment() -> None:
+    """A user ran `kubectl delete --cascade=orphan`."""
+    cluster = SimulatedApi(replica_set("a", "before"), replica_set("b", "now"))
     collector(cluster, pod("p", "b")).clean_up(KEY)
     assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 
-def test_pods_go_whose_replica_set_is_gone() -> None:
-    cluster = Cluster(replica_set("b", "now"))
-    look(cluster, pod("left", "a"), pod("mine", "b"), pod("ending", "a", gen.deleting))
+def test_deletes_pods_whose_replica_set_is_gone() -> None:
+    cluster = SimulatedApi(replica_set("b", "now"))
+    delete_leftovers(cluster, pod("left", "a"), pod("current", "b"), pod("terminating", "a", gen.deleting))
     assert cluster.deleted == ["Pod left uid-of-left"]
 
 
-def test_pods_stay_whose_replica_set_has_lost_its_labels() -> None:
-    cluster = Cluster(unlisted=(replica_set("a", "now"),))
-    look(cluster, pod("mine", "a"))
+def test_keeps_pods_whose_replica_set_lost_its_labels() -> None:
+    cluster = SimulatedApi(unlisted=(replica_set("a", "now"),))
+    delete_leftovers(cluster, pod("current", "a"))
     assert cluster.deleted == []
 
 
-def test_pods_go_whose_replica_set_was_made_anew() -> None:
-    requeue = gen.modified(replica_set("a", "now"), gen.put("metadata.uid", "again"))
-    cluster = Cluster(requeue)
-    look(cluster, pod("left", "a"))
+def test_deletes_pods_whose_replica_set_was_recreated() -> None:
+    recreated = gen.modified(replica_set("a", "now"), gen.put("metadata.uid", "again"))
+    cluster = SimulatedApi(recreated)
+    delete_leftovers(cluster, pod("left", "a"))
     assert cluster.deleted == ["Pod left uid-of-left"]
 
 
-def test_what_may_not_be_deleted_is_told_and_left(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, cache = Cluster(replica_set("a", "before")), ReconcileCache()
-    cluster.refusal = ApiError(403, "Forbidden", "keep.example.com denied the request")
-    assert look(cluster, cache=cache) is None
+def test_logs_and_keeps_an_object_whose_deletion_is_denied(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, cache = SimulatedApi(replica_set("a", "before")), ReconcileCache()
+    cluster.error = ApiError(403, "Forbidden", "keep.example.com denied the request")
+    assert delete_leftovers(cluster, cache=cache) is None
     assert "ReplicaSet a: keep.example.com denied" in caplog.text
     assert cache.cleaned_up == "now"
 
 
-def test_what_fails_for_now_is_tried_again() -> None:
-    cluster, cache = Cluster(replica_set("a", "before")), ReconcileCache()
-    cluster.refusal = ApiError(503, "ServiceUnavailable", "later")
+def test_raises_a_transient_error_so_that_the_reconcile_retries() -> None:
+    cluster, cache = SimulatedApi(replica_set("a", "before")), ReconcileCache()
+    cluster.error = ApiError(503, "ServiceUnavailable", "later")
     with pytest.raises(ApiError, match="later"):
-        look(cluster, cache=cache)
+        delete_leftovers(cluster, cache=cache)
     assert cache.cleaned_up == ""

@@ -1,4 +1,4 @@
-"""Who may talk to the servers and to the operator, and to whom they may: the policies that are made and installed."""
+"""The NetworkPolicies of servers and of the operator: which connections they allow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIENT = Pod("vision", {"app": "camera"})
 STRANGER = Pod("payments", {"app": "camera"})
 PROMETHEUS = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"})
 DNS = Pod("kube-system", {"k8s-app": "kube-dns"})
-# From its Deployment, so that a label which is changed there is changed here.
+# Read from the operator's Deployment, so that the labels are the same.
 OPERATOR = Pod(
     "triton-operator",
     yaml.safe_load((ROOT / "manifests/operator/deployment.yaml").read_text())["spec"]["template"]["metadata"]["labels"],
@@ -31,16 +31,16 @@ IMPOSTOR = Pod("payments", OPERATOR.labels)
 INSTALLED: Object = yaml.safe_load((ROOT / "manifests/operator/network_policy.yaml").read_text())
 
 
-def made(**spec: Any) -> list[Object]:
+def policies(**spec: Any) -> list[Object]:
     return [o for o in render(gen.model(**spec), Choices("operator:1", "Copy")) if o["kind"] == "NetworkPolicy"]
 
 
 def network(**spec: Any) -> Network:
-    return Network((*made(**spec), INSTALLED), {"gateways": {"tier": "edge"}})
+    return Network((*policies(**spec), INSTALLED), {"gateways": {"tier": "edge"}})
 
 
-def test_without_the_field_none_is_made_and_everything_goes() -> None:
-    assert made() == []
+def test_renders_no_policy_and_allows_everything_without_the_field() -> None:
+    assert policies() == []
     for source in (CLIENT, STRANGER, OUTSIDE):
         assert network().lets(source, SERVER, 8000)
     assert network().lets(SERVER, OUTSIDE, 443)
@@ -50,7 +50,7 @@ def test_without_the_field_none_is_made_and_everything_goes() -> None:
     ("source", "target", "port"),
     [
         (CLIENT, SERVER, 8000),
-        (CLIENT, SERVER, 8001),  # gRPC, by the Service or by the headless one: policies see the pods
+        (CLIENT, SERVER, 8001),  # gRPC, through either Service: policies apply to the pods
         (PROMETHEUS, SERVER, 8002),
         (OPERATOR, SERVER, 8000),
         (NODE, SERVER, 8000),  # the kubelet's probes
@@ -63,7 +63,9 @@ def test_without_the_field_none_is_made_and_everything_goes() -> None:
         (OPERATOR, OTHER_SERVER, 8000),
     ],
 )
-def test_what_serving_and_watching_needs_goes(source: Pod | str, target: Pod | str, port: int) -> None:
+def test_allows_the_connections_that_serving_and_monitoring_need(
+    source: Pod | str, target: Pod | str, port: int
+) -> None:
     assert network(networkPolicy={}).lets(source, target, port)
 
 
@@ -92,11 +94,11 @@ def test_what_serving_and_watching_needs_goes(source: Pod | str, target: Pod | s
         (OPERATOR, SERVER, 8002),
     ],
 )
-def test_nothing_else_goes(source: Pod | str, target: Pod | str, port: int) -> None:
+def test_denies_all_other_connections(source: Pod | str, target: Pod | str, port: int) -> None:
     assert not network(networkPolicy={}).lets(source, target, port)
 
 
-def test_the_users_peers_take_the_place_of_the_defaults() -> None:
+def test_peers_in_the_spec_replace_the_defaults() -> None:
     policy = {
         "clients": [
             {"namespaceSelector": {"matchLabels": {"tier": "edge"}},
@@ -121,7 +123,7 @@ def test_the_users_peers_take_the_place_of_the_defaults() -> None:
     assert not net.lets(SERVER, DNS, 53, "TCP")
 
 
-def test_an_empty_list_is_nobody_and_not_everybody() -> None:
+def test_empty_list_denies_everyone() -> None:
     net = network(networkPolicy={"clients": [], "monitoring": [], "egress": []})
     for source in (CLIENT, STRANGER, PROMETHEUS, OUTSIDE):
         assert not any(net.lets(source, SERVER, port) for port in (8000, 8001, 8002))
@@ -129,7 +131,7 @@ def test_an_empty_list_is_nobody_and_not_everybody() -> None:
     assert not net.lets(SERVER, OUTSIDE, 443)
 
 
-def test_an_operator_in_another_namespace_may_ask() -> None:
+def test_allows_the_operator_in_another_namespace() -> None:
     choices = Choices("operator:1", "Copy", operator_namespace="serving-system")
     (policy,) = [o for o in render(gen.model(networkPolicy={}), choices) if o["kind"] == "NetworkPolicy"]
     net = Network((policy,))
@@ -137,7 +139,7 @@ def test_an_operator_in_another_namespace_may_ask() -> None:
     assert not net.lets(OPERATOR, SERVER, 8000)
 
 
-# The judge itself: what is easily mistaken in the semantics of policies
+# Tests of support.network itself: the semantics of policies that are easy to get wrong
 
 
 @pytest.mark.parametrize(
@@ -157,9 +159,9 @@ def test_an_operator_in_another_namespace_may_ask() -> None:
         ({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}]}]}, False),
     ],
 )  # fmt: skip
-def test_the_judge_reads_policies_as_kubernetes_does(spec: Object, lets: bool) -> None:
+def test_simulated_network_evaluates_policies_as_kubernetes_does(spec: Object, lets: bool) -> None:
     policy = {"metadata": {"namespace": "vision"}, "spec": spec}
     assert Network((policy,)).lets(STRANGER, SERVER, 8000) is lets
-    # Policies add up: one that lets everything in makes any other futile.
+    # Policies are additive: one that allows everything overrides all others.
     everything = {"metadata": {"namespace": "vision"}, "spec": {"podSelector": {}, "ingress": [{}]}}
     assert Network((policy, everything)).lets(STRANGER, SERVER, 8000)

@@ -1,4 +1,4 @@
-"""The plan: nothing is written where nothing would change, and nobody else's fields ever count."""
+"""The plan: compares desired and live objects, and ignores fields that others own."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def service() -> dict[str, Any]:
     return rendered()["Service/detection"]
 
 
-def test_everything_is_applied_in_order_where_nothing_is() -> None:
-    wanted = list(rendered(replicas=2).values())
-    steps = plan(wanted, [], {})
+def test_applies_missing_objects_in_order() -> None:
+    desired = list(rendered(replicas=2).values())
+    steps = plan(desired, [], {})
     assert [(s.desired["kind"], s.why) for s in steps if isinstance(s, Apply)] == [
         ("ServiceAccount", "missing"), ("Service", "missing"), ("Service", "missing"), ("Deployment", "missing"),
         ("PodDisruptionBudget", "missing"), ("PodMonitor", "missing"),
@@ -41,158 +41,159 @@ def test_everything_is_applied_in_order_where_nothing_is() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"replicas": 3}, {"server": {"env": [{"name": "A", "value": "1"}]}}])
-def test_nothing_is_written_at_rest(spec: dict[str, Any]) -> None:
-    wanted = list(rendered(**spec).values())
-    assert plan(wanted, [gen.live(o) for o in wanted], {}) == []
+def test_writes_nothing_if_live_equals_desired(spec: dict[str, Any]) -> None:
+    desired = list(rendered(**spec).values())
+    assert plan(desired, [gen.live(o) for o in desired], {}) == []
 
 
-# What stands there and what is wanted: the path that differs, "" where none does.
+# Changes to the live object that the plan ignores.
 IN_SYNC = {
-    "own status": gen.put("status", {"replicas": 1}),
+    "status of the object": gen.put("status", {"replicas": 1}),
     "default of the API server": gen.put("spec.template.spec.schedulerName", "default-scheduler"),
-    "annotation of another": gen.put("metadata.annotations.deployment-revision", "3"),
-    "label of another": gen.put("metadata.labels.team", "vision"),
+    "annotation of another manager": gen.put("metadata.annotations.deployment-revision", "3"),
+    "label of another manager": gen.put("metadata.labels.team", "vision"),
     "quantity written differently": gen.put("spec.template.spec.containers.0.resources.limits.cpu", "1"),
-    "sidecar of another": lambda o: o["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"}),
+    "sidecar of another manager": lambda o: o["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"}),
     "containers in another order": lambda o: o["spec"]["template"]["spec"]["containers"].insert(0, {"name": "proxy"}),
 }
 
 
 @pytest.mark.parametrize("change", IN_SYNC.values(), ids=IN_SYNC.keys())
-def test_what_others_add_is_no_difference(change: gen.Modifier) -> None:
-    wanted = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
-    assert difference(wanted, gen.live(wanted, change)) == ""
+def test_ignores_additions_of_others(change: gen.Modifier) -> None:
+    desired = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
+    assert difference(desired, gen.live(desired, change)) == ""
 
 
 DRIFT: dict[str, tuple[gen.Modifier, str]] = {
-    "image": (gen.put("spec.template.spec.containers.0.image", "mine"), ".spec.template.spec.containers[0].image"),
+    "image changed": (gen.put("spec.template.spec.containers.0.image", "mine"),
+                      ".spec.template.spec.containers[0].image"),
     "label changed": (gen.put("metadata.labels", {"a": "b"}), ".metadata.labels.app.kubernetes.io/name"),
-    "label gone": (lambda o: o["metadata"].pop("labels"), ".metadata.labels"),
-    "owner gone": (gen.put("metadata.ownerReferences", []), ".metadata.ownerReferences[0]"),
-    "container gone": (gen.put("spec.template.spec.containers", []), ".spec.template.spec.containers[0]"),
-    "arg taken away": (lambda o: o["spec"]["template"]["spec"]["containers"][0]["args"].pop(),
-                       ".spec.template.spec.containers[0].args"),
+    "labels removed": (lambda o: o["metadata"].pop("labels"), ".metadata.labels"),
+    "owner reference removed": (gen.put("metadata.ownerReferences", []), ".metadata.ownerReferences[0]"),
+    "container removed": (gen.put("spec.template.spec.containers", []), ".spec.template.spec.containers[0]"),
+    "arg removed": (lambda o: o["spec"]["template"]["spec"]["containers"][0]["args"].pop(),
+                    ".spec.template.spec.containers[0].args"),
     "arg appended": (lambda o: o["spec"]["template"]["spec"]["containers"][0]["args"].append("--x"),
                      ".spec.template.spec.containers[0].args"),
-    "probe gone": (lambda o: o["spec"]["template"]["spec"]["containers"][0].pop("readinessProbe"),
-                   ".spec.template.spec.containers[0].readinessProbe"),
-    "cpu": (gen.put("spec.template.spec.containers.0.resources.limits.cpu", "2"),
-            ".spec.template.spec.containers[0].resources.limits.cpu"),
+    "probe removed": (lambda o: o["spec"]["template"]["spec"]["containers"][0].pop("readinessProbe"),
+                      ".spec.template.spec.containers[0].readinessProbe"),
+    "cpu limit changed": (gen.put("spec.template.spec.containers.0.resources.limits.cpu", "2"),
+                          ".spec.template.spec.containers[0].resources.limits.cpu"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "path"), DRIFT.values(), ids=DRIFT.keys())
-def test_drift_is_told_by_its_path_and_repaired(change: gen.Modifier, path: str) -> None:
-    wanted = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
-    there = gen.live(wanted, change)
-    assert difference(wanted, there).startswith(path)
-    (step,) = plan([wanted], [there], {})
+def test_reports_the_path_of_drift_and_applies_the_object(change: gen.Modifier, path: str) -> None:
+    desired = deployment(server={"resources": {"limits": {"cpu": "1000m"}}})
+    live = gen.live(desired, change)
+    assert difference(desired, live).startswith(path)
+    (step,) = plan([desired], [live], {})
     assert isinstance(step, Apply)
-    assert step.live is there
+    assert step.live is live
 
 
-def test_a_port_of_another_stays_and_ours_is_put_back() -> None:
-    wanted = service()
+def test_keeps_a_port_of_another_manager_and_restores_ours() -> None:
+    desired = service()
     foreign = {"name": "debug", "port": 9000, "protocol": "TCP"}
-    assert difference(wanted, gen.live(wanted, lambda o: o["spec"]["ports"].insert(0, foreign))) == ""
-    assert difference(wanted, gen.live(wanted, lambda o: o["spec"]["ports"].pop(0))) == ".spec.ports[0]"
+    assert difference(desired, gen.live(desired, lambda o: o["spec"]["ports"].insert(0, foreign))) == ""
+    assert difference(desired, gen.live(desired, lambda o: o["spec"]["ports"].pop(0))) == ".spec.ports[0]"
 
 
-def test_a_field_that_we_own_and_no_longer_want_is_a_difference() -> None:
+def test_reports_an_owned_field_that_is_no_longer_desired() -> None:
     before = deployment(podTemplate={"spec": {"priorityClassName": "high"}})
     now = deployment()
-    # The hash of the template tells first; without it managedFields still do.
-    there = gen.live(before, gen.put("metadata.annotations", now["metadata"]["annotations"]))
-    there["spec"]["template"]["metadata"]["annotations"] = now["spec"]["template"]["metadata"]["annotations"]
-    assert difference(now, there) == ".spec.template.spec.priorityClassName"
+    # The template hash is made equal, so that only managedFields show the difference.
+    live = gen.live(before, gen.put("metadata.annotations", now["metadata"]["annotations"]))
+    live["spec"]["template"]["metadata"]["annotations"] = now["spec"]["template"]["metadata"]["annotations"]
+    assert difference(now, live) == ".spec.template.spec.priorityClassName"
 
 
-def test_a_list_item_that_we_own_and_no_longer_want_is_a_difference() -> None:
-    wanted = service()
-    before = gen.modified(wanted, lambda o: o["spec"]["ports"].append({"name": "old", "port": 1, "protocol": "TCP"}))
-    assert difference(wanted, gen.live(before)).startswith(".spec.ports[")
+def test_reports_an_owned_list_item_that_is_no_longer_desired() -> None:
+    desired = service()
+    before = gen.modified(desired, lambda o: o["spec"]["ports"].append({"name": "old", "port": 1, "protocol": "TCP"}))
+    assert difference(desired, gen.live(before)).startswith(".spec.ports[")
 
 
 @pytest.mark.parametrize(
     ("manager", "operation"), [("helm", "Apply"), (names.FIELD_MANAGER, "Update"), (names.HANDOVER_MANAGER, "Apply")]
 )
-def test_a_field_that_another_owns_is_none(manager: str, operation: str) -> None:
-    wanted = service()
-    foreign = gen.managed(gen.modified(wanted, gen.put("spec.loadBalancerClass", "x")), manager, operation)
-    there = gen.live(
-        wanted, gen.put("spec.loadBalancerClass", "x"), lambda o: o["metadata"]["managedFields"].insert(0, foreign)
+def test_ignores_fields_of_other_managers(manager: str, operation: str) -> None:
+    desired = service()
+    foreign = gen.managed(gen.modified(desired, gen.put("spec.loadBalancerClass", "x")), manager, operation)
+    live = gen.live(
+        desired, gen.put("spec.loadBalancerClass", "x"), lambda o: o["metadata"]["managedFields"].insert(0, foreign)
     )
-    assert difference(wanted, there) == ""
+    assert difference(desired, live) == ""
 
 
-def test_ownership_under_a_subresource_is_none() -> None:
-    wanted = deployment()
-    scaled = {**gen.managed(gen.modified(wanted, gen.put("spec.paused", True))), "subresource": "status"}
-    there = gen.live(wanted, lambda o: o["metadata"]["managedFields"].insert(0, scaled))
-    assert difference(wanted, there) == ""
+def test_ignores_ownership_of_a_subresource() -> None:
+    desired = deployment()
+    scaled = {**gen.managed(gen.modified(desired, gen.put("spec.paused", True))), "subresource": "status"}
+    live = gen.live(desired, lambda o: o["metadata"]["managedFields"].insert(0, scaled))
+    assert difference(desired, live) == ""
 
 
-def test_empty_values_are_the_same_as_none() -> None:
-    wanted = {
+def test_treats_empty_values_as_absent() -> None:
+    desired = {
         "apiVersion": "v1",
         "kind": "X",
         "metadata": {"name": "x", "namespace": "y"},
         "spec": {"a": {}, "b": [], "c": {"emptyDir": {}}},
     }
-    assert difference(wanted, gen.live(wanted, gen.put("spec", {"c": {}}))) == ""
+    assert difference(desired, gen.live(desired, gen.put("spec", {"c": {}}))) == ""
 
 
-def test_what_is_added_to_a_map_that_is_owned_as_a_whole_is_a_change_of_ours() -> None:
-    # The API server gives the whole selector to whoever adds a key to it; ours is then in nobody's name.
-    def taken(there: dict[str, Any]) -> None:
-        there["spec"]["selector"]["app"] = "other"
-        ours = next(f for f in there["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
+def test_reports_a_key_that_another_manager_added_to_an_atomic_map() -> None:
+    # A selector is atomic: the manager that adds a key owns all of it, and our entry disappears.
+    def take_ownership(live: dict[str, Any]) -> None:
+        live["spec"]["selector"]["app"] = "other"
+        ours = next(f for f in live["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
         del ours["fieldsV1"]["f:spec"]["f:selector"]
 
-    wanted = service()
-    assert difference(wanted, gen.live(wanted, taken)) == ".spec.selector"
+    desired = service()
+    assert difference(desired, gen.live(desired, take_ownership)) == ".spec.selector"
 
 
-def test_an_item_that_another_took_over_is_applied_again() -> None:
-    def taken(there: dict[str, Any]) -> None:
-        ours = next(f for f in there["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
+def test_reports_a_list_item_that_another_manager_took_over() -> None:
+    def take_ownership(live: dict[str, Any]) -> None:
+        ours = next(f for f in live["metadata"]["managedFields"] if f["manager"] == names.FIELD_MANAGER)
         ports = ours["fieldsV1"]["f:spec"]["f:ports"]
         del ports[next(label for label in ports if "8001" in label)]
 
-    wanted = service()
-    assert difference(wanted, gen.live(wanted, taken)) == ".spec.ports[1]"
+    desired = service()
+    assert difference(desired, gen.live(desired, take_ownership)) == ".spec.ports[1]"
 
 
-def test_what_only_the_api_server_writes_differently_is_applied_once() -> None:
-    wanted = deployment(server={"env": [{"name": "A", "value": ""}]})
-    answer = gen.live(wanted, lambda o: o["spec"]["template"]["spec"]["containers"][0]["env"][1].pop("value"))
-    assert difference(wanted, answer) != ""
-    applied = applied_record(wanted, answer)
-    assert difference(wanted, answer, applied) == ""
-    key = planning.identity(wanted)
-    assert plan([wanted], [answer], {key: applied}) == []
-    # The record excuses exactly that: not another value, not another object, not another intent.
+def test_applies_once_if_the_api_server_stores_a_value_differently() -> None:
+    desired = deployment(server={"env": [{"name": "A", "value": ""}]})
+    answer = gen.live(desired, lambda o: o["spec"]["template"]["spec"]["containers"][0]["env"][1].pop("value"))
+    assert difference(desired, answer) != ""
+    applied = applied_record(desired, answer)
+    assert difference(desired, answer, applied) == ""
+    key = planning.identity(desired)
+    assert plan([desired], [answer], {key: applied}) == []
+    # The record covers only this live object and this desired object.
     drifted = gen.modified(answer, gen.put("spec.template.spec.containers.0.image", "mine"))
-    assert difference(wanted, drifted, applied) != ""
-    assert difference(wanted, gen.modified(answer, gen.put("metadata.uid", "other")), applied) != ""
+    assert difference(desired, drifted, applied) != ""
+    assert difference(desired, gen.modified(answer, gen.put("metadata.uid", "other")), applied) != ""
     other = deployment(server={"env": [{"name": "A", "value": ""}], "image": "triton:2"})
     assert difference(other, answer, applied) != ""
 
 
-def test_what_is_no_longer_wanted_is_deleted_once() -> None:
+def test_deletes_undesired_objects_once() -> None:
     two, one = rendered(replicas=2), rendered(replicas=1)
-    there = [gen.live(o) for o in two.values()]
-    steps = [s for s in plan(one.values(), there, {}) if isinstance(s, Delete)]
+    live = [gen.live(o) for o in two.values()]
+    steps = [s for s in plan(one.values(), live, {}) if isinstance(s, Delete)]
     assert [s.live["kind"] for s in steps] == ["PodDisruptionBudget"]
-    for obj in there:
+    for obj in live:
         gen.deleting(obj)
-    assert plan(one.values(), there, {}) == []  # all on their way: neither applied to nor deleted again
+    assert plan(one.values(), live, {}) == []  # all are being deleted: no second delete, no apply
 
 
 @pytest.mark.parametrize(("before", "now"), [({"replicas": 5}, {})])
-def test_replicas_are_handed_over_before_they_are_let_go(before: dict[str, Any], now: dict[str, Any]) -> None:
-    there = gen.live(deployment(**before))
-    (step,) = plan([deployment(**now)], [there], {})
+def test_hands_replicas_over_before_it_gives_up_the_field(before: dict[str, Any], now: dict[str, Any]) -> None:
+    live = gen.live(deployment(**before))
+    (step,) = plan([deployment(**now)], [live], {})
     assert isinstance(step, Apply)
     assert "replicas" not in step.desired["spec"]
     assert step.handover == {
@@ -203,7 +204,7 @@ def test_replicas_are_handed_over_before_they_are_let_go(before: dict[str, Any],
     }
 
 
-def test_there_is_nothing_to_hand_over_where_we_keep_or_never_had_replicas() -> None:
+def test_hands_nothing_over_if_it_keeps_or_never_owned_replicas() -> None:
     kept = gen.live(deployment(replicas=5))
     assert handover(deployment(replicas=3), kept) is None
     foreign = gen.live(deployment(), gen.put("spec.replicas", 7))
@@ -211,34 +212,34 @@ def test_there_is_nothing_to_hand_over_where_we_keep_or_never_had_replicas() -> 
     assert difference(deployment(), foreign) == ""
 
 
-def test_keys_that_are_no_names_are_compared_by_place() -> None:
-    wanted = {"spec": {"containers": [{"name": {"odd": 1}}]}}
-    assert difference({"metadata": {}, **wanted}, {"metadata": {}, "spec": {"containers": [{"name": "x"}]}}) != ""
+def test_compares_list_items_by_position_if_their_key_is_not_a_string() -> None:
+    desired = {"spec": {"containers": [{"name": {"odd": 1}}]}}
+    assert difference({"metadata": {}, **desired}, {"metadata": {}, "spec": {"containers": [{"name": "x"}]}}) != ""
 
 
-def test_what_was_compared_before_is_not_compared_again_until_one_of_them_is_another() -> None:
-    wanted, unchanged = deployment(), {}
-    there = gen.live(wanted)
-    assert plan([wanted], [there], {}, unchanged) == []
-    # Nothing but the version tells that somebody else has written: without it there is nothing to compare.
-    tampered = gen.modified(there, gen.put("spec.template.spec.terminationGracePeriodSeconds", 1))
-    assert plan([wanted], [tampered], {}, unchanged) == []
+def test_skips_the_comparison_until_either_object_changes() -> None:
+    desired, unchanged = deployment(), {}
+    live = gen.live(desired)
+    assert plan([desired], [live], {}, unchanged) == []
+    # Only a new resourceVersion shows that another client wrote, so without one nothing is compared.
+    tampered = gen.modified(live, gen.put("spec.template.spec.terminationGracePeriodSeconds", 1))
+    assert plan([desired], [tampered], {}, unchanged) == []
     noticed = gen.modified(tampered, gen.put("metadata.resourceVersion", "11"))
-    assert [s.why for s in plan([wanted], [noticed], {}, unchanged)] == [
+    assert [s.why for s in plan([desired], [noticed], {}, unchanged)] == [
         ".spec.template.spec.terminationGracePeriodSeconds"
     ]
     successor = gen.modified(tampered, gen.put("metadata.uid", "another"))
-    assert len(plan([wanted], [successor], {}, unchanged)) == 1
-    other = gen.modified(wanted, gen.put("spec.revisionHistoryLimit", 7))
-    assert len(plan([other], [there], {}, unchanged)) == 1
+    assert len(plan([desired], [successor], {}, unchanged)) == 1
+    other = gen.modified(desired, gen.put("spec.revisionHistoryLimit", 7))
+    assert len(plan([other], [live], {}, unchanged)) == 1
 
 
-def test_ports_of_others_are_in_the_way_only_where_they_have_the_name_of_ours() -> None:
-    want = next(o for o in render(gen.model(), Choices("t", "Copy")) if o["kind"] == "Service")
+def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
+    desired = next(o for o in render(gen.model(), Choices("t", "Copy")) if o["kind"] == "Service")
     foreign = {"name": "debug", "port": 9000}
-    assert port_cleanup(want, gen.live(want)) is None
-    assert port_cleanup(want, gen.live(want, lambda o: o["spec"]["ports"].append(foreign))) is None
-    edited = gen.live(want, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
-    found = port_cleanup(want, edited)
+    assert port_cleanup(desired, gen.live(desired)) is None
+    assert port_cleanup(desired, gen.live(desired, lambda o: o["spec"]["ports"].append(foreign))) is None
+    edited = gen.live(desired, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
+    found = port_cleanup(desired, edited)
     assert found is not None
-    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *want["spec"]["ports"]]}
+    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *desired["spec"]["ports"]]}

@@ -1,4 +1,4 @@
-"""The page on threats names tests that exist."""
+"""Checks docs/threat-model.md: each row names a test, and the tests exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+def test_every_named_test_exists() -> None:
     assert len(NAMED) > 20
     for file, name in NAMED:
         path = ROOT / file
@@ -20,7 +20,7 @@ def test_every_test_that_the_page_names_exists() -> None:
         assert not name or name in functions, f"{file}::{name}"
 
 
-def test_every_threat_has_its_test() -> None:
+def test_every_threat_names_a_test() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(("| Threat", "|---"))]
     assert len(rows) >= 20
     for row in rows:

@@ -1,4 +1,4 @@
-"""Which Prometheus picks an object up, by the rules of Kubernetes and of prometheus-operator."""
+"""Which Prometheus selects an object, by the rules of Kubernetes and prometheus-operator."""
 
 from __future__ import annotations
 
@@ -39,26 +39,28 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
         ({"matchLabels": {"release": "other"}, **expression("team", "In", "vision")}, False),
     ],
 )
-def test_label_selectors(selector: dict[str, Any], expected: bool) -> None:
+def test_matches_label_selectors_as_kubernetes_does(selector: dict[str, Any], expected: bool) -> None:
     assert matches(selector, LABELS) is expected
 
 
 @pytest.mark.parametrize(
     ("objects", "namespaces", "namespace", "expected"),
     [
-        (None, {}, "vision", False),  # no selector of objects: none
+        (None, {}, "vision", False),  # no object selector: selects nothing
         (None, None, "monitoring", False),
-        ({}, None, "vision", False),  # no selector of namespaces: its own
+        ({}, None, "vision", False),  # no namespace selector: only its own namespace
         ({}, None, "monitoring", True),
-        ({}, {}, "vision", True),  # empty: all
+        ({}, {}, "vision", True),  # empty namespace selector: all namespaces
         ({"matchLabels": {"release": "prometheus"}}, {}, "vision", True),
         ({"matchLabels": {"release": "other"}}, {}, "vision", False),
         ({}, {"matchLabels": {"watch": "me"}}, "vision", True),
         ({}, {"matchLabels": {"watch": "you"}}, "vision", False),
-        ({}, {"matchLabels": {"watch": "me"}}, "monitoring", False),  # not even its own
+        ({}, {"matchLabels": {"watch": "me"}}, "monitoring", False),  # its own namespace doesn't match either
     ],
 )
-def test_what_a_prometheus_picks(objects: Any, namespaces: Any, namespace: str, expected: bool) -> None:
+def test_selects_objects_as_prometheus_operator_does(
+    objects: Any, namespaces: Any, namespace: str, expected: bool
+) -> None:
     labels = {"watch": "me"} if namespace == "vision" else {}
     assert Selection(objects, namespaces).picks(LABELS, namespace, labels, "monitoring") is expected
 
@@ -66,7 +68,7 @@ def test_what_a_prometheus_picks(objects: Any, namespaces: Any, namespace: str, 
 ALL, NONE = Selection({}, {}), Selection(None, {})
 
 
-def test_only_who_takes_both_objects_is_of_use() -> None:
+def test_needs_a_prometheus_that_selects_rules_and_pod_monitors() -> None:
     def prometheus(name: str, rules: Selection, pods: Selection) -> Prometheus:
         return Prometheus("monitoring", name, f"http://{name}", rules, pods)
 
@@ -75,18 +77,18 @@ def test_only_who_takes_both_objects_is_of_use() -> None:
     assert [p.name for p in installed.selecting(LABELS, "vision")] == ["a"]
 
 
-def test_a_namespace_has_its_labels() -> None:
+def test_matches_the_labels_of_the_namespace() -> None:
     chosen = Selection({}, {"matchLabels": {"team": "a"}})
     one = Prometheus("monitoring", "x", "http://x", chosen, chosen)
     installed = Installed((one,), {"first": {"team": "a"}, "second": {}})
     assert installed.selecting({}, "first") == [one]
     assert installed.selecting({}, "second") == []
-    assert installed.selecting({}, "unheard-of") == []
+    assert installed.selecting({}, "unknown") == []
     assert Installed(None).selecting({}, "first") == []
 
 
 @pytest.mark.parametrize(
-    ("selector", "words"),
+    ("selector", "text"),
     [
         (None, "nothing"),
         ({}, "everything"),
@@ -95,5 +97,5 @@ def test_a_namespace_has_its_labels() -> None:
         ({"matchLabels": {"x": "y"}, **expression("team", "Exists")}, "x=y, team Exists"),
     ],
 )
-def test_selectors_in_words(selector: Any, words: str) -> None:
-    assert describe(selector) == words
+def test_describes_a_selector(selector: Any, text: str) -> None:
+    assert describe(selector) == text

@@ -1,4 +1,4 @@
-"""Quantities, against what Kubernetes makes of them."""
+"""Parses and compares quantities as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton_operator.api import quantity
         (4, "4"), (0.5, "0.5"), ("0", "0"),
     ],
 )  # fmt: skip
-def test_parse(text: str | int | float, amount: str) -> None:
+def test_parses_quantities(text: str | int | float, amount: str) -> None:
     assert quantity.parse(text) == Decimal(amount)
     assert isinstance(text, float) or re.match(quantity.PATTERN, str(text))
 
@@ -26,13 +26,13 @@ def test_parse(text: str | int | float, amount: str) -> None:
 @pytest.mark.parametrize(
     "text", ["1e19", "8Ei", "1e400", "1e9999999", "1e999999999", "1e99999999999999999999", "9" * 32 + "E", 2**70]
 )
-def test_what_is_too_much_is_the_most(text: str | int) -> None:
-    """As in Kubernetes; written out, the third but last has a thousand million digits."""
+def test_caps_values_above_the_maximum(text: str | int) -> None:
+    """As in Kubernetes. Some of these numbers are too long to write out."""
     assert quantity.parse(text) == 2**63 - 1
 
 
 @pytest.mark.parametrize("text", ["0.1n", "1e-10", "1e-999999999", "0.0000000001"])
-def test_what_is_too_little_is_the_least(text: str) -> None:
+def test_rounds_small_values_up_to_the_minimum(text: str) -> None:
     assert quantity.parse(text) == Decimal("1e-9")
 
 
@@ -57,7 +57,7 @@ def test_what_is_too_little_is_the_least(text: str) -> None:
         "1.2.3",
     ],
 )
-def test_what_is_no_quantity(text: str) -> None:
+def test_rejects_text_that_is_not_a_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="not a Kubernetes quantity"):
         quantity.parse(text)
     assert not re.match(quantity.PATTERN.replace("$", r"\Z"), text) or len(text) > 32
@@ -70,10 +70,10 @@ def test_what_is_no_quantity(text: str) -> None:
         ("a", "a", False), (None, 1, False), ([], [], False), ("1", {}, False), (True, 1, False), ("..", ".", False),
     ],
 )  # fmt: skip
-def test_same(left: object, right: object, equal: bool) -> None:
+def test_compares_quantities_by_value(left: object, right: object, equal: bool) -> None:
     assert quantity.same(left, right) is equal
 
 
 @pytest.mark.parametrize(("amount", "text"), [(1, "1Mi"), (1 << 20, "1Mi"), ((1 << 20) + 1, "2Mi"), (0, "0Mi")])
-def test_mebibytes_are_rounded_up(amount: int, text: str) -> None:
+def test_rounds_mebibytes_up(amount: int, text: str) -> None:
     assert quantity.mebibytes(Decimal(amount)) == text

@@ -1,4 +1,4 @@
-"""Annotations as thresholds: what is read, what is refused and how, and what is in force."""
+"""Thresholds from annotations: which are accepted, how invalid ones are reported, and which values are effective."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def requested(annotations: dict[str, str], token_counter: str = "tokens_total") 
         ({f"{P}max-qps-per-replica": "20", f"{P}max-tps": "500"}, {"max-qps-per-replica": "20", "max-tps": "500"}),
         ({f"{P}ensemble-coefficient": "3", f"{P}spike-factor": "1.5"},
          {"ensemble-coefficient": "3", "spike-factor": "1.5"}),
-        # The same value under two names is no contradiction, however it is written.
+        # The same value under two names is valid, also if it is written differently.
         ({f"{P}max-qps": "80", "max_qps": "80.0"}, {"max-qps": "80.0"}),
-        # What isn't ours is nobody's business here.
+        # Other annotations are ignored.
         ({"kubectl.kubernetes.io/x": "y", "max-qps": "80", "other.io/max-qps": "80", f"{P}max-qpsx": "1"}, {}),
     ],
 )  # fmt: skip
-def test_what_is_read(annotations: dict[str, str], expected: dict[str, str]) -> None:
+def test_parses_threshold_annotations(annotations: dict[str, str], expected: dict[str, str]) -> None:
     assert requested(annotations) == expected
 
 
@@ -51,7 +51,7 @@ def test_what_is_read(annotations: dict[str, str], expected: dict[str, str]) -> 
     ["", " ", "80 ", " 80", "80\n", "-1", "+1", "1e3", "0x10", "08", ".5", "5.", "1_000", "1,000", "80qps", "NaN",
      "inf", "Infinity", "none", "80/s", "１２", "1" * 16, "0.0000001", "x" * 300_000],
 )  # fmt: skip
-def test_what_is_no_number(value: str) -> None:
+def test_rejects_values_that_are_not_plain_numbers(value: str) -> None:
     found = parse({f"{P}max-qps": value})
     (invalid,) = found.invalid
     assert found.requested == {}
@@ -80,7 +80,7 @@ def test_what_is_no_number(value: str) -> None:
         ("max-tps", "5", "spec.monitoring.tokenCounter to the counter in the metrics of Triton, or use max-qps"),
     ],
 )
-def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> None:
+def test_error_message_says_what_is_wrong_and_what_to_do(annotation: str, value: str, words: str) -> None:
     found = parse({P + annotation: value})
     (invalid,) = found.invalid
     assert found.requested == {}
@@ -98,7 +98,7 @@ def test_what_is_refused_says_why(annotation: str, value: str, words: str) -> No
         {f"{P}max-qps": "many", "max_qps": "80"},
     ],
 )
-def test_of_two_that_differ_none_is_taken(annotations: dict[str, str]) -> None:
+def test_rejects_both_annotations_if_their_values_differ(annotations: dict[str, str]) -> None:
     found = parse(annotations)
     assert found.requested == {}
     assert {w.threshold for w in found.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
@@ -107,18 +107,17 @@ def test_of_two_that_differ_none_is_taken(annotations: dict[str, str]) -> None:
 V2 = ThresholdKey("max-qps", "2")
 
 
-def test_one_that_is_wrong_does_not_keep_back_the_others() -> None:
+def test_accepts_valid_thresholds_beside_invalid_ones() -> None:
     found = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
     assert set(found.requested) == {QPS}
     assert {str(w.threshold) for w in found.invalid} == {"max-qps.v2", "spike-factor"}
 
 
-def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
-    """Annotations may have 256 KiB, which is 14500 thresholds: a status that is larger than etcd takes, and as many
-    series."""
+def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
+    """Annotations can have 256 KiB, which is 14500 thresholds: too many series, and a status too large for etcd."""
     many = {f"{P}max-qps.{n}": "1" for n in range(14_500, 0, -1)} | {"max_qps": "80", f"{P}spike-factor": "x"}
     found = parse(many)
-    # Those of the whole model come first, and the lowest versions: a version that is added takes nothing from others.
+    # Thresholds without a version come first, then the lowest versions. So a new version never displaces an old one.
     assert set(found.requested) == {QPS, *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
     spike, more = found.invalid
     assert spike.threshold == ThresholdKey("spike-factor")
@@ -128,38 +127,38 @@ def test_of_too_many_the_first_are_taken_and_the_others_are_told() -> None:
         "tritonoperator.io/max-qps.63 and the 14437 after it are "
         "ignored; remove the thresholds of versions that are no longer served"
     )
-    # Neither does a status of an earlier operator keep them.
+    # The limit also applies to a status that an earlier operator wrote.
     status = {"thresholds": [{"kind": "max-qps", "version": str(n), "value": "1"} for n in range(1, 14_501)]}
     model = gen.raw(gen.put("metadata.annotations", many), gen.put("status", status))
     assert len(effective_of(model)) == 62 + 6
 
 
 @pytest.mark.parametrize("key", ["max-qps.x{}", "max_qps.0{}", "spike-factor.{}"])
-def test_of_too_many_that_are_wrong_only_so_many_are_told(key: str) -> None:
+def test_limits_the_number_of_reported_errors(key: str) -> None:
     found = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
     assert found.requested == {}
     assert len(found.invalid) == thresholds.MOST + 1
 
 
-def test_as_many_as_may_be_are_all_taken() -> None:
+def test_accepts_the_maximum_number_of_thresholds() -> None:
     assert len(requested({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MOST + 1)})) == thresholds.MOST
 
 
-def test_which_keys_are_thresholds() -> None:
+def test_recognizes_threshold_annotations() -> None:
     assert all(map(is_threshold, (f"{P}max-qps", "max_qps", "max_qps.v1", f"{P}max-qps.nonsense", f"{P}spike-factor")))
     assert not any(map(is_threshold, ("max-qps", f"{P}max_qps", f"{P}template-hash", f"{P}max-tps-per-replica")))
 
 
-# What is in force
+# Effective values
 
 
-def force(most: int = 1, **values: str) -> dict[str, float]:
+def effective_values(most: int = 1, **values: str) -> dict[str, float]:
     slots = {ThresholdKey(*k.replace("_", "-").partition(".")[::2]): Decimal(v) for k, v in values.items()}
     return {str(s): v for s, v in effective(slots, most).items()}
 
 
-def test_defaults_are_no_limits() -> None:
-    assert force() == {
+def test_default_limits_are_infinite() -> None:
+    assert effective_values() == {
         "max-qps": math.inf, "max-qps-per-replica": math.inf, "max-tps": math.inf, "max-tps-per-replica": math.inf,
         "ensemble-coefficient": 1, "spike-factor": 3,
     }  # fmt: skip
@@ -171,13 +170,13 @@ def test_defaults_are_no_limits() -> None:
         (4, {"max_qps": "80"}, 20, math.inf),
         (4, {"max_qps": "80", "max_qps_per_replica": "50"}, 50, math.inf),
         (1, {"max_qps": "80"}, 80, math.inf),
-        (0, {"max_qps": "80"}, 80, math.inf),  # scaled to zero: nothing is divided by it
+        (0, {"max_qps": "80"}, 80, math.inf),  # scaled to zero: not divided
         (4, {"max_tps": "1000"}, math.inf, 250),
         (3, {"max_qps_per_replica": "10"}, 10, math.inf),
     ],
 )
-def test_what_one_server_is_for(most: int, values: dict[str, str], per_replica: float, tokens: float) -> None:
-    found = force(most, **values)
+def test_derives_the_limits_per_replica(most: int, values: dict[str, str], per_replica: float, tokens: float) -> None:
+    found = effective_values(most, **values)
     assert (found["max-qps-per-replica"], found["max-tps-per-replica"]) == (per_replica, tokens)
 
 
@@ -191,24 +190,26 @@ def test_what_one_server_is_for(most: int, values: dict[str, str], per_replica: 
         ({"autoscaling": {"max": 4, "engine": "None"}}, 80),
     ],
 )
-def test_the_most_servers_are_those_of_the_spec(spec: dict[str, Any], expected: float) -> None:
+def test_derives_the_limit_per_replica_from_the_maximum_replicas_of_the_spec(
+    spec: dict[str, Any], expected: float
+) -> None:
     model = gen.raw(gen.put("metadata.annotations", {f"{P}max-qps": "80"}), **spec)
     assert effective_of(model)[PER_REPLICA] == expected
 
 
-def test_the_last_good_value_stays_while_the_annotation_is_nonsense() -> None:
+def test_keeps_the_accepted_value_while_the_annotation_is_invalid() -> None:
     before = {QPS: Decimal(80), TPS: Decimal(5)}
     assert accepted(parse({f"{P}max-qps": "x"}), before) == {QPS: Decimal(80)}
     assert accepted(parse({f"{P}max-qps": "90"}), before) == {QPS: Decimal(90)}
-    # A removal is meant.
+    # Removing the annotation removes the value.
     assert accepted(parse({}), before) == {}
     assert accepted(parse({f"{P}max-qps": "x"}), {}) == {}
     assert accepted(parse({f"{P}max-qps": "80", "max_qps": "90"}), {QPS: Decimal(70)}) == {QPS: Decimal(70)}
-    # One for a version that can't be told leaves the model's alone.
+    # An annotation with an invalid version doesn't affect the value without a version.
     assert accepted(parse({f"{P}max-qps": "90", f"{P}max-qps.x": "1"}), before) == {QPS: Decimal(90)}
 
 
-def test_what_others_wrote_into_the_status_is_passed_over() -> None:
+def test_ignores_invalid_values_in_the_status() -> None:
     model = gen.raw(
         gen.put("metadata.annotations", {f"{P}max-qps": "x", f"{P}spike-factor": "y"}),
         gen.put("status.thresholds", [{"kind": "max-qps", "value": "many"}, {"kind": "spike-factor", "value": "5"}]),
@@ -218,17 +219,17 @@ def test_what_others_wrote_into_the_status_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "expected"),
     [(80, "80"), (80.0, "80"), (12.5, "12.5"), (Decimal("0.000001"), "0.000001"), (math.inf, "none"), (1000, "1000"),
      (999999999, "999999999"), (Decimal("80.0"), "80"), (1 / 3, "0.333333"), (100, "100")],
 )  # fmt: skip
-def test_text(value: float, shown: str) -> None:
-    assert text(value) == shown
+def test_formats_values_for_the_status(value: float, expected: str) -> None:
+    assert text(value) == expected
 
 
-def test_a_value_that_status_shows_is_one_that_can_be_read_again() -> None:
+def test_status_text_can_be_parsed_again() -> None:
     for value in ("80", "12.5", "0.000001", "999999999.999999", "100", "80.0"):
-        (again,) = thresholds.last_accepted(
+        (parsed,) = thresholds.last_accepted(
             {"thresholds": [{"kind": "max-qps", "value": text(Decimal(value))}]}
         ).values()
-        assert again == Decimal(value)
+        assert parsed == Decimal(value)

@@ -1,4 +1,4 @@
-"""`kubectl triton`: the very objects of the controller, and errors that people can use."""
+"""`kubectl triton`: renders the operator's objects, shows the status, and reports errors with their place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(text: str, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["render", "-", *arguments], input=text)
 
 
-def test_render_prints_what_the_controller_makes() -> None:
+def test_render_prints_the_operators_objects() -> None:
     result = run(json.dumps(SMALL), "-n", "vision", "--tools-image", "t:1", "--delivery", "ImageVolume")
     assert result.exit_code == 0, result.output
     model = gen.model(gen.put("metadata.uid", ""), modelImage={"reference": "r:1"})
@@ -39,7 +39,7 @@ MONITORED = {
 
 
 @pytest.mark.parametrize("kind", ["Ensemble", "Model"])
-def test_render_prints_what_is_made_for_prometheus_and_the_autoscaler(kind: str) -> None:
+def test_render_prints_the_objects_for_prometheus_and_the_autoscaler(kind: str) -> None:
     result = run(json.dumps(MONITORED), "--entrypoint-type", kind)
     assert result.exit_code == 0, result.output
     objects = {o["kind"]: o for o in yaml.safe_load_all(result.stdout)}
@@ -51,7 +51,7 @@ def test_render_prints_what_is_made_for_prometheus_and_the_autoscaler(kind: str)
     assert result.stderr == ""
 
 
-def test_render_says_what_it_leaves_out() -> None:
+def test_render_reports_what_it_leaves_out() -> None:
     wrong = {**MONITORED, "metadata": {"name": "detection", "annotations": {"max_qps": "many"}}}
     for document, arguments in ((wrong, []), ({**SMALL, "metadata": wrong["metadata"]}, ["--entrypoint-type=Model"])):
         result = run(json.dumps(document), *arguments)
@@ -65,7 +65,7 @@ def test_render_says_what_it_leaves_out() -> None:
     assert run(json.dumps(quiet)).stderr == ""
 
 
-def test_render_takes_every_model_of_a_file_and_nothing_else() -> None:
+def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
     other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
     text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
     objects = list(yaml.safe_load_all(run(text).stdout))
@@ -88,14 +88,14 @@ def test_render_takes_every_model_of_a_file_and_nothing_else() -> None:
          "'8GB' is not a Kubernetes quantity"),
     ],
 )  # fmt: skip
-def test_errors_name_the_place(text: str, words: str) -> None:
+def test_render_errors_name_the_field(text: str, words: str) -> None:
     result = run(text)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
     assert words in result.output
 
 
-def test_status_without_a_cluster(tmp_path: Path) -> None:
+def test_status_reports_a_missing_kubeconfig(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "x"], env={"KUBECONFIG": str(tmp_path / "none")})
     assert result.exit_code == 1
     assert "no usable kubeconfig" in result.output
@@ -122,7 +122,7 @@ STATUS = {
 }  # fmt: skip
 
 
-def test_show() -> None:
+def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     pods = [gen.pod(), gen.pod(gen.deleting, name="old"), gen.pod(gen.ended("triton", 1), name="bad"),
             gen.pod(gen.failed("Evicted", "low"), name="evicted")]  # fmt: skip
     text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods)
@@ -140,14 +140,14 @@ def test_show() -> None:
     assert "old no 0 going away" in lines
     assert "bad no 1 ServerCrashed" in lines
     assert "evicted no 0 Evicted" in lines
-    told = [line for line in text.splitlines() if line[2:3] in ("✓", "✗", "?", "…")]
-    assert {line[23] for line in told} == {" "}  # as wide as the longest name
-    assert all(line[24] != " " for line in told)
-    # Long messages are wrapped; only a word that no terminal could break is longer.
+    marked = [line for line in text.splitlines() if line[2:3] in ("✓", "✗", "?", "…")]
+    assert {line[23] for line in marked} == {" "}  # the column is as wide as the longest name
+    assert all(line[24] != " " for line in marked)
+    # Long messages are wrapped. Only the digest, which has no spaces, can be longer.
     assert all(len(line) <= 110 for line in text.splitlines() if "sha256" not in line)
 
 
-def test_show_of_a_model_that_no_operator_has_seen() -> None:
+def test_status_of_a_new_tritonmodel_shows_no_endpoint() -> None:
     text = show.status(gen.raw(), [])
     assert "endpoint  -" in text
     assert not show.is_ready(gen.raw())

@@ -1,4 +1,4 @@
-"""What the real server's log says."""
+"""Parses the log of a real tritonserver, and computes its flags and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "expected"),
     [
         (
             "[libprotobuf ERROR /tmp/text_format.cc:337] Error parsing text-format inference.ModelConfig: "
@@ -51,15 +51,15 @@ HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'
         ("I1121 16:32:49.078382 1 server.cc:604] all is well", []),
     ],
 )  # fmt: skip
-def test_refusals(log, said):
-    assert list(refusals(log)) == said
+def test_finds_refused_models_in_the_log(log, expected):
+    assert list(refusals(log)) == expected
 
 
 class TestFindings:
-    def test_ready(self):
+    def test_ready_server_has_no_findings(self):
         assert findings(Start(True, False, (), ""), ["pre"], "image") == ()
 
-    def test_refused(self):
+    def test_reports_refused_models(self):
         start = Start(False, True, (Refusal("pre", "why", early=True), Refusal("gone", "so", early=True)), "")
         assert [str(f).split(" — ")[0] for f in findings(start, ["pre"], "image")] == [
             "pre: error TR901: tritonserver refuses 'pre': why",
@@ -67,13 +67,13 @@ class TestFindings:
         ]
 
     @pytest.mark.parametrize(("ended", "words"), [(True, "ended"), (False, "had not all models ready after 5 s")])
-    def test_neither_ready_nor_refused(self, ended, words):
+    def test_reports_a_server_that_is_neither_ready_nor_refused(self, ended, words):
         (finding,) = findings(Start(False, ended, (), "first\nlast words\n\n"), [], "image", 5)
         assert (finding.code, finding.file) == ("TR902", ".")
         assert finding.message == f"tritonserver {words}; the last it wrote: last words"
 
 
-def test_it_gets_what_the_pod_would_have():
+def test_gets_the_same_flags_and_limits_as_in_the_pod():
     wanted = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20)
     assert limits(wanted) == ["--shm-size=1048576", "--cpus=1.5"]
     assert flags(wanted) == [

@@ -1,4 +1,4 @@
-"""Requests: which errors may pass by themselves, and bodies with any character."""
+"""Requests to the API server: transient errors, request bodies, retries, and the fence that blocks writes."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def answer(body: bytes) -> HTTPResponse:
         (500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)", False),
     ],
 )  # fmt: skip
-def test_transient(code: int, message: str, transient: bool) -> None:
+def test_classifies_errors_as_transient_or_permanent(code: int, message: str, transient: bool) -> None:
     assert ApiError(code, "", message).transient is transient
 
 
 @pytest.mark.parametrize(
     "text", ["plain", "é ü 漢字", "😀", "\\ud83d \\", "\x7f\x85\u2028\ufeff", 'a"b\n\t\x01', "😀\x7f😀"]
 )
-def test_a_body_is_json_and_yaml_alike(text: str) -> None:
+def test_request_body_is_valid_json_and_valid_yaml(text: str) -> None:
     body = _yaml({"a": text, text: "a"})
     assert json.loads(body) == {"a": text, text: "a"}
     assert yaml.safe_load(body) == {"a": text, text: "a"}
-    assert b"\\ud83d\\u" not in body  # no pair of surrogates: the API server's YAML refuses it
+    assert b"\\ud83d\\u" not in body  # the API server's YAML parser rejects surrogate pairs
 
 
 @pytest.mark.parametrize("body", [b"", b'{"kind": "Lea', b"<html>bad gateway</html>", b"\xff"])
-def test_an_answer_that_is_no_json_is_none(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
-    """As from a proxy in between: nothing that ends a process."""
+def test_response_that_is_not_json_is_a_transient_error(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """A proxy can return such a response. It must not end the process."""
     client = kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com"))
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", lambda *_, **__: answer(body))
     with pytest.raises(ApiError) as found:
@@ -58,26 +58,26 @@ def test_an_answer_that_is_no_json_is_none(monkeypatch: pytest.MonkeyPatch, body
 
 
 @pytest.mark.parametrize("host", ["https://api.example.com", "https://api.example.com/k8s/clusters/c-1/"])
-def test_an_api_server_may_lie_below_a_path(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    """As behind a proxy that serves several clusters."""
-    asked = []
+def test_uses_the_path_of_the_api_servers_url(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A proxy that serves several clusters uses such paths."""
+    requested = []
 
     def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> HTTPResponse:
-        asked.append(f"{pool.scheme}://{pool.host}{url}")
+        requested.append(f"{pool.scheme}://{pool.host}{url}")
         return answer(b"{}")
 
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
     KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration(host))).version()
-    assert asked == [host.rstrip("/") + "/version"]
+    assert requested == [host.rstrip("/") + "/version"]
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_a_request_is_sent_once_whatever_retry_after_says(code: int) -> None:
-    asked: list[str] = []
+def test_sends_a_request_once_despite_retry_after(code: int) -> None:
+    requested: list[str] = []
 
     class Busy(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
             self.send_response(code)
             self.send_header("Retry-After", "1")
             self.send_header("Content-Length", "0")
@@ -92,11 +92,11 @@ def test_a_request_is_sent_once_whatever_retry_after_says(code: int) -> None:
         with pytest.raises(ApiError) as found:
             KubernetesApi(kubernetes.client.ApiClient(configuration)).version()
         server.shutdown()
-    assert (found.value.code, asked) == (code, ["/version"])
+    assert (found.value.code, requested) == (code, ["/version"])
     assert found.value.transient
 
 
-def test_a_connection_that_is_refused_is_tried_once() -> None:
+def test_tries_a_refused_connection_once() -> None:
     requests: list[int] = []
     configuration = kubernetes.client.Configuration("http://127.0.0.1:1")
     api = KubernetesApi(kubernetes.client.ApiClient(configuration), lambda verb, plural, code: requests.append(code))
@@ -105,7 +105,7 @@ def test_a_connection_that_is_refused_is_tried_once() -> None:
     assert requests == [0]
 
 
-def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_allows_reads_always_and_writes_only_while_leading(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
 
     def urlopen(pool: HTTPConnectionPool, method: str, url: str, **_: object) -> HTTPResponse:
@@ -113,9 +113,9 @@ def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: py
         return answer(b"{}")
 
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", urlopen)
-    may = [True]
+    leading = [True]
     api = KubernetesApi(kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com")))
-    fenced = api.fenced(lambda: may[0])
+    fenced = api.fenced(lambda: leading[0])
     body = {"metadata": {"name": "a", "namespace": "b"}}
 
     writes: list[Callable[[], object]] = [
@@ -130,7 +130,7 @@ def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: py
         write()
     assert sent == ["POST", "PUT", "PATCH", "PATCH", "PATCH", "DELETE"]
     sent.clear()
-    may[0] = False
+    leading[0] = False
     for write in writes:
         with pytest.raises(ApiError) as found:
             write()
@@ -138,4 +138,4 @@ def test_a_fence_lets_reads_through_and_writes_only_while_it_may(monkeypatch: py
     fenced.get(POD, "b", "a")
     assert sent == ["GET"]
     api.create(POD, "b", body)
-    assert sent == ["GET", "POST"], "what isn't fenced, the Lease, is written all the same"
+    assert sent == ["GET", "POST"], "the unfenced client, which writes the Lease, still writes"

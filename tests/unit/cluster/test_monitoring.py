@@ -1,4 +1,4 @@
-"""Which Prometheuses a cluster has."""
+"""Finds the Prometheus resources of a cluster and reports when they change."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def monitor(api: Any = None, clock: Any = time.monotonic, **more: Any) -> Monito
     return Monitoring(api, clock=clock, **more)
 
 
-class Cluster:
-    """An API server that has these Prometheuses, or refuses with `code`."""
+class SimulatedApi:
+    """An API server with these Prometheus resources. If `code` is set, it answers with this error."""
 
     def __init__(self, *prometheuses: dict[str, Any]) -> None:
-        self.prometheuses, self.code, self.asked = prometheuses, 0, 0
+        self.prometheuses, self.code, self.lists = prometheuses, 0, 0
 
     def list(self, kind: Any, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-        self.asked += 1
+        self.lists += 1
         if self.code:
             raise ApiError(self.code, "", "no")
         if kind == monitoring.NAMESPACES:
@@ -48,8 +48,8 @@ def resource(name: str = "k8s", namespace: str = "monitoring", **spec: Any) -> d
         ({"web": {"pageTitle": "x"}}, "http://prometheus-operated.monitoring.svc:9090"),
     ],
 )
-def test_where_a_prometheus_answers(spec: dict[str, Any], url: str) -> None:
-    installed = monitor(Cluster(resource(**spec))).installed()
+def test_computes_the_url_of_a_prometheus(spec: dict[str, Any], url: str) -> None:
+    installed = monitor(SimulatedApi(resource(**spec))).installed()
     assert [p.url for p in installed.prometheuses or ()] == [url]
 
 
@@ -70,14 +70,14 @@ def test_where_a_prometheus_answers(spec: dict[str, Any], url: str) -> None:
         {"routePrefix": "//evil"},
     ],
 )
-def test_a_prometheus_whose_url_could_lead_elsewhere_is_left_out(spec: dict[str, Any]) -> None:
-    assert monitor(Cluster(resource(**spec), resource("good"))).installed().prometheuses == (
-        monitor(Cluster(resource("good"))).installed().prometheuses
+def test_ignores_a_prometheus_whose_url_could_point_elsewhere(spec: dict[str, Any]) -> None:
+    assert monitor(SimulatedApi(resource(**spec), resource("good"))).installed().prometheuses == (
+        monitor(SimulatedApi(resource("good"))).installed().prometheuses
     )
 
 
-def test_prometheuses_count_in_the_chosen_namespaces_alone() -> None:
-    cluster = Cluster(resource(), resource("mine", "tenant"), resource("other", "observability"))
+def test_lists_prometheuses_only_in_the_chosen_namespaces() -> None:
+    cluster = SimulatedApi(resource(), resource("mine", "tenant"), resource("other", "observability"))
 
     def found(*namespaces: str) -> list[str]:
         installed = monitor(cluster, namespaces=namespaces).installed()
@@ -89,9 +89,9 @@ def test_prometheuses_count_in_the_chosen_namespaces_alone() -> None:
     assert found() == []
 
 
-def test_what_a_prometheus_selects() -> None:
+def test_reads_the_selectors_of_a_prometheus() -> None:
     spec = {"ruleSelector": {}, "podMonitorSelector": {"matchLabels": {"a": "b"}}, "podMonitorNamespaceSelector": {}}
-    installed = monitor(Cluster(resource(**spec))).installed()
+    installed = monitor(SimulatedApi(resource(**spec))).installed()
     (found,) = installed.prometheuses or ()
     assert (found.namespace, found.name) == ("monitoring", "k8s")
     assert found.rules == Selection({}, None)
@@ -102,30 +102,30 @@ def test_what_a_prometheus_selects() -> None:
 @pytest.mark.parametrize(
     ("code", "expected"), [(403, Installed(None)), (404, Installed((), looked_in=("monitoring",))), (500, Installed())]
 )
-def test_what_the_api_server_does_not_tell(code: int, expected: Installed) -> None:
-    cluster = Cluster(resource())
+def test_reports_what_it_could_not_list(code: int, expected: Installed) -> None:
+    cluster = SimulatedApi(resource())
     cluster.code = code
     assert monitor(cluster).installed() == expected
 
 
-def test_a_listing_is_fresh_for_a_while_and_outlives_an_outage() -> None:
-    now, cluster = 0.0, Cluster(resource())
+def test_caches_the_listing_and_keeps_it_during_an_outage() -> None:
+    now, cluster = 0.0, SimulatedApi(resource())
     one = monitor(cluster, lambda: now)
     first = one.installed()
     assert one.installed() is first
-    assert cluster.asked == 2  # Prometheuses and namespaces
+    assert cluster.lists == 2  # Prometheuses and namespaces
     now = monitoring.FRESH_SECONDS + 1
     cluster.code = 503
     assert one.installed() == first
     cluster.code = 0
     cluster.prometheuses = ()
-    assert one.installed() == first  # it isn't asked at every pass, either
+    assert one.installed() == first  # reads the cache, so that not every reconcile sends a request
     one.forget()
     assert one.installed().prometheuses == ()
 
 
-def test_only_what_matters_to_the_asked_namespaces_is_a_change() -> None:
-    now, cluster = 0.0, Cluster()
+def test_reports_changes_only_for_the_given_namespaces() -> None:
+    now, cluster = 0.0, SimulatedApi()
     one = monitor(cluster, clock=lambda: now)
 
     def changed(*namespaces: str) -> bool:
@@ -139,4 +139,4 @@ def test_only_what_matters_to_the_asked_namespaces_is_a_change() -> None:
     assert [changed("vision", "bare"), changed("vision", "bare")] == [True, False]
     now -= monitoring.FRESH_SECONDS + 1
     cluster.prometheuses = ()
-    assert not changed("vision", "bare")  # what was listed just now still counts
+    assert not changed("vision", "bare")  # the last listing is still fresh

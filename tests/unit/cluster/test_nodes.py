@@ -1,4 +1,4 @@
-"""How model images are delivered, by what the nodes can do."""
+"""Chooses the delivery of model images by the nodes' container runtimes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError
 
 
-class Cluster:
+class SimulatedApi:
+    """An API server of this version whose nodes have these container runtimes."""
+
     def __init__(self, minor: str, *runtimes: str, forbidden: bool = False) -> None:
         self._minor, self._runtimes, self._forbidden = minor, runtimes, forbidden
 
@@ -26,14 +28,14 @@ class Cluster:
 @pytest.mark.parametrize(
     ("cluster", "delivery"),
     [
-        (Cluster("36", "containerd://2.1.0"), "ImageVolume"),
-        (Cluster("35+", "containerd://2.2.1", "cri-o://1.33.0"), "ImageVolume"),
-        (Cluster("34", "containerd://2.1.0"), "Copy"),
-        (Cluster("36", "containerd://2.1.0", "containerd://1.7.27"), "Copy"),
-        (Cluster("36", "docker://28.0.0"), "Copy"),
-        (Cluster("36"), "Copy"),
-        (Cluster("36", forbidden=True), "Copy"),
+        (SimulatedApi("36", "containerd://2.1.0"), "ImageVolume"),
+        (SimulatedApi("35+", "containerd://2.2.1", "cri-o://1.33.0"), "ImageVolume"),
+        (SimulatedApi("34", "containerd://2.1.0"), "Copy"),
+        (SimulatedApi("36", "containerd://2.1.0", "containerd://1.7.27"), "Copy"),
+        (SimulatedApi("36", "docker://28.0.0"), "Copy"),
+        (SimulatedApi("36"), "Copy"),
+        (SimulatedApi("36", forbidden=True), "Copy"),
     ],
 )
-def test_what_auto_means(cluster: Any, delivery: str) -> None:
+def test_auto_selects_image_volume_only_if_every_node_supports_it(cluster: Any, delivery: str) -> None:
     assert nodes.best_delivery(cluster) == delivery

@@ -1,4 +1,4 @@
-"""JSON that is nested more deeply than readers take."""
+"""Cuts JSON that is nested too deeply to read."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def nested(levels: int) -> str:
 
 
 @pytest.mark.parametrize("levels", [2, 90])
-def test_what_is_usual_stays_as_it_is(levels: int) -> None:
+def test_keeps_json_of_usual_depth(levels: int) -> None:
     assert shallow.loads(nested(levels)) == json.loads(nested(levels))
     assert json.loads(shallow.dumps(json.loads(nested(levels)))) == json.loads(nested(levels))
 
 
 @pytest.mark.parametrize("levels", [300, 900, 5_000, 10_000])
-def test_what_is_too_deep_is_cut_and_the_rest_stays(levels: int) -> None:
+def test_cuts_values_that_are_nested_too_deeply_and_keeps_the_rest(levels: int) -> None:
     found = json.loads(shallow.dumps(shallow.loads(nested(levels).encode())))
     assert (found["a"], found["d"]) == ("]}", [{}, "[{"])
     assert shallow.CUT in json.dumps(found)
 
 
-def test_what_is_no_json_is_told_as_before() -> None:
+def test_rejects_invalid_json() -> None:
     for text in ("", "{", "[" * 5000, "]" * 5000, '"', '{"a": "'):
         with pytest.raises(orjson.JSONDecodeError):
             shallow.loads(text)
 
 
-def test_a_store_keeps_what_is_too_deep() -> None:
+def test_store_keeps_an_object_that_is_nested_too_deeply() -> None:
     store = Store()
     raw = gen.raw()
     raw["spec"]["podTemplate"] = {"spec": json.loads(nested(600))}

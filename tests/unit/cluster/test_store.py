@@ -1,4 +1,4 @@
-"""The store: what the watches have shown, in whatever order they show it."""
+"""The store: keeps the last state of each watched object, in whatever order the events arrive."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: An
     return gen.live(obj, version=version, uid=uid)
 
 
-def names_of(store: Store) -> set[tuple[str, str]]:
+def stored_names(store: Store) -> set[tuple[str, str]]:
     return {(o["kind"], o["metadata"]["name"]) for o in store.children(KEY, gen.UID)}
 
 
-def test_objects_are_found_by_their_model() -> None:
+def test_finds_objects_by_their_tritonmodel() -> None:
     store = Store()
     assert [store.put(o) for o in (gen.raw(), child(), gen.pod())] == [KEY, KEY, KEY]
     assert store.all_keys() == [KEY]
     assert store.model(KEY) == gen.raw()
-    assert names_of(store) == {("Deployment", "detection")}
+    assert stored_names(store) == {("Deployment", "detection")}
     assert [p["metadata"]["name"] for p in store.of_kind(KEY, "Pod")] == ["detection-abc-1"]
 
 
-def test_children_of_another_life_are_not_ours() -> None:
+def test_children_are_found_only_by_the_uid_of_their_owner() -> None:
     store = Store()
     store.put(child())
-    assert store.children(KEY, "uid-of-the-next-model") == []
+    assert store.children(KEY, "uid-of-the-next-tritonmodel") == []
 
 
-def test_objects_of_others_are_left_out() -> None:
+def test_ignores_objects_that_are_not_managed_by_the_operator() -> None:
     store = Store()
     foreign = {"apiVersion": "apps/v1", "kind": "Deployment",
                "metadata": {"name": "x", "namespace": "vision", "uid": "1", "resourceVersion": "1"}}  # fmt: skip
@@ -48,16 +48,16 @@ def test_objects_of_others_are_left_out() -> None:
     assert store.all_keys() == []
 
 
-@pytest.mark.parametrize(("version", "news"), [(9, False), (10, False), (11, True), (100, True)])
-def test_only_a_newer_version_is_news(version: int, news: bool) -> None:
+@pytest.mark.parametrize(("version", "changed"), [(9, False), (10, False), (11, True), (100, True)])
+def test_put_reports_a_change_only_for_a_newer_resource_version(version: int, changed: bool) -> None:
     store = Store()
     store.put(child(version=10))
-    assert (store.put(gen.modified(child(version=version), gen.put("spec.replicas", 5))) is not None) == news
+    assert (store.put(gen.modified(child(version=version), gen.put("spec.replicas", 5))) is not None) == changed
     (known,) = store.children(KEY, gen.UID)
-    assert (known["spec"]["replicas"] == 5) == news
+    assert (known["spec"]["replicas"] == 5) == changed
 
 
-def test_a_successor_of_the_same_name_replaces_and_outlives_the_news_of_its_predecessors_end() -> None:
+def test_keeps_the_successor_when_the_predecessors_deletion_arrives_late() -> None:
     store = Store()
     store.put(child(version=10, uid="first"))
     assert store.put(child(version=5, uid="second")) == KEY
@@ -67,13 +67,13 @@ def test_a_successor_of_the_same_name_replaces_and_outlives_the_news_of_its_pred
     assert store.all_keys() == []
 
 
-def test_replace_forgets_what_is_not_listed_of_its_kind_and_namespace() -> None:
+def test_replace_removes_unlisted_objects_of_that_kind_and_namespace() -> None:
     store = Store()
     other = gen.raw(name="other", namespace="elsewhere")
     for obj in (gen.raw(), other, child(), child("Service"), gen.pod()):
         store.put(obj)
     store.replace("Deployment", [])
-    assert names_of(store) == {("Service", "detection")}
+    assert stored_names(store) == {("Service", "detection")}
     store.replace("TritonModel", [], "vision")
     assert store.model(KEY) is None
     assert store.model("elsewhere/other") is not None
@@ -82,7 +82,7 @@ def test_replace_forgets_what_is_not_listed_of_its_kind_and_namespace() -> None:
     assert store.model("elsewhere/other") is None
 
 
-def test_a_listing_does_not_bring_back_what_was_deleted_while_it_was_read() -> None:
+def test_listing_does_not_restore_an_object_that_was_deleted_during_the_listing() -> None:
     store = Store()
     store.put(gen.pod())
 
@@ -94,7 +94,7 @@ def test_a_listing_does_not_bring_back_what_was_deleted_while_it_was_read() -> N
     assert store.of_kind(KEY, "Pod") == []
 
 
-def test_a_listing_does_not_forget_what_was_made_while_it_was_read() -> None:
+def test_listing_keeps_an_object_that_was_created_during_the_listing() -> None:
     store = Store()
 
     def listing() -> Iterator[dict[str, Any]]:
@@ -102,17 +102,17 @@ def test_a_listing_does_not_forget_what_was_made_while_it_was_read() -> None:
         yield from ()
 
     store.replace("Deployment", listing())
-    assert names_of(store) == {("Deployment", "detection")}
+    assert stored_names(store) == {("Deployment", "detection")}
     store.replace("Deployment", [])
-    assert names_of(store) == set()
+    assert stored_names(store) == set()
 
 
 def version_of(store: Store) -> list[str]:
     return [o["metadata"]["resourceVersion"] for o in store.children(KEY, gen.UID)]
 
 
-def test_a_listing_replaces_what_is_newer_as_after_a_restore_from_a_backup() -> None:
-    """The versions of a restored etcd are lower than those before."""
+def test_listing_replaces_newer_objects_after_a_restore_from_backup() -> None:
+    """A restored etcd continues with lower resource versions."""
     store = Store()
     store.put(gen.raw(gen.put("metadata.resourceVersion", "1000"), gen.put("metadata.annotations", {"max_qps": "8"})))
     store.put(child(version=1001))
@@ -124,11 +124,11 @@ def test_a_listing_replaces_what_is_newer_as_after_a_restore_from_a_backup() -> 
     assert store.replace("Deployment", [child(version=51)])
     assert version_of(store) == ["51"]
     assert not store.replace("Deployment", [child(version=51)])
-    assert store.put(child(version=52)) is None, "nothing but its version is news"
+    assert store.put(child(version=52)) is None, "only its resource version changed"
     assert version_of(store) == ["52"]
 
 
-def test_a_listing_brings_back_what_a_restore_from_a_backup_has_brought_back() -> None:
+def test_listing_restores_an_object_that_a_restore_from_backup_restored() -> None:
     store = Store()
     store.put(child(version=1000))
     store.remove(child(version=1001))
@@ -137,7 +137,7 @@ def test_a_listing_brings_back_what_a_restore_from_a_backup_has_brought_back() -
     assert store.put(gen.modified(child(version=51), gen.put("spec.replicas", 5))) == KEY
 
 
-def test_a_write_while_a_listing_of_a_restored_cluster_is_read_is_newer_than_the_listing() -> None:
+def test_event_during_the_first_listing_after_a_restore_is_newer_than_the_listing() -> None:
     store = Store()
     store.put(child(version=1000))
 
@@ -150,8 +150,8 @@ def test_a_write_while_a_listing_of_a_restored_cluster_is_read_is_newer_than_the
     assert version_of(store) == ["51"]
 
 
-def test_a_listing_does_not_replace_what_was_put_while_it_was_read() -> None:
-    """Neither a newer state of the same object nor its successor."""
+def test_listing_does_not_replace_an_object_that_changed_during_the_listing() -> None:
+    """This holds for a newer state of the same object and for its successor."""
     store = Store()
     store.put(child(version=10))
 
@@ -170,7 +170,7 @@ def test_a_listing_does_not_replace_what_was_put_while_it_was_read() -> None:
     assert [o["metadata"]["uid"] for o in store.children(KEY, gen.UID)] == ["successor"]
 
 
-def test_an_old_event_does_not_bring_back_what_a_listing_lacks() -> None:
+def test_old_event_does_not_restore_an_object_that_a_listing_lacks() -> None:
     store = Store()
     store.put(child(version=10))
 
@@ -179,10 +179,10 @@ def test_an_old_event_does_not_bring_back_what_a_listing_lacks() -> None:
         yield from ()
 
     store.replace("Deployment", listing())
-    assert names_of(store) == set()
+    assert stored_names(store) == set()
 
 
-def test_a_listing_that_fails_changes_nothing() -> None:
+def test_failed_listing_changes_nothing() -> None:
     store = Store()
     store.put(child())
 
@@ -190,14 +190,14 @@ def test_a_listing_that_fails_changes_nothing() -> None:
         yield child(version=99)
         raise OSError
 
-    with pytest.raises(OSError):  # noqa: PT011 - only that it comes through
+    with pytest.raises(OSError):  # noqa: PT011 - checks only that it is raised
         store.replace("Deployment", listing())
     assert [o["metadata"]["resourceVersion"] for o in store.children(KEY, gen.UID)] == ["10"]
     store.replace("Deployment", [])
-    assert names_of(store) == set()
+    assert stored_names(store) == set()
 
 
-def test_what_is_kept_is_small() -> None:
+def test_keeps_only_the_fields_that_the_operator_reads() -> None:
     store = Store()
     foreign = {**gen.managed(child()), "manager": "kube-controller-manager"}
     store.put(gen.modified(child(), lambda o: o["metadata"]["managedFields"].append(foreign)))
@@ -217,7 +217,7 @@ def autoscaler(version: int = 10, **status: Any) -> dict[str, Any]:
                     version=version)  # fmt: skip
 
 
-def test_what_changes_only_where_nobody_looks_is_no_news_and_known_all_the_same() -> None:
+def test_stores_a_change_of_unread_status_fields_without_reporting_it() -> None:
     store = Store()
     first = autoscaler(10, currentMetrics=[{"value": "1"}], currentReplicas=1)
     assert store.put(first) == KEY
@@ -225,7 +225,7 @@ def test_what_changes_only_where_nobody_looks_is_no_news_and_known_all_the_same(
     (known,) = store.children(KEY, gen.UID)
     assert known["metadata"]["resourceVersion"] == "11"
     assert known["status"] == {"conditions": [{"type": "ScalingActive", "status": "True"}]}
-    # Older news stays old, although nothing kept differs.
+    # An older event stays older, although no kept field differs.
     assert store.put(autoscaler(9, conditions=[])) is None
     assert store.put(autoscaler(12, conditions=[])) == KEY
 
@@ -235,13 +235,13 @@ def test_what_changes_only_where_nobody_looks_is_no_news_and_known_all_the_same(
     [gen.put("metadata.labels.team", "a"), gen.put("metadata.annotations.a", "b"), gen.put("spec.maxReplicas", 9),
      gen.put("metadata.managedFields.0.fieldsV1", {}), gen.deleting],
 )  # fmt: skip
-def test_what_is_looked_at_is_news(change: gen.Modifier) -> None:
+def test_reports_a_change_of_a_field_that_the_operator_reads(change: gen.Modifier) -> None:
     store = Store()
     store.put(autoscaler(10))
     assert store.put(gen.modified(autoscaler(11), change)) == KEY
 
 
-def test_an_autoscaler_that_nobody_has_looked_at_yet() -> None:
+def test_accepts_an_autoscaler_without_a_status() -> None:
     store = Store()
     bare = autoscaler()
     del bare["status"]
@@ -249,31 +249,31 @@ def test_an_autoscaler_that_nobody_has_looked_at_yet() -> None:
     assert store.children(KEY, gen.UID)[0]["status"] == {}
 
 
-def test_a_models_annotation_is_news() -> None:
+def test_reports_a_change_of_an_annotation_of_the_tritonmodel() -> None:
     store = Store()
     store.put(gen.raw())
     changed = gen.raw(gen.put("metadata.resourceVersion", "2"), gen.put("metadata.annotations", {"max_qps": "8"}))
     assert store.put(changed) == KEY
 
 
-def test_the_answer_to_a_write_that_comes_after_the_news_of_its_end_changes_nothing() -> None:
+def test_ignores_a_response_to_a_write_that_arrives_after_the_deletion() -> None:
     store = Store()
     store.put(gen.raw())
     assert store.remove(child(version=12)) == KEY
     assert store.put(child(version=11)) is None
-    assert names_of(store) == set()
+    assert stored_names(store) == set()
 
 
-def test_what_only_left_the_selection_of_the_watch_can_be_found_again() -> None:
-    """The watch tells of its end with the version of the edit that took its label."""
+def test_accepts_an_object_again_that_only_lost_its_label() -> None:
+    """The watch reports a deletion with the resource version of the edit that removed the label."""
     store = Store()
     store.put(child(version=10))
     store.remove(child(version=11))
     assert store.put(child(version=11)) == KEY
-    assert names_of(store) == {("Deployment", "detection")}
+    assert stored_names(store) == {("Deployment", "detection")}
 
 
-def test_what_is_gone_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembers_a_limited_number_of_deleted_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 3)
     store = Store()
     for number in range(5):
@@ -281,11 +281,11 @@ def test_what_is_gone_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch
     assert [store.put(child(version=11, uid=str(n))) is None for n in range(5)] == [False, False, True, True, True]
 
 
-def test_what_pods_tell_is_no_news_of_their_deployment() -> None:
+def test_ignores_replica_counts_in_the_status_of_a_deployment() -> None:
     store = Store()
     assert store.put(child(version=10)) == KEY
     counted = gen.put("status", {"observedGeneration": 1, "replicas": 2, "conditions": [{"type": "Progressing"}]})
-    assert store.put(gen.modified(child(version=11), counted)) == KEY  # the generation
+    assert store.put(gen.modified(child(version=11), counted)) == KEY  # observedGeneration changed
     counted = gen.put("status", {"observedGeneration": 1, "replicas": 3, "conditions": [{"type": "Available"}]})
     assert store.put(gen.modified(child(version=12), counted)) is None
     failed = gen.put("status", {"observedGeneration": 1, "conditions": [{"type": "ReplicaFailure", "status": "True"}]})
@@ -293,22 +293,22 @@ def test_what_pods_tell_is_no_news_of_their_deployment() -> None:
     assert store.children(KEY, gen.UID)[0]["status"]["conditions"] == [{"type": "ReplicaFailure", "status": "True"}]
 
 
-def test_each_is_looked_at_once_for_each_of_its_states() -> None:
-    store, looked = Store(), []
+def test_map_kind_calls_the_function_once_per_state() -> None:
+    store, calls = Store(), []
 
-    def look(model: dict[str, Any]) -> str:
-        looked.append(model["metadata"]["resourceVersion"])
+    def version(model: dict[str, Any]) -> str:
+        calls.append(model["metadata"]["resourceVersion"])
         return str(model["metadata"]["resourceVersion"])
 
     store.put(gen.raw())
     store.put(child())
-    assert [store.map_kind("TritonModel", look) for _ in range(2)] == [[(KEY, "1")]] * 2
+    assert [store.map_kind("TritonModel", version) for _ in range(2)] == [[(KEY, "1")]] * 2
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2")))
-    assert store.map_kind("TritonModel", look) == [(KEY, "2")]
-    assert looked == ["1", "2"]
+    assert store.map_kind("TritonModel", version) == [(KEY, "2")]
+    assert calls == ["1", "2"]
 
 
-def test_what_changed_last_comes_first() -> None:
+def test_lists_the_latest_changed_keys_first() -> None:
     store = Store()
     for number, name in enumerate(("first", "last", "second")):
         version = gen.put("metadata.resourceVersion", str(10 + number))
@@ -327,8 +327,8 @@ def rules(version: int = 10) -> dict[str, Any]:
 
 
 @pytest.fixture
-def losing() -> Store:
-    """A watch has told of an end, which may be that of a label only."""
+def lossy_store() -> Store:
+    """Watches have reported deletions, of which some may only be lost labels."""
     store = Store()
     for obj in (gen.raw(), child(), rules()):
         store.put(obj)
@@ -336,51 +336,51 @@ def losing() -> Store:
     return store
 
 
-def test_what_may_only_have_lost_its_label_is_lost_until_it_is_found(losing: Store) -> None:
-    assert losing.lost(KEY) == {LOST}, "a Deployment is wanted, and so made again"
-    assert names_of(losing) == set()
-    losing.put(rules(11))
-    assert losing.lost(KEY) == set()
-    losing.mark_lost(rules(12))
-    losing.found(KEY, LOST)
-    assert losing.lost(KEY) == set()
+def test_marks_an_optional_child_as_lost_until_it_is_found(lossy_store: Store) -> None:
+    assert lossy_store.lost(KEY) == {LOST}, "a Deployment is always desired, so the operator creates it again"
+    assert stored_names(lossy_store) == set()
+    lossy_store.put(rules(11))
+    assert lossy_store.lost(KEY) == set()
+    lossy_store.mark_lost(rules(12))
+    lossy_store.found(KEY, LOST)
+    assert lossy_store.lost(KEY) == set()
 
 
 @pytest.mark.parametrize("listed", [[], [rules(11)]])
-def test_a_listing_has_what_is_lost(losing: Store, listed: list[dict[str, Any]]) -> None:
-    losing.replace("PodMonitor", [])
-    losing.replace("PrometheusRule", [], "elsewhere")
-    assert losing.lost(KEY) == {LOST}
-    losing.replace("PrometheusRule", listed, "vision")
-    assert losing.lost(KEY) == set()
-    assert names_of(losing) == {LOST for _ in listed}
+def test_complete_listing_clears_the_lost_mark(lossy_store: Store, listed: list[dict[str, Any]]) -> None:
+    lossy_store.replace("PodMonitor", [])
+    lossy_store.replace("PrometheusRule", [], "elsewhere")
+    assert lossy_store.lost(KEY) == {LOST}
+    lossy_store.replace("PrometheusRule", listed, "vision")
+    assert lossy_store.lost(KEY) == set()
+    assert stored_names(lossy_store) == {LOST for _ in listed}
 
 
-def test_what_is_lost_while_a_listing_is_read_stays_lost(losing: Store) -> None:
-    losing.put(rules(12))
+def test_keeps_the_mark_of_an_object_that_was_lost_during_the_listing(lossy_store: Store) -> None:
+    lossy_store.put(rules(12))
 
     def listing() -> Iterator[dict[str, Any]]:
         yield rules(12)
-        losing.mark_lost(rules(13))
+        lossy_store.mark_lost(rules(13))
 
-    losing.replace("PrometheusRule", listing())
-    assert losing.lost(KEY) == {LOST}
-    assert names_of(losing) == set()
-
-
-def test_of_a_model_that_is_gone_nothing_is_lost(losing: Store) -> None:
-    losing.remove(gen.raw())
-    losing.mark_lost(rules(12))
-    losing.put(gen.raw())
-    assert losing.lost(KEY) == set()
-    losing.put(rules(13))
-    losing.mark_lost(rules(14))
-    losing.replace("TritonModel", [])
-    losing.put(gen.raw())
-    assert losing.lost(KEY) == set()
+    lossy_store.replace("PrometheusRule", listing())
+    assert lossy_store.lost(KEY) == {LOST}
+    assert stored_names(lossy_store) == set()
 
 
-def test_what_is_removed_for_sure_is_not_lost() -> None:
+def test_deleted_tritonmodel_has_no_lost_objects(lossy_store: Store) -> None:
+    lossy_store.remove(gen.raw())
+    lossy_store.mark_lost(rules(12))
+    lossy_store.put(gen.raw())
+    assert lossy_store.lost(KEY) == set()
+    lossy_store.put(rules(13))
+    lossy_store.mark_lost(rules(14))
+    lossy_store.replace("TritonModel", [])
+    lossy_store.put(gen.raw())
+    assert lossy_store.lost(KEY) == set()
+
+
+def test_removed_object_is_not_marked_as_lost() -> None:
     store = Store()
     for obj in (gen.raw(), rules()):
         store.put(obj)
@@ -391,7 +391,7 @@ def test_what_is_removed_for_sure_is_not_lost() -> None:
 NO_MANAGER = {"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
 
 
-def test_an_entry_of_managed_fields_without_a_manager_is_nobodys() -> None:
+def test_ignores_managed_fields_without_a_manager() -> None:
     store = Store()
     odd = gen.modified(gen.raw(), gen.put("metadata.managedFields", [NO_MANAGER, {}]))
     assert store.put(odd) == KEY
@@ -400,11 +400,11 @@ def test_an_entry_of_managed_fields_without_a_manager_is_nobodys() -> None:
 
 
 def unreadable(name: str) -> dict[str, Any]:
-    """No API server has shown such an object: it stands for the next one that nobody thought of."""
+    """An object that the store can't read. No API server returns it; it stands for unknown kinds of bad objects."""
     return gen.modified(gen.raw(name=name, uid=name), gen.put("metadata.managedFields", "none"))
 
 
-def test_an_object_that_cannot_be_read_stops_no_listing_and_keeps_its_last_state() -> None:
+def test_listing_skips_an_unreadable_object_and_keeps_its_last_state() -> None:
     store = Store()
     store.put(gen.raw(name="odd", uid="odd"))
     store.replace("TritonModel", [unreadable("odd"), gen.raw()])
@@ -413,12 +413,12 @@ def test_an_object_that_cannot_be_read_stops_no_listing_and_keeps_its_last_state
     assert store.all_keys() == [KEY]
 
 
-def test_an_object_that_a_look_fails_on_is_left_out() -> None:
+def test_map_kind_leaves_out_objects_on_which_the_function_fails() -> None:
     store = Store()
     store.put(gen.raw())
     store.put(gen.raw(name="odd", uid="odd"))
 
-    def look(obj: dict[str, Any]) -> str:
+    def label(obj: dict[str, Any]) -> str:
         return {gen.NAME: "fine"}[obj["metadata"]["name"]]
 
-    assert store.map_kind("TritonModel", look) == [(KEY, "fine")]
+    assert store.map_kind("TritonModel", label) == [(KEY, "fine")]

@@ -1,4 +1,4 @@
-"""The CRD is made from the types, and the API server must take it: structural, and sound by itself."""
+"""The CRD that is generated from the types: structural, bounded, and consistent with the operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC = SCHEMA["properties"]["spec"]
 
 
 DEEP: dict[str, Any] = functools.reduce(lambda inner, _: {"a": [inner]}, range(40), {})
-"""What no field without a schema needs, and the API server takes."""
+"""Deeper nesting than the operator accepts in a field without a schema. The API server accepts it."""
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -35,11 +35,11 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
             yield from nodes(schema[name], f"{path}.{name}")
 
 
-def test_the_schema_is_structural() -> None:
+def test_schema_is_structural() -> None:
     for path, node in nodes(SCHEMA):
         forbidden = {"$ref", "$defs", "title", "nullable", "oneOf", "allOf", "const", "uniqueItems"}
         assert not forbidden & node.keys(), path
-        assert node.get("exclusiveMinimum", True) is True, path  # a flag here, a number in JSON schema
+        assert node.get("exclusiveMinimum", True) is True, path  # a bool in OpenAPI v3.0, a number in JSON Schema
         if node.get("x-kubernetes-int-or-string"):
             assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
         else:
@@ -48,14 +48,14 @@ def test_the_schema_is_structural() -> None:
         assert node.get("default", "") is not None, path
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_description() -> None:
     for path, node in nodes(SPEC, "spec"):
         if not path.endswith((".items", ".additionalProperties")):
             assert len(node.get("description", "")) > 10, path
 
 
-def test_strings_of_users_are_bounded() -> None:
-    """CEL rules are priced by the largest value that the schema admits."""
+def test_strings_and_lists_have_a_maximum_size() -> None:
+    """The API server estimates the cost of CEL rules from the largest value that the schema allows."""
     for path, node in nodes(SPEC, "spec"):
         if node.get("type") == "array":
             assert "maxItems" in node, path
@@ -63,8 +63,8 @@ def test_strings_of_users_are_bounded() -> None:
             assert "maxLength" in node, path
 
 
-def filled(schema: dict[str, Any], value: Any) -> Any:
-    """`value` with the schema's defaults, as the API server fills them in."""
+def with_defaults(schema: dict[str, Any], value: Any) -> Any:
+    """Returns `value` with the schema's defaults, as the API server sets them."""
     if not isinstance(value, dict):
         return value
     out = dict(value)
@@ -72,22 +72,22 @@ def filled(schema: dict[str, Any], value: Any) -> Any:
         if name not in out and "default" in below:
             out[name] = below["default"]
         if name in out:
-            out[name] = filled(below, out[name])
+            out[name] = with_defaults(below, out[name])
     return out
 
 
-def test_defaults_mean_the_same_to_the_api_server_and_to_the_operator() -> None:
+def test_api_server_and_operator_have_the_same_defaults() -> None:
     sparse = gen.raw()
-    complete = {**sparse, "spec": filled(SPEC, sparse["spec"])}
+    complete = {**sparse, "spec": with_defaults(SPEC, sparse["spec"])}
     assert complete["spec"]["server"]["modelControl"] == "none"
     assert TritonModel.model_validate(complete) == TritonModel.model_validate(sparse)
 
 
-def test_servers_may_listen_on_ipv6() -> None:
+def test_accepts_an_ipv6_address() -> None:
     TritonModel.model_validate(gen.raw(server={"args": ["--http-address=ipv6:[::]"]}))
 
 
-def test_unknown_fields_are_left_to_the_api_server() -> None:
+def test_operator_ignores_unknown_fields() -> None:
     TritonModel.model_validate(gen.raw(fieldOfTomorrow=1))
 
 
@@ -99,30 +99,30 @@ def test_unknown_fields_are_left_to_the_api_server() -> None:
              {"server": {"args": ["--http-por=9000"]}}, {"server": {"args": ["--load-model", "a"]}},
              {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}}]
 )  # fmt: skip
-def test_bad_specs_are_refused_without_a_cluster_too(spec: dict[str, Any]) -> None:
+def test_rejects_invalid_specs_without_a_cluster(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TritonModel.model_validate(gen.raw(**spec))
 
 
-def test_space_and_bounds_are_the_same_to_the_api_server_and_to_the_operator() -> None:
-    """Go's \\s is five characters, and that of the types' library is Unicode's: names with others were let in, and
-    then not understood."""
+def test_api_server_and_operator_agree_on_whitespace_and_bounds() -> None:
+    """Go's \\s matches five characters, pydantic's all Unicode whitespace. With \\s in a pattern, the API server would
+    accept names that the operator then rejects."""
     assert not [path for path, node in nodes(SCHEMA) if "\\s" in node.get("pattern", "")]
     TritonModel.model_validate(gen.raw(entrypoint="a\u00a0b", modelImage={"reference": "a\u2003b", "path": "/\u3000"}))
     utilization = SPEC["properties"]["autoscaling"]["properties"]["utilization"]
     assert (utilization["minimum"], utilization["exclusiveMinimum"]) == (0, True)
 
 
-def test_every_flag_that_the_operator_sets_is_reserved() -> None:
+def test_reserves_every_flag_that_the_operator_sets() -> None:
     from triton_operator.render.server import arguments
 
     model = gen.model(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a"], "logVerbosity": 1})
     flags = {a.removeprefix("--").split("=")[0] for a in arguments(model)}
-    # There theirs wins, or is added.
+    # For these two, the user's flag overrides ours or is added to it.
     assert flags - set(RESERVED_FLAGS) == {"grpc-max-connection-age", "metrics-config"}
 
 
-def test_the_scale_subresource_points_at_fields_that_exist() -> None:
+def test_scale_subresource_refers_to_existing_fields() -> None:
     scale = crd.definition()["spec"]["versions"][0]["subresources"]["scale"]
     for path in scale.values():
         node = SCHEMA
@@ -131,7 +131,7 @@ def test_the_scale_subresource_points_at_fields_that_exist() -> None:
         assert node["type"] in ("integer", "string")
 
 
-def test_the_columns_point_at_fields_that_exist() -> None:
+def test_printer_columns_refer_to_existing_fields() -> None:
     for column in crd.definition()["spec"]["versions"][0]["additionalPrinterColumns"]:
         node = SCHEMA
         steps = column["jsonPath"].split("[")[0].lstrip(".").split(".")
@@ -139,13 +139,13 @@ def test_the_columns_point_at_fields_that_exist() -> None:
             node = node["properties"][step]
 
 
-def test_the_checked_in_files_are_those_of_the_code() -> None:
+def test_generated_crd_and_roles_are_up_to_date() -> None:
     text = (ROOT / "crds" / f"{names.GROUP}_{names.PLURAL}.yaml").read_text()
     assert yaml.safe_load(text) == crd.definition()
     assert list(yaml.safe_load_all((ROOT / "manifests/rbac/operator.yaml").read_text())) == rbac.manifests()
 
 
-def test_the_operator_may_do_what_it_does_and_not_more() -> None:
+def test_operator_has_exactly_the_permissions_that_it_needs() -> None:
     granted = [*rbac.grants(), *rbac.cluster_grants(), *rbac.own_grants()]
     allowed: dict[tuple[str, str], set[str]] = {}
     for grant in granted:
@@ -160,7 +160,7 @@ def test_the_operator_may_do_what_it_does_and_not_more() -> None:
     assert not any(r in ("secrets", "configmaps") for _, r in allowed)
 
 
-def test_the_types_round_trip() -> None:
+def test_spec_survives_serialization() -> None:
     spec = gen.model(server={"loadModels": ["a"], "modelControl": "explicit"}, entrypoint="a").spec
-    again = TritonModelSpec.model_validate(spec.model_dump(mode="json", by_alias=True))
-    assert again == spec
+    parsed = TritonModelSpec.model_validate(spec.model_dump(mode="json", by_alias=True))
+    assert parsed == spec

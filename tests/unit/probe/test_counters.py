@@ -31,10 +31,10 @@ nv_inference_pending_request_count{model="a",version="1"} 4
 def read(page: str | bytes, models: Collection[str] = ("a", "gone")) -> Mapping[str, Counters]:
     behave = bad_servers.answers(page.encode() if isinstance(page, str) else page)
     with bad_servers.server("127.0.0.1", behave, 0) as served:
-        return ask(served.address, models)
+        return get_counters(served.address, models)
 
 
-def ask(address: str, models: Collection[str] = ("a",)) -> Mapping[str, Counters]:
+def get_counters(address: str, models: Collection[str] = ("a",)) -> Mapping[str, Counters]:
     async def run() -> Mapping[str, Counters]:
         async with fetch.session() as client:
             return await counters.counters(client, address, models)
@@ -73,7 +73,9 @@ def test_rejects_a_page_with_too_many_counters() -> None:
 
 
 @pytest.mark.parametrize("behave", [bad_servers.hangs, bad_servers.trickles, bad_servers.floods, bad_servers.closes])
-def test_a_hostile_server_gives_an_error(behave: bad_servers.Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_an_error_for_a_misbehaving_server(
+    behave: bad_servers.Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(counters, "LIMITS", Limits(0.5, 0.5, 1 << 20))
     with bad_servers.server("127.0.0.1", behave, 0) as served, pytest.raises(FetchError):
-        ask(served.address)
+        get_counters(served.address)

@@ -21,36 +21,36 @@ def server(name: str = "pod", restarts: int = 0) -> Server:
     return Server(f"uid-{name}", name, name, (restarts, True))
 
 
-class Servers:
-    """Each answers with the number of times that it was asked. One in `silent` takes `delay` seconds to fail."""
+class SimulatedServers:
+    """Each server returns its number of requests as its counter. A server in `silent` fails after `delay` seconds."""
 
     def __init__(self) -> None:
-        self.asked, self.polls = Counter[str](), Counter[str]()
+        self.requests, self.polls = Counter[str](), Counter[str]()
         self.silent: set[str] = set()
         self.delay = 0.0
         self.broken = False
-        self.probes = LoadProbes(lambda key: self.polls.update([key]), self.ask)
+        self.probes = LoadProbes(lambda key: self.polls.update([key]), self.get_counters)
 
-    async def ask(self, _: object, address: str, models: Collection[str]) -> Mapping[str, Counters]:
+    async def get_counters(self, _: object, address: str, models: Collection[str]) -> Mapping[str, Counters]:
         name = address.removesuffix(":8002")
-        self.asked[name] += 1
+        self.requests[name] += 1
         assert not self.broken
         if name in self.silent:
             await asyncio.sleep(self.delay)
-            raise FetchError("silence")
-        return {model: Counters(success=self.asked[name]) for model in models}
+            raise FetchError("no answer")
+        return {model: Counters(success=self.requests[name]) for model in models}
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
         run_beside(self.probes.run, scene)
 
 
 @pytest.fixture
-def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
+def servers(monkeypatch: pytest.MonkeyPatch) -> SimulatedServers:
     monkeypatch.setattr(loads, "POLL_SECONDS", 0.02)
-    return Servers()
+    return SimulatedServers()
 
 
-def test_polls_tracked_servers_until_they_are_forgotten(servers: Servers) -> None:
+def test_polls_tracked_servers_until_they_are_forgotten(servers: SimulatedServers) -> None:
     async def scene() -> None:
         assert servers.probes.track(KEY, [server()], ["m"]) == {"pod": ()}
         await until(lambda: servers.polls[KEY] >= 3)
@@ -59,16 +59,16 @@ def test_polls_tracked_servers_until_they_are_forgotten(servers: Servers) -> Non
         assert [s.at for s in samples] == sorted({s.at for s in samples})
         servers.probes.forget(KEY)
         await asyncio.sleep(0.1)
-        asked, polls = servers.asked["pod"], servers.polls[KEY]
+        requests, polls = servers.requests["pod"], servers.polls[KEY]
         await asyncio.sleep(0.1)
-        assert (servers.asked["pod"], servers.polls[KEY]) == (asked, polls)
+        assert (servers.requests["pod"], servers.polls[KEY]) == (requests, polls)
         assert servers.probes.track(KEY, [server()], ["m"]) == {"pod": ()}
         await until(lambda: servers.polls[KEY] > polls)
 
     servers.run(scene)
 
 
-def test_keeps_the_samples_of_the_last_minute_only(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeps_the_samples_of_the_last_minute_only(servers: SimulatedServers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads, "HISTORY_SECONDS", 0.1)
 
     async def scene() -> None:
@@ -81,21 +81,21 @@ def test_keeps_the_samples_of_the_last_minute_only(servers: Servers, monkeypatch
     servers.run(scene)
 
 
-def test_starts_again_when_a_server_restarts_and_drops_servers_that_are_gone(servers: Servers) -> None:
+def test_starts_again_when_a_server_restarts_and_drops_servers_that_are_gone(servers: SimulatedServers) -> None:
     async def scene() -> None:
         servers.probes.track(KEY, [server(), server("other")], ["m"])
         await until(lambda: servers.polls[KEY] >= 2)
         found = servers.probes.track(KEY, [server(restarts=1)], ["m"])
         assert found == {"pod": ()}
         await until(lambda: servers.probes.track(KEY, [server(restarts=1)], ["m"])["pod"])
-        asked = servers.asked["other"]
+        requests = servers.requests["other"]
         await asyncio.sleep(0.1)
-        assert servers.asked["other"] == asked
+        assert servers.requests["other"] == requests
 
     servers.run(scene)
 
 
-def test_a_silent_server_gets_no_sample_and_delays_no_other(servers: Servers) -> None:
+def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServers) -> None:
     servers.silent, servers.delay = {"silent"}, 60
 
     async def scene() -> None:
@@ -106,14 +106,14 @@ def test_a_silent_server_gets_no_sample_and_delays_no_other(servers: Servers) ->
         found = servers.probes.track(KEY, [server(), server("silent")], ["m"])
         assert found["pod"]
         assert not found["silent"]
-        # Once known as slow, the others have a lane of their own.
+        # Slow servers have their own slots, so a healthy server is polled in time.
         servers.probes.track("ns/healthy", [server()], ["m"])
         await until(lambda: servers.polls["ns/healthy"] >= 20)
 
     servers.run(scene)
 
 
-def test_an_unexpected_error_ends_no_polling(servers: Servers) -> None:
+def test_polling_continues_after_an_unexpected_error(servers: SimulatedServers) -> None:
     async def scene() -> None:
         servers.broken = True
         servers.probes.track(KEY, [server()], ["m"])

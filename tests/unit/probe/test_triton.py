@@ -1,4 +1,4 @@
-"""Triton's repository index, from servers that answer well, badly or not at all."""
+"""Reads Triton's repository index from good and misbehaving servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton_operator.probe.triton import Answer, parse
 READY = (IndexEntry("a", "1", "READY", ""),)
 
 
-def ask(address: str) -> Answer:
+def get_index(address: str) -> Answer:
     async def run() -> Answer:
         async with fetch.session() as client:
             return await triton.repository_index(client, address)
@@ -26,15 +26,15 @@ def ask(address: str) -> Answer:
     return asyncio.run(run())
 
 
-def answer(body: bytes, host: str = "127.0.0.1") -> Answer:
+def parse_index(body: bytes, host: str = "127.0.0.1") -> Answer:
     with bad_servers.server(host, bad_servers.answers(body), 0) as served:
-        return ask(served.address)
+        return get_index(served.address)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_an_index(host: str) -> None:
+def test_reads_a_repository_index(host: str) -> None:
     body = b'[{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "no file"}, {"name": "b"}]'
-    assert answer(body, host) == Answer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), settled=False)
+    assert parse_index(body, host) == Answer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), settled=False)
 
 
 @pytest.mark.parametrize(
@@ -48,33 +48,33 @@ def test_an_index(host: str) -> None:
      ('[{"name": "a", "version": 1}]', "a field that is no string"),
      ('[{"name": "a", "reason": {}}]', "a field that is no string")],
 )  # fmt: skip
-def test_an_answer_that_is_not_tritons(body: str, wrong: str) -> None:
+def test_rejects_an_answer_that_is_not_a_repository_index(body: str, wrong: str) -> None:
     with pytest.raises(UnusableError, match=wrong):
-        answer(body.encode())
+        parse_index(body.encode())
 
 
-def test_an_http_error_is_told_by_its_status() -> None:
+def test_reports_the_status_of_an_http_error() -> None:
     with bad_servers.server("127.0.0.1", bad_servers.answers(b"[]", "503 Service Unavailable"), 0) as served:
         with pytest.raises(UnusableError, match="has the HTTP status 503"):
-            ask(served.address)
+            get_index(served.address)
 
 
-def test_an_answer_has_limits() -> None:
+def test_limits_the_size_of_an_answer() -> None:
     entry = b'{"name": "a", "state": "READY"}'
-    assert len(answer(b"[" + b",".join([entry] * triton.MAX_ENTRIES) + b"]").index) == triton.MAX_ENTRIES
+    assert len(parse_index(b"[" + b",".join([entry] * triton.MAX_ENTRIES) + b"]").index) == triton.MAX_ENTRIES
     with pytest.raises(UnusableError, match="lists more than 2000 models to be loaded"):
-        answer(b"[" + b",".join([entry] * (triton.MAX_ENTRIES + 1)) + b"]")
+        parse_index(b"[" + b",".join([entry] * (triton.MAX_ENTRIES + 1)) + b"]")
     with pytest.raises(UnusableError, match="is larger than 256 KiB"):
-        answer(b"[" + b" " * (256 << 10) + b"]")
+        parse_index(b"[" + b" " * (256 << 10) + b"]")
 
 
-def test_models_that_were_never_asked_to_load_count_for_no_limit() -> None:
+def test_ignores_models_without_state_when_it_checks_the_limit() -> None:
     idle = [{"name": f"model-{n}"} for n in range(5000)]
     loaded = {"name": "a", "version": "1", "state": "READY", "reason": ""}
     assert parse(json.dumps([*idle, loaded]).encode()) == Answer(READY, settled=True)
 
 
-def test_only_what_the_status_uses_is_kept() -> None:
+def test_keeps_only_what_the_status_uses() -> None:
     listed = [
         {"name": "n" * 300, "version": "1" * 300, "state": "s" * 300, "reason": "r" * 5000},
         {"name": "ready", "version": "1", "state": "READY", "reason": "why not"},
@@ -91,7 +91,7 @@ def test_only_what_the_status_uses_is_kept() -> None:
     bad_servers.floods, bad_servers.floods_a_head, bad_servers.always_continues, bad_servers.compresses,
     bad_servers.closes, bad_servers.speaks_no_http, bad_servers.answers(b"[]", "503 Service Unavailable"),
 ])  # fmt: skip
-def test_a_server_that_misbehaves_costs_little_time_and_memory(
+def test_limits_time_and_memory_for_a_misbehaving_server(
     behave: bad_servers.Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton, "LIMITS", Limits(connect_seconds=0.5, total_seconds=1.0))
@@ -99,25 +99,25 @@ def test_a_server_that_misbehaves_costs_little_time_and_memory(
     with bad_servers.server("127.0.0.1", behave, 0) as served:
         began = time.monotonic()
         with pytest.raises(FetchError):
-            ask(served.address)
-        assert time.monotonic() - began < 20  # and not for ever; of a busy machine a second may be many
-    # `compresses` itself takes 64 MiB.
+            get_index(served.address)
+        assert time.monotonic() - began < 20  # far above total_seconds, for busy machines
+    # The simulated server `compresses` itself uses 64 MiB.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (160 << 10)
 
 
-def test_no_redirect_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_follow_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
     with bad_servers.server("127.0.0.1", bad_servers.answers(b'[{"name": "a"}]'), 0) as other:
         to = f"http://{other.address}/v2/repository/index"
         redirects = bad_servers.server("127.0.0.1", bad_servers.redirects(to), 0)
         with redirects as served, pytest.raises(FetchError, match="has the HTTP status 307"):
-            ask(served.address)
+            get_index(served.address)
         assert other.asked == 0
 
 
-def test_no_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_use_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    assert answer(b'[{"name": "a", "version": "1", "state": "READY"}]').index == READY
+    assert parse_index(b'[{"name": "a", "version": "1", "state": "READY"}]').index == READY
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,6 @@ def test_no_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     [([], False), (["READY"], True), (["READY", ""], True), ([""], True), (["LOADING"], False),
      (["READY", "UNAVAILABLE"], False)],
 )  # fmt: skip
-def test_a_server_is_settled_when_all_models_are_ready(listed: list[str], settled: bool) -> None:
+def test_server_is_settled_when_all_models_are_ready(listed: list[str], settled: bool) -> None:
     body = json.dumps([{"name": f"m{n}", "state": state} for n, state in enumerate(listed)]).encode()
     assert parse(body).settled is settled

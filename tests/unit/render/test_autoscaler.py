@@ -1,4 +1,4 @@
-"""The autoscaler: what it aims at, and that no threshold is in it."""
+"""The HorizontalPodAutoscaler: its target, its behavior, and that it contains no threshold."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from triton_operator.render import Choices, render
 from triton_operator.render.autoscaler import METRIC, autoscalers
 
 
-def made(**scaling: Any) -> dict[str, Any]:
+def autoscaler(**scaling: Any) -> dict[str, Any]:
     [found] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Choices("tools:1", "Copy"))
     return found
 
 
-def test_what_it_scales_and_by_what() -> None:
-    spec = made(min=2)["spec"]
+def test_scales_the_deployment_by_the_load_metric() -> None:
+    spec = autoscaler(min=2)["spec"]
     assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": gen.NAME}
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 4)
     (metric,) = spec["metrics"]
@@ -29,12 +29,12 @@ def test_what_it_scales_and_by_what() -> None:
 
 
 @pytest.mark.parametrize(("utilization", "target"), [(0.75, "750m"), (1, "1000m"), (0.333, "333m"), (0.0001, "1m")])
-def test_the_target_is_a_part_of_a_server(utilization: float, target: str) -> None:
-    (metric,) = made(utilization=utilization)["spec"]["metrics"]
+def test_target_is_the_utilization_in_milli_servers(utilization: float, target: str) -> None:
+    (metric,) = autoscaler(utilization=utilization)["spec"]["metrics"]
     assert metric["object"]["target"] == {"type": "AverageValue", "averageValue": target}
 
 
-def test_a_new_threshold_does_not_change_it() -> None:
+def test_threshold_change_does_not_change_the_autoscaler() -> None:
     def rendered(value: float) -> Any:
         choices = Choices("t", "Copy", entrypoint="a", thresholds={ThresholdKey("max-qps"): value})
         objects = render(gen.model(autoscaling={"max": 4}), choices)
@@ -44,20 +44,20 @@ def test_a_new_threshold_does_not_change_it() -> None:
     assert [o for o in rendered(80) if o["kind"] == "HorizontalPodAutoscaler"]
 
 
-def test_up_at_once_and_down_late_and_slowly() -> None:
-    behavior = made()["spec"]["behavior"]
+def test_scales_up_at_once_and_down_after_five_minutes() -> None:
+    behavior = autoscaler()["spec"]["behavior"]
     assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 0
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 300
     own = {"scaleDown": {"selectPolicy": "Disabled"}}
-    assert made(behavior=own)["spec"]["behavior"] == own
+    assert autoscaler(behavior=own)["spec"]["behavior"] == own
 
 
 @pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}, {"replicas": 3}])
-def test_where_nothing_shall_scale_there_is_none(spec: dict[str, Any]) -> None:
+def test_renders_no_autoscaler_without_autoscaling(spec: dict[str, Any]) -> None:
     assert autoscalers(gen.model(**spec), Choices("tools:1", "Copy")) == []
 
 
-def test_the_deployment_leaves_the_number_to_it() -> None:
+def test_deployment_has_no_replicas_if_there_is_an_autoscaler() -> None:
     objects = {o["kind"]: o for o in render(gen.model(autoscaling={"max": 4}), Choices("t", "Copy", 3))}
     assert "replicas" not in objects["Deployment"]["spec"]
     assert "PodDisruptionBudget" in objects

@@ -1,4 +1,4 @@
-"""Model repositories on disk: a good one, and modifiers that spoil it."""
+"""Writes a valid model repository, with changes for tests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NETWORK = onnx_file.model(
     [onnx_file.value("images", onnx_file.FP32, ["n", 3, 64, 64])],
     [onnx_file.value("boxes", onnx_file.FP32, ["n", 100, 6])],
 )
-"""What NET says, without a node in it."""
+"""A model with the inputs and outputs of NET, and no nodes."""
 DETECT = """\
 platform: "ensemble"
 max_batch_size: 8
@@ -74,7 +74,7 @@ ensemble_scheduling {
 
 
 def good(root: Path, *changes: Change) -> Path:
-    """pre (python) → net (onnxruntime), connected by detect; then the changes, in order."""
+    """Writes pre (python) → net (onnxruntime), connected by detect. Then makes the changes in order."""
     for change in (
         write("pre/config.pbtxt", PRE),
         write("pre/1/model.py", MODEL_PY),
@@ -89,13 +89,13 @@ def good(root: Path, *changes: Change) -> Path:
 
 
 def findings(root: Path, **expected: object) -> tuple[Finding, ...]:
-    """All that load and the checks say about it."""
+    """Returns all findings of load and of the checks."""
     repository, found = load(root)
     return judge(repository, found, Expected(**expected))  # type: ignore[arg-type]
 
 
 def brief(found: tuple[Finding, ...]) -> list[str]:
-    """`error TR101 pre/config.pbtxt:7:3` for each, which is what tests compare."""
+    """Returns the findings in a short form for comparison, such as `error TR101 pre/config.pbtxt:7:3`."""
     return [
         f"{f.severity} {f.code} " + ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None) for f in found
     ]

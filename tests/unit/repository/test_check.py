@@ -1,4 +1,4 @@
-"""The command as the pod runs it."""
+"""The repository check as the pod's init container runs it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPERATOR = Path(__file__).parents[3] / "operator"
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "triton_operator.repository.check", *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(OPERATOR)},  # no LANG: as in a bare image
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(OPERATOR)},  # no LANG, as in a minimal image
         capture_output=True,
         text=True,
     )
 
 
-def test_good(tmp_path):
+def test_accepts_a_valid_repository(tmp_path):
     log = tmp_path / "log"
     done = run(good(tmp_path / "models"), "--shared-memory", 2**30, "--termination-log", log)
     assert (done.returncode, done.stderr) == (0, "")
@@ -36,7 +36,7 @@ def test_good(tmp_path):
     assert (report.ok, report.entrypoint, report.have, report.findings) == (True, "detect", 2**30, ())
 
 
-def test_errors(tmp_path):
+def test_reports_errors_and_exits_with_1(tmp_path):
     log = tmp_path / "log"
     root = good(tmp_path / "models", edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))
     done = run(root, "--entrypoint", "detect", "--load-models", "detect,", "--termination-log", log)
@@ -50,12 +50,12 @@ def test_errors(tmp_path):
     ]
 
 
-def test_warnings_do_not_stop_the_pod(tmp_path, capsys):
+def test_exits_with_0_on_warnings(tmp_path, capsys):
     assert main([str(good(tmp_path)), "--shared-memory", "1"]) == 0
     assert "warning TR504" in capsys.readouterr().out
 
 
-def test_size_of_dev_shm_is_the_default(tmp_path):
+def test_shared_memory_defaults_to_the_size_of_dev_shm(tmp_path):
     log = tmp_path / "log"
     main([str(good(tmp_path / "models")), "--termination-log", str(log)])
     report = parse(log.read_text())
@@ -65,7 +65,7 @@ def test_size_of_dev_shm_is_the_default(tmp_path):
 
 
 @pytest.mark.parametrize(("containers", "size"), [(4, 3072), (12, 1024)])
-def test_report_is_cut_to_the_pod(tmp_path, containers, size):
+def test_truncates_the_report_to_the_pods_termination_message_limit(tmp_path, containers, size):
     root = good(tmp_path / "models")
     for number in range(60):
         (root / f"nothing-{number}").mkdir()
@@ -77,23 +77,23 @@ def test_report_is_cut_to_the_pod(tmp_path, containers, size):
     assert len(report.findings) + report.truncated >= 60
 
 
-def test_verdict_comes_without_a_place_for_the_report(tmp_path, capsys):
+def test_exits_with_the_result_even_if_the_report_cannot_be_written(tmp_path, capsys):
     assert main([str(good(tmp_path)), "--termination-log", str(tmp_path / "no" / "log")]) == 0
     assert "cannot write the report" in capsys.readouterr().err
 
 
-def test_entrypoint_may_be_empty(tmp_path):
+def test_accepts_empty_entrypoint_and_load_models(tmp_path):
     assert main([str(good(tmp_path)), "--entrypoint", "", "--load-models", ""]) == 0
 
 
-def test_no_repository(tmp_path):
+def test_reports_a_missing_repository(tmp_path):
     done = run(tmp_path / "gone")
     assert done.returncode == 1
     assert "TR001" in done.stdout
     assert "Traceback" not in done.stderr
 
 
-def test_two_models_and_no_entrypoint(tmp_path, capsys):
+def test_reports_no_entrypoint_for_two_unconnected_models(tmp_path, capsys):
     log = tmp_path / "log"
     assert main([str(good(tmp_path / "m", remove("detect"))), "--termination-log", str(log)]) == 0
     report = parse(log.read_text())

@@ -1,4 +1,4 @@
-"""Shared memory, computed by hand for each case."""
+"""The shared memory that a repository needs. The expected values are computed by hand."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from unit.repository.gen import MODEL_PY, PRE, good
 PRE_BATCH = 8 * (ASSUMED_BYTES + 3 * 64 * 64 * 4 + 4 * 4)
 
 
-def grown(size: int) -> int:
+def with_reserve(size: int) -> int:
     return size + size // 4
 
 
 @pytest.mark.parametrize(("count", "batch", "measured"), [(2, 4, 92), (4, 8, 354)])
-def test_what_a_server_was_seen_to_use_is_covered(tmp_path, count, batch, measured):
-    """df of /dev/shm, in MiB, after load on server 2.51; within a factor of two, as it counts against the limit."""
+def test_estimate_covers_measured_usage(tmp_path, count, batch, measured):
+    """`measured` is the usage of /dev/shm in MiB under load on server 2.51. The estimate is at most twice as high,
+    because shared memory counts against the memory limit."""
     config = f"""
         backend: "python" max_batch_size: {batch} instance_group {{ count: {count} kind: KIND_CPU }}
         input {{ name: "IN" data_type: TYPE_FP32 dims: [ 3, 640, 640 ] }}
@@ -41,34 +42,34 @@ def need(root, **options):
     return shared_memory(load(root)[0], **options)
 
 
-def test_python_models_alone_count(tmp_path):
-    assert need(good(tmp_path)) == grown(2 * (POOL_BYTES + PRE_BATCH)) + HEADROOM_BYTES
+def test_counts_only_python_models(tmp_path):
+    assert need(good(tmp_path)) == with_reserve(2 * (POOL_BYTES + PRE_BATCH)) + HEADROOM_BYTES
 
 
-def test_nothing_without_python_models(tmp_path):
+def test_needs_nothing_without_python_models(tmp_path):
     assert need(good(tmp_path, remove("pre"), remove("detect"))) == 0
 
 
-def test_each_served_version_has_its_instances(tmp_path):
+def test_counts_the_instances_of_each_served_version(tmp_path):
     root = good(
         tmp_path,
         write("pre/config.pbtxt", PRE + "version_policy { all { } }"),
         write("pre/2/model.py", MODEL_PY),
         write("pre/3/model.py", MODEL_PY),
     )
-    assert need(root) == grown(6 * (POOL_BYTES + PRE_BATCH)) + HEADROOM_BYTES
+    assert need(root) == with_reserve(6 * (POOL_BYTES + PRE_BATCH)) + HEADROOM_BYTES
 
 
-def test_no_batch_counts_as_one(tmp_path):
+def test_counts_a_batch_size_of_0_as_1(tmp_path):
     root = good(tmp_path, edit("pre/config.pbtxt", "max_batch_size: 8", "max_batch_size: 0"))
-    assert need(root) == grown(2 * (POOL_BYTES + PRE_BATCH // 8)) + HEADROOM_BYTES
+    assert need(root) == with_reserve(2 * (POOL_BYTES + PRE_BATCH // 8)) + HEADROOM_BYTES
 
 
-def test_without_config_the_pool_counts(tmp_path):
-    assert need(good(tmp_path, remove("pre/config.pbtxt"))) == grown(POOL_BYTES) + HEADROOM_BYTES
+def test_counts_the_pool_of_a_model_without_a_config(tmp_path):
+    assert need(good(tmp_path, remove("pre/config.pbtxt"))) == with_reserve(POOL_BYTES) + HEADROOM_BYTES
 
 
-def test_only_what_is_loaded(tmp_path):
+def test_counts_only_loaded_models(tmp_path):
     assert need(good(tmp_path), names=["net"]) == 0
 
 
@@ -87,7 +88,7 @@ def test_only_what_is_loaded(tmp_path):
         ("instance_group { count: 5 kind: KIND_MODEL }", 4, 5),
     ],
 )
-def test_instances(tmp_path, groups, gpus, count):
+def test_counts_the_instances_of_a_model(tmp_path, groups, gpus, count):
     root = good(tmp_path, edit("pre/config.pbtxt", "instance_group [ { count: 2 kind: KIND_CPU } ]", groups))
     assert instances(load(root)[0].models["pre"], gpus) == count
 
@@ -107,5 +108,5 @@ def test_instances(tmp_path, groups, gpus, count):
         ("data_type: TYPE_UINT8 dims: [ -1, -1, -1 ]", 640 * 640),
     ],
 )
-def test_tensor(tensor, size):
+def test_computes_the_size_of_a_tensor(tensor, size):
     assert tensor_bytes(text_format.Parse(f"input {{ {tensor} }}", ModelConfig()).input[0]) == size

@@ -1,4 +1,4 @@
-"""Repositories that someone typed into blindly: whatever they say, the check answers, and in time."""
+"""The check returns a result in time for repositories with random edits."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ PIECES = ["-1", "0", "99", "[", "]", "{", "}", "TYPE_INT8", "name", "dims", "KIN
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
-def test_noise(tmp_path, good: Good):
-    source = random.Random(good.name)
+def test_check_survives_random_edits(tmp_path, good: Good):
+    rng = random.Random(good.name)
     base = good.write(tmp_path / "base")
     for number in range(25):
         root = tmp_path / str(number)
         shutil.copytree(base, root)
         files = sorted(f for f in root.rglob("*") if f.suffix in (".pbtxt", ".py"))
-        file = source.choice(files)
+        file = rng.choice(files)
         tokens = re.split(r"(\s+|[\[\]{},:()])", file.read_text())
-        for _ in range(source.randrange(1, 4)):
-            place = source.randrange(len(tokens))
-            tokens[place] = source.choice(["", *PIECES, *tokens])
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(tokens))
+            tokens[place] = rng.choice(["", *PIECES, *tokens])
         file.write_text("".join(tokens))
         repository, found = load(root)
         findings = judge(repository, found, good.wanted)
         assert parse(render(report(repository, findings, good.wanted))) is not None
 
 
-def test_type_that_the_schema_does_not_have(tmp_path):
+def test_reports_an_unknown_data_type(tmp_path):
     root = GOOD[9].write(tmp_path)
     config = root / "words/config.pbtxt"
     config.write_text(config.read_text().replace("TYPE_FP32 dims: [ 5 ] random", "99 dims: [ 5 ] random"))

@@ -1,4 +1,4 @@
-"""The places of values, against texts in every form that the text format has."""
+"""Line and column of each value, in every form of the text format."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def at(text: str, *path: str | int) -> tuple[int, int, str]:
         ),
     ],
 )
-def test_place(text, path, place):
-    text_format.Parse(text, ModelConfig())  # else it proves nothing
+def test_finds_the_position_of_a_value(text, path, place):
+    text_format.Parse(text, ModelConfig())  # checks that the text is valid
     assert at(text, *path) == place
 
 
-def test_what_is_not_written_has_the_place_of_what_holds_it():
+def test_missing_value_has_the_position_of_its_parent():
     text = '\ninput { name: "a" }'
     assert at(text, "input", 0, "data_type")[:2] == (2, 1)
     assert at(text, "input", 3)[:2] == (1, 1)
@@ -53,12 +53,12 @@ def test_what_is_not_written_has_the_place_of_what_holds_it():
 
 
 @pytest.mark.parametrize("text", ["", "}", "{", "a [", "a: [ {", ": :", '"', "a { b", "\0", "[[[]]]"])
-def test_other_text_gives_a_tree_all_the_same(text):
+def test_returns_a_tree_for_invalid_text(text):
     assert places(text).line == 1
 
 
 @pytest.mark.parametrize("text", [PRE, NET, DETECT])
-def test_same_values_as_protobuf(text):
+def test_reads_the_same_values_as_protobuf(text):
     config, tree = text_format.Parse(text, ModelConfig()), places(text)
     for side in ("input", "output"):
         tensors = getattr(config, side)

@@ -1,4 +1,4 @@
-"""The termination message: what is written comes back, fits, and garbage is none."""
+"""The report in the termination message: it fits the limit, can be parsed again, and invalid text is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unit.repository.gen import findings, good
 
 
 def many(models: int = 200, found: int = 500) -> Report:
-    name = "détection-" + "x" * 190  # two bytes a letter now and then: the limit counts bytes
+    name = "détection-" + "x" * 190  # contains two-byte characters, because the limit counts bytes
     return Report(
         ok=False,
         entrypoint=None,
@@ -34,17 +34,17 @@ def many(models: int = 200, found: int = 500) -> Report:
 
 @pytest.mark.parametrize("size", [512, 2048, 3072, 4096])
 @pytest.mark.parametrize(("models", "found"), [(200, 500), (200, 0), (0, 500), (1, 1)])
-def test_always_fits(models, found, size):
+def test_fits_the_limit_and_counts_the_truncated_findings(models, found, size):
     text = render(many(models, found), size)
     assert len(text.encode()) <= size
-    back = parse(text)
-    assert back is not None
-    assert len(back.findings) + back.truncated == found
-    assert back.model_count == models
+    parsed = parse(text)
+    assert parsed is not None
+    assert len(parsed.findings) + parsed.truncated == found
+    assert parsed.model_count == models
 
 
-def test_fits_whatever_the_size():
-    """Long lists of short lines, so that each byte of punctuation counts."""
+def test_fits_any_limit():
+    """Long lists of short entries, so that punctuation is most of the text."""
     full = replace(
         many(),
         models=tuple(ModelLine(f"m{n}", (1,), False) for n in range(200)),
@@ -53,21 +53,21 @@ def test_fits_whatever_the_size():
     assert [size for size in range(512, 4097, 89) if len(render(full, size).encode()) > size] == []
 
 
-def test_models_and_findings_share_the_room():
-    back = parse(render(many(), 4096))
-    assert back is not None
-    assert len(back.models) >= 3
-    assert len(back.findings) >= 1
-    assert len(render(many(), 4096).encode()) > 3000, "room is wasted"
+def test_models_and_findings_share_the_space():
+    parsed = parse(render(many(), 4096))
+    assert parsed is not None
+    assert len(parsed.models) >= 3
+    assert len(parsed.findings) >= 1
+    assert len(render(many(), 4096).encode()) > 3000, "the report uses too little of the limit"
 
 
-def test_findings_leave_their_room_to_models():
-    back = parse(render(many(200, 0), 4096))
-    assert back is not None
-    assert len(back.models) >= 14
+def test_models_use_the_space_that_findings_leave():
+    parsed = parse(render(many(200, 0), 4096))
+    assert parsed is not None
+    assert len(parsed.models) >= 14
 
 
-def test_comes_back_whole_where_it_fits(tmp_path):
+def test_small_report_is_parsed_completely(tmp_path):
     root = good(tmp_path, remove("net/1/model.onnx"), remove("detect/1"))
     repository, found = load(root)
     wanted = Expected(shared_memory=2**26)
@@ -83,7 +83,7 @@ def test_comes_back_whole_where_it_fits(tmp_path):
     assert full.need > 2**26
 
 
-def test_keys_of_the_contract(tmp_path):
+def test_document_has_these_keys(tmp_path):
     repository, _ = load(good(tmp_path))
     document = json.loads(render(report(repository, (), Expected())))
     assert document == {
@@ -101,25 +101,25 @@ def test_keys_of_the_contract(tmp_path):
     }
 
 
-def test_warnings_leave_it_ok(tmp_path):
+def test_report_with_only_warnings_is_ok(tmp_path):
     repository, _ = load(good(tmp_path))
     warning = Finding("TR504", Severity.WARNING, ".", None, None, "little", "more")
     assert report(repository, [warning], Expected()).ok
     assert not report(repository, [replace(warning, severity=Severity.ERROR)], Expected()).ok
 
 
-def test_errors_come_first_whatever_the_order(tmp_path):
+def test_sorts_errors_first(tmp_path):
     repository, _ = load(good(tmp_path))
     given = [Finding("TR1", severity, "a", None, None, "", "") for severity in reversed(Severity)]
     assert [f.severity for f in report(repository, given, Expected()).findings] == list(Severity)
 
 
 @pytest.mark.parametrize(("containers", "size"), [(1, 4096), (3, 4096), (4, 3072), (6, 2048), (12, 1024), (0, 4096)])
-def test_room_is_shared_by_the_containers_of_a_pod(containers, size):
+def test_limit_is_divided_by_the_containers_of_the_pod(containers, size):
     assert limit(containers) == size
 
 
-WHOLE = render(many(2, 1))
+VALID = render(many(2, 1))
 
 
 @pytest.mark.parametrize(
@@ -132,26 +132,26 @@ WHOLE = render(many(2, 1))
         "7",
         "{}",
         "Traceback (most recent call last):",
-        WHOLE[:-1],
-        WHOLE[:300],
+        VALID[:-1],
+        VALID[:300],
         "[" * 100_000,
-        WHOLE.replace('"ok":false', '"ok":"false"'),
-        WHOLE.replace('"ok":false', '"ok":0'),
-        WHOLE.replace('"truncated":0', '"truncated":true'),
-        WHOLE.replace('"modelCount":2', '"modelCount":2.5'),
-        WHOLE.replace('"severity":"error"', '"severity":"fatal"'),
-        WHOLE.replace('"entrypoint":null', '"entrypoint":7'),
-        WHOLE.replace('"versions":[1,2,3]', '"versions":["1"]'),
-        WHOLE.replace('"sharedMemory":{', '"sharedMemory":[],"x":{'),
-        WHOLE.replace('"findings":[{', '"findings":[7,{'),
-        WHOLE.replace('"line":0', '"line":"0"'),
+        VALID.replace('"ok":false', '"ok":"false"'),
+        VALID.replace('"ok":false', '"ok":0'),
+        VALID.replace('"truncated":0', '"truncated":true'),
+        VALID.replace('"modelCount":2', '"modelCount":2.5'),
+        VALID.replace('"severity":"error"', '"severity":"fatal"'),
+        VALID.replace('"entrypoint":null', '"entrypoint":7'),
+        VALID.replace('"versions":[1,2,3]', '"versions":["1"]'),
+        VALID.replace('"sharedMemory":{', '"sharedMemory":[],"x":{'),
+        VALID.replace('"findings":[{', '"findings":[7,{'),
+        VALID.replace('"line":0', '"line":"0"'),
     ],
 )
-def test_what_is_no_report(text):
-    assert text != WHOLE
+def test_rejects_text_that_is_not_a_report(text):
+    assert text != VALID
     assert parse(text) is None
 
 
-def test_unknown_keys_are_passed_over():
-    assert parse(WHOLE) is not None
-    assert parse(WHOLE.replace('"ok":false', '"newer":1,"ok":false')) == parse(WHOLE)
+def test_ignores_unknown_keys():
+    assert parse(VALID) is not None
+    assert parse(VALID.replace('"ok":false', '"newer":1,"ok":false')) == parse(VALID)

@@ -1,4 +1,4 @@
-"""Releases, versions, and the fields that came with them."""
+"""Maps releases to Triton versions, and versions to the fields that they know."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from triton_operator.repository.schema import ModelConfig
         ("25.06", (2, 59)), ("25.07", (2, 59)), ("25.08", (2, 60)), ("23.01", (2, 30)), ("21.01", (2, 6)),
     ],
 )  # fmt: skip
-def test_parse(text, version):
+def test_parses_versions_and_releases(text, version):
     assert versions.parse(text) == version
 
 
 @pytest.mark.parametrize("text", ["", "latest", "3.1", "24", "24.10-py3", "2.x"])
-def test_what_is_none(text):
+def test_rejects_other_text(text):
     with pytest.raises(ValueError, match="neither a version"):
         versions.parse(text)
 
@@ -38,19 +38,19 @@ def test_what_is_none(text):
         ("tritonserver:dev", None),
     ],
 )
-def test_of_image(image, version):
+def test_finds_the_version_of_an_image(image, version):
     assert versions.of_image(image) == version
 
 
-def test_unknown():
+def test_unknown_returns_the_version_that_added_a_field():
     assert versions.unknown("ModelConfig.model_metrics", (2, 51)) == (2, 52)
     assert versions.unknown("ModelConfig.model_metrics", (2, 52)) is None
     assert versions.unknown("ModelConfig.name", (2, 10)) is None
-    # Between the two that were compared it is left open.
+    # Between the two versions that were compared, the answer is open.
     assert versions.unknown("ModelSequenceBatching.iterative_sequence", (2, 39)) is None
 
 
-def test_the_table_names_fields_of_the_schema():
+def test_table_contains_only_fields_of_the_schema():
     known = set()
 
     def walk(message: object) -> None:

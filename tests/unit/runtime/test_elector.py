@@ -1,4 +1,4 @@
-"""The lease, on a clock that the test turns and leases in memory. tests/integration has it on a real API server."""
+"""Leader election with a Lease in memory and a clock of the test. tests/integration uses a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class Leases:
-    """Leases with optimistic locking, as an API server keeps them."""
+    """An API server with one Lease and optimistic locking."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None
@@ -28,19 +28,19 @@ class Leases:
         self.writes = 0
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
-        self._answer()
+        self._check_reachable()
         if self.lease is None:
             raise ApiError(404, "NotFound", "no lease")
         return copy.deepcopy(self.lease)
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        self._answer()
+        self._check_reachable()
         if self.lease is not None:
-            raise ApiError(409, "AlreadyExists", "there is one")
+            raise ApiError(409, "AlreadyExists", "already exists")
         return self._write(body)
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        self._answer()
+        self._check_reachable()
         if body["metadata"]["resourceVersion"] != str(self.version):
             raise ApiError(409, "Conflict", "changed meanwhile")
         return self._write(body)
@@ -50,7 +50,7 @@ class Leases:
         assert self.lease is not None
         return self.lease["spec"]
 
-    def _answer(self) -> None:
+    def _check_reachable(self) -> None:
         if self.down:
             raise ApiError(0, "NoAnswer", "no answer")
 
@@ -63,6 +63,8 @@ class Leases:
 
 
 class Clock:
+    """A clock that only the test moves."""
+
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -78,7 +80,7 @@ def attempt(elector: Elector) -> bool:
     return asyncio.run(elector._attempt())
 
 
-def test_the_first_wins_and_the_second_waits() -> None:
+def test_first_candidate_leads_and_the_second_waits() -> None:
     leases = Leases()
     assert attempt(candidate(leases, "a"))
     assert leases.spec["holderIdentity"] == "a"
@@ -88,7 +90,7 @@ def test_the_first_wins_and_the_second_waits() -> None:
     assert leases.spec["holderIdentity"] == "a"
 
 
-def test_renewing_keeps_the_time_of_the_win() -> None:
+def test_renewal_keeps_the_acquire_time() -> None:
     leases, clock = Leases(), Clock()
     first = candidate(leases, "a", clock)
     assert attempt(first)
@@ -98,7 +100,7 @@ def test_renewing_keeps_the_time_of_the_win() -> None:
     assert (leases.spec["acquireTime"], leases.spec["leaseTransitions"], leases.writes) == (acquired, 0, 2)
 
 
-def test_a_dead_holders_lease_runs_out_by_the_watchers_own_clock() -> None:
+def test_lease_of_a_dead_holder_expires_by_the_candidates_own_clock() -> None:
     leases, clock = Leases(), Clock()
     assert attempt(candidate(leases, "a"))
     leases.spec["renewTime"] = "2001-01-01T00:00:00.000000Z"  # a holder whose clock is far behind
@@ -111,7 +113,7 @@ def test_a_dead_holders_lease_runs_out_by_the_watchers_own_clock() -> None:
     assert (leases.spec["holderIdentity"], leases.spec["leaseTransitions"]) == ("b", 1)
 
 
-def test_a_holder_that_renews_is_never_deposed() -> None:
+def test_nobody_takes_a_lease_that_is_renewed() -> None:
     leases, clock = Leases(), Clock()
     first, second = candidate(leases, "a", clock), candidate(leases, "b", clock)
     assert attempt(first)
@@ -122,7 +124,7 @@ def test_a_holder_that_renews_is_never_deposed() -> None:
         assert not attempt(second)
 
 
-def test_a_released_lease_is_free_at_once() -> None:
+def test_released_lease_can_be_taken_at_once() -> None:
     leases = Leases()
     first, second = candidate(leases, "a"), candidate(leases, "b")
     assert attempt(first)
@@ -132,14 +134,14 @@ def test_a_released_lease_is_free_at_once() -> None:
     assert attempt(second)
 
 
-def test_only_the_holder_releases() -> None:
+def test_only_the_holder_can_release_the_lease() -> None:
     leases = Leases()
     assert attempt(candidate(leases, "a"))
     asyncio.run(candidate(leases, "b").release())
     assert leases.spec["holderIdentity"] == "a"
 
 
-def test_releasing_without_an_answer_is_only_logged() -> None:
+def test_failed_release_raises_no_error() -> None:
     leases = Leases()
     first = candidate(leases, "a")
     assert attempt(first)
@@ -147,26 +149,26 @@ def test_releasing_without_an_answer_is_only_logged() -> None:
     asyncio.run(first.release())
 
 
-def test_of_two_that_take_at_once_one_wins() -> None:
+def test_only_one_of_two_concurrent_candidates_leads() -> None:
     leases = Leases()
     first, second = candidate(leases, "a"), candidate(leases, "b")
     read = leases.get
 
-    def both_see_nothing(*args: Any) -> Object:
+    def get_before_the_other_creates(*args: Any) -> Object:
         leases.get = read  # type: ignore[method-assign]
         assert attempt_sync(second)
-        raise ApiError(404, "NotFound", "as it was a moment ago")
+        raise ApiError(404, "NotFound", "stale read")
 
     def attempt_sync(elector: Elector) -> bool:
         return elector._take()
 
-    leases.get = both_see_nothing  # type: ignore[method-assign]
+    leases.get = get_before_the_other_creates  # type: ignore[method-assign]
     assert not attempt(first)
     assert leases.spec["holderIdentity"] == "b"
 
 
-def test_the_lead_ends_in_time_when_the_api_server_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anyone else may lead, this one must have stopped."""
+def test_leader_stops_before_its_lease_expires_if_the_api_server_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader must stop before another candidate can lead."""
     leases, clock = Leases(), Clock()
     elector = candidate(leases, "a", clock)
     slept = asyncio.sleep
@@ -193,8 +195,8 @@ def test_the_lead_ends_in_time_when_the_api_server_is_gone(monkeypatch: pytest.M
     assert took < module.LEASE_SECONDS
 
 
-def test_the_lead_ends_in_time_when_the_api_server_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that hangs must not outlast the lead: others count from the last renewal, and then begin."""
+def test_leader_stops_before_its_lease_expires_if_requests_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another candidate can lead one lease duration after the last renewal. A hanging attempt must end before."""
     for name, seconds in (("RENEW_SECONDS", 0.5), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
         monkeypatch.setattr(module, name, seconds)
     leases, hang = Leases(), threading.Event()
@@ -211,18 +213,18 @@ def test_the_lead_ends_in_time_when_the_api_server_never_answers(monkeypatch: py
 
     took = asyncio.run(main())
     hang.set()
-    # Not at the first that fails, and long before the answer; on a busy machine half a second takes longer.
+    # Not after the first failed attempt, and long before the answer. The bounds are wide for busy machines.
     assert 0.1 < took < 10, took
 
 
-def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_survives_one_hanging_request(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("RENEW_SECONDS", 10.0), ("RETRY_SECONDS", 0.1), ("ATTEMPT_SECONDS", 0.3)):
         monkeypatch.setattr(module, name, seconds)
     leases, hang = Leases(), threading.Event()
     elector = candidate(leases, "a", time.monotonic)  # type: ignore[arg-type]
     read = leases.get
 
-    def once(*args: Any) -> Object:
+    def hang_once(*args: Any) -> Object:
         leases.get = read  # type: ignore[method-assign]
         hang.wait(60)
         return read(*args)
@@ -230,9 +232,9 @@ def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.Monke
     async def main() -> bool:
         task = asyncio.create_task(elector.run())
         await elector.leading.wait()
-        leases.get = once  # type: ignore[method-assign]
+        leases.get = hang_once  # type: ignore[method-assign]
         async with asyncio.timeout(30):
-            while leases.get == once:
+            while leases.get == hang_once:
                 await asyncio.sleep(0.01)
             writes = leases.writes
             while leases.writes == writes:
@@ -247,57 +249,57 @@ def test_one_request_that_hangs_does_not_cost_the_lead(monkeypatch: pytest.Monke
         hang.set()
 
 
-def test_a_renewal_between_the_two_halves_of_a_release_does_not_keep_the_lease() -> None:
+def test_releases_the_lease_despite_a_concurrent_renewal() -> None:
     leases = Leases()
     first = candidate(leases, "a")
     assert attempt(first)
     replace = leases.replace
 
-    def renewed_meanwhile(*args: Any) -> Object:
+    def replace_after_a_renewal(*args: Any) -> Object:
         leases.replace = replace  # type: ignore[method-assign]
         leases._write(leases.lease or {})
         return replace(*args)
 
-    leases.replace = renewed_meanwhile  # type: ignore[method-assign]
+    leases.replace = replace_after_a_renewal  # type: ignore[method-assign]
     asyncio.run(first.release())
     assert leases.spec["holderIdentity"] == ""
 
 
-def test_an_attempt_that_outlives_the_release_takes_nothing() -> None:
+def test_attempt_that_ends_after_the_release_does_not_take_the_lease() -> None:
     leases = Leases()
     first = candidate(leases, "a")
     assert attempt(first)
     read = leases.get
 
-    def released_meanwhile(*args: Any) -> Object:
+    def get_after_the_release(*args: Any) -> Object:
         leases.get = read  # type: ignore[method-assign]
         asyncio.run(first.release())
         return read(*args)
 
-    leases.get = released_meanwhile  # type: ignore[method-assign]
+    leases.get = get_after_the_release  # type: ignore[method-assign]
     assert not attempt(first)
     assert leases.spec["holderIdentity"] == ""
 
 
-def test_a_lease_that_goes_back_in_time_is_told() -> None:
-    leases, clock, told = Leases(), Clock(), []
+def test_reports_once_that_the_resource_version_of_the_lease_fell() -> None:
+    leases, clock, rollbacks = Leases(), Clock(), []
     leases.version = 1000
-    one = Elector(leases, "ns", "lease", "a", clock, on_version_rollback=lambda: told.append(clock.now))  # type: ignore[arg-type]
+    one = Elector(leases, "ns", "lease", "a", clock, on_version_rollback=lambda: rollbacks.append(clock.now))  # type: ignore[arg-type]
     assert [attempt(one), attempt(one), attempt(one)] == [True, True, True]
-    assert told == []
+    assert rollbacks == []
     backup = copy.deepcopy(leases.lease)
     assert backup is not None
     backup["metadata"]["resourceVersion"], leases.version, leases.lease = "50", 50, backup
     attempt(one)
-    assert told == [clock.now]
+    assert rollbacks == [clock.now]
     attempt(one)
-    assert told == [clock.now], "once"
+    assert rollbacks == [clock.now], "the rollback was reported twice"
 
 
-def test_nothing_may_be_written_after_the_end_of_the_lead_also_where_the_loop_has_not_noticed(
+def test_may_not_write_after_the_renew_deadline_even_before_the_event_loop_notices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As where the process was stopped for a while: its threads go on before its event loop does."""
+    """After a pause of the process, its threads can continue before its event loop does."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
     leases, clock = Leases(), Clock()
     one = candidate(leases, "a", clock)
@@ -313,14 +315,14 @@ def test_nothing_may_be_written_after_the_end_of_the_lead_also_where_the_loop_ha
         clock.now += module.RENEW_SECONDS - 1
         assert one.may_write()
         clock.now += 1.1
-        assert not one.may_write(), "no task has run meanwhile"
+        assert not one.may_write(), "the event loop hasn't run since the deadline"
         await asyncio.wait_for(lead, 5)
         assert not one.may_write()
 
     asyncio.run(run())
 
 
-def test_nothing_may_be_written_after_a_release() -> None:
+def test_may_not_write_after_a_release() -> None:
     leases, clock = Leases(), Clock()
     one = candidate(leases, "a", clock)
 

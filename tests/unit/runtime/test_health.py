@@ -15,10 +15,10 @@ from support import ports
 from triton_operator.runtime import health
 
 
-def ask(*paths: str, wrong: str = "") -> list[tuple[int, str, str]]:
-    """(status, text, header Connection) of each path, asked by a client that would keep its connection."""
+def get_all(*paths: str, wrong: str = "") -> list[tuple[int, str, str]]:
+    """Returns (status, text, Connection header) for each path. The client asks to keep its connections."""
     registry = CollectorRegistry()
-    Gauge("of_the_test", "A gauge.", registry=registry).set(7)
+    Gauge("test_gauge", "A gauge.", registry=registry).set(7)
     [port] = ports.free()
 
     def get(path: str) -> tuple[int, str, str]:
@@ -37,30 +37,30 @@ def ask(*paths: str, wrong: str = "") -> list[tuple[int, str, str]]:
     return asyncio.run(run())
 
 
-def test_what_is_wrong_is_said_in_words() -> None:
-    healthy, ready = ask("/healthz", "/readyz", wrong="the watches have not started")
+def test_readyz_reports_why_the_operator_is_not_ready() -> None:
+    healthy, ready = get_all("/healthz", "/readyz", wrong="the watches have not started")
     assert healthy[:2] == (200, "ok")
     assert ready[:2] == (503, "the watches have not started")
 
 
-def test_metrics() -> None:
-    ((status, text, _),) = ask("/metrics")
+def test_serves_metrics() -> None:
+    ((status, text, _),) = get_all("/metrics")
     assert status == 200
-    assert "of_the_test 7.0" in text
+    assert "test_gauge 7.0" in text
 
 
-def test_no_connection_is_kept_open() -> None:
-    """Each would be a task, for which kopf waits 5 s at its end: of a hand-over, or when the kinds change."""
-    assert {connection for _, _, connection in ask("/healthz", "/readyz", "/metrics", wrong="x")} == {"close"}
+def test_closes_every_connection() -> None:
+    """kopf waits 5 s for each open connection's task when it stops, at a handover or when the watched kinds change."""
+    assert {connection for _, _, connection in get_all("/healthz", "/readyz", "/metrics", wrong="x")} == {"close"}
 
 
-def beside(port: int, registry: CollectorRegistry, what: Callable[[], float]) -> tuple[float, float]:
-    """What `what` returns while the server runs, and how many seconds the server's end then took."""
+def call_during_server(port: int, registry: CollectorRegistry, call: Callable[[], float]) -> tuple[float, float]:
+    """Calls `call` while the server runs. Returns its result and the seconds that closing the server takes."""
 
     async def run() -> tuple[float, float]:
         server = await health.serve(port, lambda: "", lambda: "", registry)
         try:
-            found = await asyncio.to_thread(what)
+            found = await asyncio.to_thread(call)
         finally:
             started = time.monotonic()
             server.close()
@@ -69,18 +69,18 @@ def beside(port: int, registry: CollectorRegistry, what: Callable[[], float]) ->
     return asyncio.run(run())
 
 
-def large() -> CollectorRegistry:
-    """Metrics that no socket's buffers can take."""
+def large_registry() -> CollectorRegistry:
+    """Metrics that don't fit into the buffers of a socket."""
     registry = CollectorRegistry()
-    gauge = Gauge("of_the_test", "A gauge.", ["name"], registry=registry)
+    gauge = Gauge("test_gauge", "A gauge.", ["name"], registry=registry)
     for number in range(5000):
         gauge.labels(f"{number:04}" + "x" * 2000).set(7)
     return registry
 
 
-def small() -> CollectorRegistry:
+def small_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
-    Gauge("of_the_test", "A gauge.", registry=registry).set(7)
+    Gauge("test_gauge", "A gauge.", registry=registry).set(7)
     return registry
 
 
@@ -90,23 +90,23 @@ def get(port: int, path: str) -> int:
     return connection.getresponse().status
 
 
-def test_the_end_waits_for_no_client_that_does_not_read() -> None:
+def test_close_does_not_wait_for_clients_that_never_read() -> None:
     [port] = ports.free()
     clients = []
 
-    def ask_and_never_read() -> float:
+    def request_and_never_read() -> float:
         for _ in range(3):
             clients.append(socket.create_connection(("127.0.0.1", port)))
             clients[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
         time.sleep(1)
         return get(port, "/healthz")
 
-    status, took = beside(port, large(), ask_and_never_read)
+    status, took = call_during_server(port, large_registry(), request_and_never_read)
     assert status == 200
     assert took < 1
 
 
-def test_connections_that_say_nothing_do_not_fill_the_process() -> None:
+def test_limits_the_number_of_silent_connections() -> None:
     [port] = ports.free()
     clients = []
 
@@ -118,7 +118,7 @@ def test_connections_that_say_nothing_do_not_fill_the_process() -> None:
         assert get(port, "/metrics") == 200
         return sum(is_open(client) for client in clients)
 
-    still, _ = beside(port, small(), count_open)
+    still, _ = call_during_server(port, small_registry(), count_open)
     assert 0 < still < 100
     for client in clients:
         client.close()
@@ -134,7 +134,7 @@ def is_open(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: "])
-def test_a_request_that_does_not_come_is_not_waited_for(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closes_a_connection_whose_request_is_incomplete(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_SECONDS", 0.5)
     [port] = ports.free()
 
@@ -145,7 +145,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(sent: bytes, monkeypatch
             assert not is_open(client)
             return time.monotonic() - started
 
-    took, _ = beside(port, small(), wait)
+    took, _ = call_during_server(port, small_registry(), wait)
     assert 0.3 < took < 3
 
 
@@ -154,10 +154,10 @@ def test_a_request_that_does_not_come_is_not_waited_for(sent: bytes, monkeypatch
     [("GET /metrics?a=b HTTP/1.0", 200), ("HEAD /healthz HTTP/1.1", 200), ("GET /nothing HTTP/1.1", 404),
      ("POST /metrics HTTP/1.1", 405), ("nonsense", 400), ("GET /" + "x" * 20_000 + " HTTP/1.1", 400)],
 )  # fmt: skip
-def test_other_requests(line: str, status: int) -> None:
+def test_answers_unusual_requests_with_the_right_status(line: str, status: int) -> None:
     [port] = ports.free()
 
-    def ask_raw() -> float:
+    def request_raw() -> float:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
             client.sendall(f"{line}\r\nHost: a\r\n\r\n".encode())
             answer = b""
@@ -167,20 +167,20 @@ def test_other_requests(line: str, status: int) -> None:
         assert (body == b"") == line.startswith("HEAD")
         return int(head.split()[1])
 
-    assert beside(port, small(), ask_raw)[0] == status
+    assert call_during_server(port, small_registry(), request_raw)[0] == status
 
 
-def test_metrics_that_cannot_be_told_do_not_end_the_server() -> None:
+def test_failing_gauge_does_not_stop_the_server() -> None:
     [port] = ports.free()
     registry = CollectorRegistry()
 
     def fail() -> float:
         raise ValueError
 
-    Gauge("of_the_test", "A gauge.", registry=registry).set_function(fail)
+    Gauge("test_gauge", "A gauge.", registry=registry).set_function(fail)
 
-    def ask_twice() -> float:
+    def get_twice() -> float:
         assert get(port, "/metrics") == 500
         return get(port, "/healthz")
 
-    assert beside(port, registry, ask_twice)[0] == 200
+    assert call_during_server(port, registry, get_twice)[0] == 200

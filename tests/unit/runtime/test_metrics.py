@@ -1,4 +1,4 @@
-"""The operator's own metrics, as Prometheus reads them."""
+"""The operator's own metrics in the exposition format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model(annotations: dict[str, str] | None = None, *modifiers: gen.Modifier, *
     return gen.raw(gen.put("metadata.annotations", annotations or {}), *modifiers, **spec)
 
 
-def of(lines: list[str], name: str) -> list[str]:
+def samples(lines: list[str], name: str) -> list[str]:
     return [line for line in lines if line.startswith(name + "{")]
 
 
@@ -32,48 +32,48 @@ def gauge(lines: list[str], kind: str, version: str = "", name: str = gen.NAME) 
     labels = f'kind="{kind}",namespace="vision",tritonmodel="{name}",version="{version}"'
     (found,) = [
         line
-        for line in of(lines, "triton_operator_threshold")
+        for line in samples(lines, "triton_operator_threshold")
         if sorted(line.partition("{")[2].partition("}")[0].split(",")) == labels.split(",")
     ]
     return found.rpartition(" ")[2]
 
 
-def test_every_kind_is_there_also_where_nothing_is_set() -> None:
+def test_exposes_every_threshold_kind_without_annotations() -> None:
     lines = exposition(model())
     kinds = {k.name for k in thresholds.KINDS} | {thresholds.MAX_TPS_PER_REPLICA.name}
     assert {k: gauge(lines, k) for k in kinds} == {
         "max-qps": "+Inf", "max-qps-per-replica": "+Inf", "max-tps": "+Inf", "max-tps-per-replica": "+Inf",
         "ensemble-coefficient": "1.0", "spike-factor": "3.0",
     }  # fmt: skip
-    assert len(of(lines, "triton_operator_threshold")) == len(kinds)
+    assert len(samples(lines, "triton_operator_threshold")) == len(kinds)
     assert "# TYPE triton_operator_threshold gauge" in lines
 
 
-def test_what_this_replica_has_seen_is_told() -> None:
+def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:
     lines = exposition(model(None, gen.put("metadata.resourceVersion", "4711")))
-    assert of(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
+    assert samples(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
 
 
-def test_values_and_versions() -> None:
+def test_exposes_thresholds_by_kind_and_version() -> None:
     lines = exposition(model({f"{P}max-qps": "80", f"{P}max-qps.v2": "12.5"}, autoscaling={"max": 4}))
     assert gauge(lines, "max-qps") == "80.0"
     assert gauge(lines, "max-qps", "2") == "12.5"
     assert gauge(lines, "max-qps-per-replica") == "20.0"
-    assert of(lines, "triton_operator_thresholds_invalid")[0].endswith(" 0.0")
+    assert samples(lines, "triton_operator_thresholds_invalid")[0].endswith(" 0.0")
 
 
-def test_the_last_good_value_stays_after_a_wrong_annotation() -> None:
+def test_keeps_the_accepted_value_when_an_annotation_is_invalid() -> None:
     good = gen.put("status.thresholds", [{"kind": "max-qps", "value": "80", "version": "2"}])
     lines = exposition(model({f"{P}max-qps.2": "many", f"{P}spike-factor": "0"}, good))
     assert gauge(lines, "max-qps", "2") == "80.0"
     assert gauge(lines, "max-qps") == "+Inf"
     assert gauge(lines, "spike-factor") == "3.0"
-    assert of(lines, "triton_operator_thresholds_invalid") == [
+    assert samples(lines, "triton_operator_thresholds_invalid") == [
         'triton_operator_thresholds_invalid{namespace="vision",tritonmodel="detection"} 2.0'
     ]
 
 
-def test_each_model_has_its_own_and_what_others_wrote_into_a_status_hurts_none() -> None:
+def test_invalid_status_of_one_tritonmodel_does_not_affect_another() -> None:
     broken = model({f"{P}max-qps": "x"}, gen.put("metadata.name", "other"),
                    gen.put("status.thresholds", [{"kind": "max-qps", "value": "%"}]))  # fmt: skip
     lines = exposition(broken, model({"max_qps": "7"}))
@@ -81,23 +81,23 @@ def test_each_model_has_its_own_and_what_others_wrote_into_a_status_hurts_none()
     assert gauge(lines, "max-qps", name="other") == "+Inf"
 
 
-def test_servers_and_readiness() -> None:
+def test_exposes_wanted_and_ready_replicas() -> None:
     ready = {"type": "Ready", "status": "True", "reason": "r", "message": "m"}
     status = {"conditions": [ready], "replicas": 1, "readyReplicas": 1}
     lines = exposition(model({}, gen.put("status", status)), wanted=3)
-    assert of(lines, "triton_operator_replicas") == [
+    assert samples(lines, "triton_operator_replicas") == [
         f'triton_operator_replicas{{namespace="vision",state="{state}",tritonmodel="detection"}} {count}'
         for state, count in (("wanted", 3.0), ("ready", 1.0))
     ]
     assert 'triton_operator_models{ready="True"} 1.0' in lines
 
 
-def test_without_models_there_are_no_series_of_any() -> None:
+def test_exposes_no_series_without_tritonmodels() -> None:
     lines = exposition()
-    assert of(lines, "triton_operator_threshold") == of(lines, "triton_operator_models") == []
+    assert samples(lines, "triton_operator_threshold") == samples(lines, "triton_operator_models") == []
 
 
-def test_changes_are_counted() -> None:
+def test_counts_threshold_changes() -> None:
     metrics = Metrics(CollectorRegistry())
     metrics.on_threshold("max-qps", "accepted")
     metrics.on_threshold("unknown", "refused")

@@ -1,4 +1,4 @@
-"""The work queue: level-triggered, never one key twice at a time."""
+"""The work queue: contains each key once and never gives a key to two workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 from triton_operator.runtime.queue import BURST, INTERVAL, WorkQueue
 
 
-class Skipping(selectors.DefaultSelector):
-    """Waits for nothing: the time until the next timer is skipped, so that a pause is as long as it was meant to be,
-    on whichever machine."""
+class SkippingSelector(selectors.DefaultSelector):
+    """Skips the time until the next timer instead of waiting, so that delays are exact on every machine."""
 
     now = 0.0
 
@@ -23,11 +22,11 @@ class Skipping(selectors.DefaultSelector):
         return super().select(0)
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop in the time of such a selector."""
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock is the selector's."""
 
     def __init__(self) -> None:
-        self._skipping = Skipping()
+        self._skipping = SkippingSelector()
         super().__init__(self._skipping)
 
     def time(self) -> float:
@@ -35,7 +34,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=Loop) as runner:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(asyncio.wait_for(main, 10))
 
 
@@ -43,8 +42,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def taken(queue: WorkQueue, within: float = 0.05) -> str | None:
-    """The next key, marked done; None where none comes in time."""
+async def take_and_finish(queue: WorkQueue, within: float = 0.05) -> str | None:
+    """Takes the next key and marks it done. Returns None if there is none within `within` seconds."""
     try:
         key = await asyncio.wait_for(queue.take(), within)
     except TimeoutError:
@@ -53,98 +52,98 @@ async def taken(queue: WorkQueue, within: float = 0.05) -> str | None:
     return key
 
 
-def test_a_key_is_due_once_however_often_it_is_added() -> None:
+def test_returns_a_key_once_even_if_it_was_added_twice() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         for key in ("a", "a", "b", "a"):
             queue.add(key)
         assert len(queue) == 2
-        assert [await taken(queue) for _ in range(3)] == ["a", "b", None]
+        assert [await take_and_finish(queue) for _ in range(3)] == ["a", "b", None]
 
     run(main())
 
 
-def test_a_key_added_while_it_is_worked_on_comes_back_once_that_is_done() -> None:
+def test_returns_a_key_again_if_it_was_added_during_its_reconcile() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         queue.add("a")
         key = await queue.take()
         queue.add("a")
         queue.add("a")
-        assert len(queue) == 0  # nobody else may work on it now
+        assert len(queue) == 0  # no other worker may take it now
         assert not queue.idle
         queue.done(key)
-        assert [await taken(queue), await taken(queue)] == ["a", None]
+        assert [await take_and_finish(queue), await take_and_finish(queue)] == ["a", None]
         assert queue.idle
 
     run(main())
 
 
-def test_a_key_does_not_come_back_for_news_that_its_own_work_made() -> None:
+def test_ignores_events_that_the_reconcile_itself_caused() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
-        for news, back in ((["own"], None), (["own", "other"], "a"), (["own", ""], "a"), ([], None)):
+        for events, back in ((["own"], None), (["own", "other"], "a"), (["own", ""], "a"), ([], None)):
             queue.add("a", "first")
             key = await queue.take()
-            for each in news:
-                queue.add("a", each)
+            for event in events:
+                queue.add("a", event)
             queue.done(key, {"own", "more of its own"})
-            assert await taken(queue) == back
+            assert await take_and_finish(queue) == back
         assert queue.idle
 
     run(main())
 
 
-def test_backoff_doubles_to_its_cap_until_it_is_forgotten() -> None:
+def test_backoff_doubles_up_to_its_cap_until_forget() -> None:
     async def main() -> None:
         queue = WorkQueue(8, base=0.02, cap=0.07)
 
-        async def pause() -> float:
+        async def delay() -> float:
             started = now()
             queue.add_rate_limited("a")
-            assert await taken(queue, 1) == "a"
+            assert await take_and_finish(queue, 1) == "a"
             return now() - started
 
-        assert [await pause() for _ in range(4)] == pytest.approx([0.02, 0.04, 0.07, 0.07])
+        assert [await delay() for _ in range(4)] == pytest.approx([0.02, 0.04, 0.07, 0.07])
         queue.forget("a")
-        assert await pause() == pytest.approx(0.02)
+        assert await delay() == pytest.approx(0.02)
 
     run(main())
 
 
-def test_a_hundred_failures_do_not_overflow() -> None:
+def test_backoff_does_not_overflow_after_2000_failures() -> None:
     async def main() -> None:
         queue = WorkQueue(8, base=0.001, cap=0.002)
         for _ in range(2000):
             queue.add_rate_limited("a")
-        assert await taken(queue, 1) == "a"
+        assert await take_and_finish(queue, 1) == "a"
 
     run(main())
 
 
-@pytest.mark.parametrize("pauses", [(0.03, 5.0), (5.0, 0.03)])
-def test_of_two_times_the_earlier_wins(pauses: tuple[float, float]) -> None:
+@pytest.mark.parametrize("delays", [(0.03, 5.0), (5.0, 0.03)])
+def test_earlier_of_two_delays_wins(delays: tuple[float, float]) -> None:
     async def main() -> None:
         queue = WorkQueue(8)
-        for pause in pauses:
-            queue.add_after("a", pause)
-        assert await taken(queue, 1) == "a"
-        assert await taken(queue) is None
+        for delay in delays:
+            queue.add_after("a", delay)
+        assert await take_and_finish(queue, 1) == "a"
+        assert await take_and_finish(queue) is None
 
     run(main())
 
 
-def test_a_later_time_does_not_hold_up_an_event() -> None:
+def test_event_is_not_delayed_by_a_scheduled_requeue() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         queue.add_after("a", 60)
         queue.add("a")
-        assert await taken(queue) == "a"
+        assert await take_and_finish(queue) == "a"
 
     run(main())
 
 
-def test_closed_it_takes_no_more_but_lets_work_end() -> None:
+def test_closed_queue_accepts_no_keys_and_lets_running_work_finish() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         queue.add("a")
@@ -155,12 +154,12 @@ def test_closed_it_takes_no_more_but_lets_work_end() -> None:
         queue.add("a")
         queue.done(key)
         assert queue.idle
-        assert await taken(queue) is None
+        assert await take_and_finish(queue) is None
 
     run(main())
 
 
-def test_the_wait_is_measured_from_when_a_key_was_due() -> None:
+def test_measures_the_wait_from_the_first_add() -> None:
     waits: list[float] = []
 
     async def main() -> None:
@@ -168,13 +167,13 @@ def test_the_wait_is_measured_from_when_a_key_was_due() -> None:
         queue.add("a")
         await asyncio.sleep(0.03)
         queue.add("a")
-        await taken(queue)
+        await take_and_finish(queue)
 
     run(main())
     assert waits == [pytest.approx(0.03)]
 
 
-def test_a_namespace_with_many_keys_waits_for_its_turn_like_all_others() -> None:
+def test_namespaces_take_turns() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         for number in range(100):
@@ -182,16 +181,16 @@ def test_a_namespace_with_many_keys_waits_for_its_turn_like_all_others() -> None
         busy = [await queue.take() for _ in range(4)]
         assert busy == [f"noisy/{number}" for number in range(4)]
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(queue.take(), 1)  # the other workers are for others
+            await asyncio.wait_for(queue.take(), 1)  # the other workers are reserved for other namespaces
         queue.add("quiet/a")
-        assert await taken(queue) == "quiet/a"
+        assert await take_and_finish(queue) == "quiet/a"
         queue.done(busy[0])
-        assert await taken(queue) == "noisy/4"
+        assert await take_and_finish(queue) == "noisy/4"
 
     run(main())
 
 
-def test_a_worker_that_waits_hears_of_a_free_seat() -> None:
+def test_wakes_a_waiting_worker_when_a_slot_is_free() -> None:
     async def main() -> None:
         queue = WorkQueue(1)
         queue.add("a/1")
@@ -206,12 +205,12 @@ def test_a_worker_that_waits_hears_of_a_free_seat() -> None:
     run(main())
 
 
-def test_a_key_that_is_added_all_the_time_is_taken_at_the_rate_of_its_bucket() -> None:
+def test_limits_the_rate_of_a_key_that_is_added_all_the_time() -> None:
     async def main() -> None:
         queue, times = WorkQueue(8), list[float]()
         while now() < 8:
             queue.add("ns/a")
-            if await taken(queue, 0.01):
+            if await take_and_finish(queue, 0.01):
                 times.append(now())
         assert times[:BURST] == [0.0] * BURST
         assert times[BURST:] == pytest.approx([n * INTERVAL for n in range(1, len(times) - BURST + 1)], abs=0.02)
@@ -219,15 +218,15 @@ def test_a_key_that_is_added_all_the_time_is_taken_at_the_rate_of_its_bucket() -
     run(main())
 
 
-def test_a_key_without_a_token_is_not_forgotten() -> None:
+def test_key_without_a_token_is_returned_later() -> None:
     async def main() -> None:
         queue = WorkQueue(8)
         for _ in range(BURST):
             queue.add("ns/a")
-            assert await taken(queue) == "ns/a"
+            assert await take_and_finish(queue) == "ns/a"
         queue.add("ns/a")
         assert len(queue) == 0
-        assert await taken(queue, 2 * INTERVAL) == "ns/a"
-        assert await taken(queue, 2 * INTERVAL) is None
+        assert await take_and_finish(queue, 2 * INTERVAL) == "ns/a"
+        assert await take_and_finish(queue, 2 * INTERVAL) is None
 
     run(main())

@@ -1,4 +1,4 @@
-"""The workers: what becomes of a pass that fails or hangs, and of the others."""
+"""The workers: failed and hanging reconciles are retried and don't affect other TritonModels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from triton_operator.runtime.work import Workers
 
 
 @contextlib.asynccontextmanager
-async def working(workers: Workers, count: int, reconcile: Callable[[str], Result]) -> AsyncIterator[None]:
+async def running_workers(workers: Workers, count: int, reconcile: Callable[[str], Result]) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(workers.work(reconcile)) for _ in range(count)]
     try:
         yield
@@ -30,22 +30,22 @@ async def working(workers: Workers, count: int, reconcile: Callable[[str], Resul
         workers.close()
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not true():
+        while not condition():
             await asyncio.sleep(0.005)
 
 
-def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
-    registry, tried = CollectorRegistry(), list[str]()
+def test_retries_a_failed_reconcile_without_stopping_others() -> None:
+    registry, reconciled = CollectorRegistry(), list[str]()
 
     def reconcile(key: str) -> Result:
-        tried.append(key)
-        first = tried.count(key) == 1
+        reconciled.append(key)
+        first = reconciled.count(key) == 1
         if key == "refused" and first:
             raise ApiError(0, "NoAnswer", "no answer")
         if key == "broken" and first:
-            raise RuntimeError("a fault of ours")
+            raise RuntimeError("a bug")
         return Result(requeue=key == "starting" and first, requeue_after=0.01 if key == "open" and first else None)
 
     async def main() -> None:
@@ -53,30 +53,30 @@ def test_a_pass_that_fails_is_tried_again_and_stops_no_other() -> None:
         queue = WorkQueue(8, base=0.01)
         for key in ("refused", "broken", "starting", "open", "fine"):
             queue.add(key)
-        async with working(Workers(1, queue, metrics), 1, reconcile):
-            await until(lambda: len(tried) == 9 and queue.idle)
+        async with running_workers(Workers(1, queue, metrics), 1, reconcile):
+            await wait_until(lambda: len(reconciled) == 9 and queue.idle)
 
     asyncio.run(main())
-    assert sorted(tried) == ["broken"] * 2 + ["fine"] + ["open"] * 2 + ["refused"] * 2 + ["starting"] * 2
+    assert sorted(reconciled) == ["broken"] * 2 + ["fine"] + ["open"] * 2 + ["refused"] * 2 + ["starting"] * 2
     results = ("ok", "retry", "error")
     name = "triton_operator_reconciles_total"
     assert [registry.get_sample_value(name, {"result": r}) for r in results] == [7, 1, 1]
 
 
-@pytest.mark.parametrize("told", ["by an error", "in the outcome"])
-def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_return(
-    told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reported_by", ["error", "result"])
+def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
+    reported_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one key at a time, so that thousands don't ask all the time; the others follow once one gets through."""
+    """The workers retry one key at a time, to limit the requests. When one succeeds, they retry all others."""
     monkeypatch.setattr(work, "_REFUSED_SECONDS", (0.02, 0.05))
-    allowed, tried, done = threading.Event(), list[str](), list[str]()
+    allowed, reconciled, done = threading.Event(), list[str](), list[str]()
     permissions_restored = list[float]()
 
     def reconcile(key: str) -> Result:
-        tried.append(key)
+        reconciled.append(key)
         if not allowed.is_set():
-            if told == "by an error":
-                raise ApiError(403, "Forbidden", "may not")
+            if reported_by == "error":
+                raise ApiError(403, "Forbidden", "forbidden")
             return Result(requeue=True, forbidden=True)
         done.append(key)
         return Result()
@@ -89,30 +89,30 @@ def test_what_was_refused_for_want_of_rights_is_done_within_seconds_of_their_ret
         workers = Workers(
             2, queue, Metrics(CollectorRegistry()), permissions_restored=lambda: permissions_restored.append(1)
         )
-        async with working(workers, 2, reconcile):
-            await until(lambda: len(tried) == 50 and queue.idle)
+        async with running_workers(workers, 2, reconcile):
+            await wait_until(lambda: len(reconciled) == 50 and queue.idle)
             retries = asyncio.create_task(workers.retry_refused())
             await asyncio.sleep(0.5)
-            assert 50 + 5 < len(tried) < 50 + 30
-            assert len(set(tried[50:])) == len(tried[50:]), "one after the other"
+            assert 50 + 5 < len(reconciled) < 50 + 30
+            assert len(set(reconciled[50:])) == len(reconciled[50:]), "a key was retried twice"
             allowed.set()
-            await until(lambda: set(done) == set(keys))
+            await wait_until(lambda: set(done) == set(keys))
             assert len(done) == 50
-            settled = len(tried)
+            settled = len(reconciled)
             await asyncio.sleep(0.3)
-            assert len(tried) == settled, "nothing is refused any more"
+            assert len(reconciled) == settled, "retries continue after the permissions returned"
         retries.cancel()
 
     asyncio.run(main())
     assert permissions_restored == [1]
 
 
-def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
-    free, done = threading.Event(), list[str]()
+def test_measures_a_hanging_reconcile_while_others_continue() -> None:
+    release, done = threading.Event(), list[str]()
 
     def reconcile(key: str) -> Result:
         if key == "hangs":
-            free.wait(30)
+            release.wait(30)
         done.append(key)
         return Result()
 
@@ -120,13 +120,13 @@ def test_how_long_a_pass_hangs_is_known_and_others_go_on_meanwhile() -> None:
         queue = WorkQueue(8)
         workers = Workers(2, queue, Metrics(CollectorRegistry()))
         assert workers.busy_seconds == 0
-        async with working(workers, 2, reconcile):
+        async with running_workers(workers, 2, reconcile):
             queue.add("hangs")
             queue.add("fine")
-            await until(lambda: done == ["fine"] and workers.busy_seconds > 0.05)
+            await wait_until(lambda: done == ["fine"] and workers.busy_seconds > 0.05)
             await workers.drain(0.05)
             assert not queue.idle
-            free.set()
+            release.set()
             await workers.drain(30)
             assert (done, queue.idle, workers.busy_seconds) == (["fine", "hangs"], True, 0)
 

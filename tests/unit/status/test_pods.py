@@ -1,4 +1,4 @@
-"""One pod, from the statuses that kubelets write: what stops it, and whose words say so."""
+"""Reads the problem, the phase and the server of one pod from its status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PULL = 'Back-off pulling image "registry.example.com/detection:v1": not found'
 LOADING = state("triton", started=False, state={"running": {"startedAt": "2026-01-01T00:00:00Z"}})
 
 
-def spoiled(**more: Any) -> gen.Modifier:
+def failed_check(**more: Any) -> gen.Modifier:
     import json
 
     return ended("check", 1, json.dumps({**gen.report("pre", findings=[FINDING, NOTE]), **more}))
@@ -39,54 +39,58 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
     "server image": (waiting("triton", "ErrImagePull", "denied"), "ImagePullFailed",
                      ["server image triton:1", "denied"]),
     "operator image": (waiting("tools", "InvalidImageName"), "ImagePullFailed", ["operator image", "InvalidImageName"]),
-    "config": (waiting("triton", "CreateContainerConfigError", 'secret "s3" not found'), "ContainerNotStarted",
-               ["container triton", 'secret "s3" not found']),
-    "no path": (ended("fetch", 1, "cp: can't stat '/models/.': No such file or directory"), "RepositoryNotCopied",
-                ["can't stat", "spec.modelImage.path"]),
-    "no word": (ended("fetch", 137), "RepositoryNotCopied", ["exit code 137"]),
-    "repository": (spoiled(), "RepositoryInvalid", ["pre/config.pbtxt:7:3", "a bracket is missing", "close it"]),
-    "truncated": (spoiled(truncated=4), "RepositoryInvalid", ["and 4 more findings"]),
+    "missing secret": (waiting("triton", "CreateContainerConfigError", 'secret "s3" not found'), "ContainerNotStarted",
+                       ["container triton", 'secret "s3" not found']),
+    "path not in model image": (ended("fetch", 1, "cp: can't stat '/models/.': No such file or directory"),
+                                "RepositoryNotCopied", ["can't stat", "spec.modelImage.path"]),
+    "copy failed without output": (ended("fetch", 137), "RepositoryNotCopied", ["exit code 137"]),
+    "invalid repository": (failed_check(), "RepositoryInvalid",
+                           ["pre/config.pbtxt:7:3", "a bracket is missing", "close it"]),
+    "truncated report": (failed_check(truncated=4), "RepositoryInvalid", ["and 4 more findings"]),
     "check crashed": (ended("check", 2, "Traceback: boom"), "RepositoryCheckFailed", ["boom"]),
-    "check died": (ended("check", 2), "RepositoryCheckFailed", ["exit code 2"]),
-    "memory": (ended("triton", 137, reason="OOMKilled"), "OutOfMemory", ["container triton", "8Gi", "limits.memory"]),
-    "memory of fetch": (ended("fetch", 137, reason="OOMKilled"), "OutOfMemory", ["container fetch"]),
-    "startup": (timed_out(600), "StartupTimeout", ["600 s", "startupSeconds", "I0101 loading"]),
-    "early end": (timed_out(599), "ServerCrashed", ["exit code 143", "I0101 loading"]),
-    "crash": (ended("triton", 1, "error: creating server: Internal"), "ServerCrashed", ["creating server"]),
+    "check failed without output": (ended("check", 2), "RepositoryCheckFailed", ["exit code 2"]),
+    "server out of memory": (ended("triton", 137, reason="OOMKilled"), "OutOfMemory",
+                             ["container triton", "8Gi", "limits.memory"]),
+    "fetch out of memory": (ended("fetch", 137, reason="OOMKilled"), "OutOfMemory", ["container fetch"]),
+    "startup probe failed": (timed_out(600), "StartupTimeout", ["600 s", "startupSeconds", "I0101 loading"]),
+    "ended before startup timeout": (timed_out(599), "ServerCrashed", ["exit code 143", "I0101 loading"]),
+    "server crashed": (ended("triton", 1, "error: creating server: Internal"), "ServerCrashed", ["creating server"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "reason", "words"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_problem(change: gen.Modifier, reason: str, words: list[str]) -> None:
+@pytest.mark.parametrize(("change", "reason", "expected_texts"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_reports_the_problem_of_a_pod(change: gen.Modifier, reason: str, expected_texts: list[str]) -> None:
     found = pods.problem(pod(change))
     assert found is not None
     assert found.reason == reason
-    for word in words:
-        assert word in found.message
-    assert "odd" not in found.message  # warnings stop nobody
+    for text in expected_texts:
+        assert text in found.message
+    assert "odd" not in found.message  # a warning isn't a problem
 
 
-def test_a_pod_that_serves_or_leaves_has_no_problem() -> None:
+def test_a_serving_or_deleted_pod_has_no_problem() -> None:
     assert pods.problem(pod()) is None
     assert pods.problem(pod(ended("triton", 1, "bye"), gen.deleting)) is None
     assert pods.problem(pod(not_ready, put("status.phase", "Succeeded"), gen.deleting)) is None
-    # It crashed once, came back, and serves: that is past.
+    # It crashed once, restarted, and serves now.
     assert pods.problem(pod(put("status.containerStatuses.0.lastState", {"terminated": {"exitCode": 1}}))) is None
 
 
-def test_a_crash_is_told_while_the_next_attempt_runs() -> None:
-    again = pod(LOADING, put("status.containerStatuses.0.lastState", {"terminated": {"exitCode": 1, "message": "x"}}))
-    found = pods.problem(again)
+def test_reports_the_last_crash_while_the_server_starts_again() -> None:
+    restarted = pod(
+        LOADING, put("status.containerStatuses.0.lastState", {"terminated": {"exitCode": 1, "message": "x"}})
+    )
+    found = pods.problem(restarted)
     assert found is not None
     assert found.reason == "ServerCrashed"
 
 
-def test_an_init_container_that_made_it_at_last_is_no_problem() -> None:
-    made_it = pod(LOADING, put("status.initContainerStatuses.1.lastState", {"terminated": {"exitCode": 1}}))
-    assert pods.problem(made_it) is None
+def test_ignores_earlier_failures_of_a_completed_init_container() -> None:
+    completed = pod(LOADING, put("status.initContainerStatuses.1.lastState", {"terminated": {"exitCode": 1}}))
+    assert pods.problem(completed) is None
 
 
-def test_the_first_cause_is_told() -> None:
+def test_reports_the_first_failed_container() -> None:
     both = pod(ended("fetch", 1, "cp: no"), put("status.initContainerStatuses.0.state",
                {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}))  # fmt: skip
     found = pods.problem(both)
@@ -96,35 +100,35 @@ def test_the_first_cause_is_told() -> None:
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 PHASES: dict[str, tuple[gen.Modifier, str]] = {
-    "new": (put("status", {}), "Scheduling"),
-    "tools": (state("tools", state=RUNNING), "PreparingRepository"),
-    "fetch": (state("fetch", state=RUNNING), "FetchingRepository"),
-    "check": (state("check", state=RUNNING), "CheckingRepository"),
-    "start": (LOADING, "LoadingModels"),
-    "entry": (not_ready, "EntrypointNotReady"),
+    "unscheduled": (put("status", {}), "Scheduling"),
+    "tools running": (state("tools", state=RUNNING), "PreparingRepository"),
+    "fetch running": (state("fetch", state=RUNNING), "FetchingRepository"),
+    "check running": (state("check", state=RUNNING), "CheckingRepository"),
+    "server starting": (LOADING, "LoadingModels"),
+    "server not ready": (not_ready, "EntrypointNotReady"),
 }
 
 
 @pytest.mark.parametrize(("change", "reason"), PHASES.values(), ids=PHASES.keys())
-def test_phase(change: gen.Modifier, reason: str) -> None:
+def test_reports_the_phase_of_a_pod_that_is_not_ready(change: gen.Modifier, reason: str) -> None:
     subject = pod(change)
     assert pods.phase(subject).reason == reason
     assert pods.problem(subject) is None
     assert not pods.is_ready(subject)
 
 
-def test_server() -> None:
+def test_reads_the_address_and_epoch_of_a_server() -> None:
     found = pods.server(pod())
     assert found is not None
     assert (found.address, found.epoch) == ("10.0.0.7:8000", (0, True))
-    six = pods.server(pod(put("status.podIP", "fd00::7")))
-    assert six is not None
-    assert six.address == "[fd00::7]:8000"
-    changed = pods.server(pod(not_ready, put("status.containerStatuses.0.restartCount", 2)))
-    assert changed is not None
-    assert changed.epoch == (2, False)
-    for gone in (LOADING, gen.deleting, put("status.podIP", ""), failed("Evicted", ""), put("status", {})):
-        assert pods.server(pod(gone)) is None
+    ipv6 = pods.server(pod(put("status.podIP", "fd00::7")))
+    assert ipv6 is not None
+    assert ipv6.address == "[fd00::7]:8000"
+    restarted = pods.server(pod(not_ready, put("status.containerStatuses.0.restartCount", 2)))
+    assert restarted is not None
+    assert restarted.epoch == (2, False)
+    for change in (LOADING, gen.deleting, put("status.podIP", ""), failed("Evicted", ""), put("status", {})):
+        assert pods.server(pod(change)) is None
 
 
 @pytest.mark.parametrize(
@@ -134,11 +138,11 @@ def test_server() -> None:
         (gen.DIGEST, gen.DIGEST), ("", ""), ("x:latest", ""),
     ],
 )  # fmt: skip
-def test_digest(image_id: str, digest: str) -> None:
+def test_reads_the_digest_of_the_model_image(image_id: str, digest: str) -> None:
     assert pods.digest(pod(put("status.initContainerStatuses.1.imageID", image_id))) == digest
 
 
-def test_report() -> None:
+def test_reads_the_report_of_the_repository_check() -> None:
     found = pods.check_report(pod(gen.checked(gen.report("a", "b", entrypoint="b"))))
     assert found is not None
     assert found.entrypoint == "b"
