@@ -1,4 +1,4 @@
-"""A real API server for all tests of a session, a namespace for each."""
+"""A real API server for the test session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """An API server that knows TritonModels. No controllers: what a test sees, the operator or the test made."""
+    """An API server with the CRD of TritonModels. No controllers run: only the operator and the tests write objects."""
     with controlplane.running() as plane:
         plane.install_crds()
         yield plane
@@ -24,9 +24,9 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def control_plane_with_controllers() -> Iterator[ControlPlane]:
-    """Another one, in which Deployments have ReplicaSets and pods (that never run), and garbage is collected."""
+    """Another API server, with kube-controller-manager: it creates pods (that never run) and collects garbage."""
     if not controlplane.has_controllers():
-        pytest.skip("no kube-controller-manager beside kube-apiserver")
+        pytest.skip("kube-controller-manager is not installed beside kube-apiserver")
     with controlplane.running(controllers=True) as plane:
         plane.install_crds()
         yield plane
@@ -34,7 +34,7 @@ def control_plane_with_controllers() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> str:
-    """A fresh namespace. Without controllers none is ever deleted; the server goes at the end."""
+    """A new namespace. It is never deleted, because no controllers run; the API server stops after the session."""
     name = f"test-{next(_numbers)}"
     control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
@@ -42,5 +42,5 @@ def namespace(control_plane: ControlPlane) -> str:
 
 @pytest.fixture
 def api(control_plane: ControlPlane, namespace: str) -> Api:
-    """A cluster admin's view of the test's namespace."""
+    """A client of a cluster admin, in the namespace of the test."""
     return control_plane.api.within(namespace)

@@ -1,4 +1,4 @@
-"""Every bad value that schema or CEL can refuse is refused, in words that say what to do; none has to be rendered."""
+"""The CRD's schema and CEL rules reject invalid specs, with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -144,17 +144,17 @@ def create(api: Api, spec: dict[str, Any], name: str = gen.NAME) -> None:
     api.request("POST", api.path("TritonModel") + "?dryRun=All&fieldValidation=Strict", obj)
 
 
-@pytest.mark.parametrize(("spec", "words"), REFUSED, ids=lambda v: str(v)[:60] if isinstance(v, dict) else "")
-def test_refused(spec: dict[str, Any], words: str, api: Api) -> None:
+@pytest.mark.parametrize(("spec", "message"), REFUSED, ids=lambda v: str(v)[:60] if isinstance(v, dict) else "")
+def test_rejects_invalid_specs(spec: dict[str, Any], message: str, api: Api) -> None:
     with pytest.raises(RefusedError) as refusal:
         create(api, spec)
     assert refusal.value.code == 422
-    assert words in refusal.value.message
+    assert message in refusal.value.message
 
 
 @pytest.mark.parametrize("flag", RESERVED_FLAGS)
-def test_every_reserved_flag_is_refused(flag: str, api: Api) -> None:
-    """Also what getopt_long would complete to it."""
+def test_rejects_every_reserved_flag(flag: str, api: Api) -> None:
+    """This includes abbreviations, which getopt_long completes."""
     for form in (f"--{flag}", f"--{flag}=1", f"--{flag[:-1]}=1", f"--{flag[:3]}"):
         with pytest.raises(RefusedError, match="args has a flag"):
             create(api, server(args=[form]))
@@ -191,28 +191,28 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("spec", ACCEPTED, ids=lambda v: str(v)[:60])
-def test_accepted(spec: dict[str, Any], api: Api) -> None:
+def test_accepts_valid_specs(spec: dict[str, Any], api: Api) -> None:
     create(api, spec)
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [("x" * 55, "must have at most 54 characters"), ("1model", "must start with a letter"),
      ("a.b", "must start with a letter"), ("x" * 54, ""), ("a-1", "")],
 )  # fmt: skip
-def test_names_must_fit_services(name: str, words: str, api: Api) -> None:
-    if not words:
+def test_rejects_names_that_are_too_long_for_a_service(name: str, message: str, api: Api) -> None:
+    if not message:
         return create(api, {}, name)
-    with pytest.raises(RefusedError, match=words):
+    with pytest.raises(RefusedError, match=message):
         return create(api, {}, name)
 
 
-def test_unknown_fields_are_told(api: Api) -> None:
+def test_rejects_unknown_fields(api: Api) -> None:
     with pytest.raises(RefusedError, match="unknown field"):
         create(api, {"replica": 2})
 
 
-def test_defaults_are_filled_in(api: Api) -> None:
+def test_sets_defaults(api: Api) -> None:
     api.create({**gen.raw(), "metadata": {"name": "x", "namespace": api.namespace}})
     spec = api.get("TritonModel", "x")["spec"]
     assert spec["rollout"] == {"startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30}

@@ -1,4 +1,4 @@
-"""Two operators and one Lease; the loss of either, and of the API server."""
+"""Leader election with two operators and one Lease: crashes, lost leases, hanging requests and API server outages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lease(plane: ControlPlane) -> Object:
     return dict(plane.api.get("Lease", NAME, NAMESPACE)["spec"])
 
 
-def served(api: Api, name: str = gen.NAME) -> Object | None:
+def is_reconciled(api: Api, name: str = gen.NAME) -> Object | None:
     return condition(api.get("TritonModel", name), "Ready") and api.find("Deployment", name)
 
 
@@ -41,7 +41,7 @@ def image(api: Api) -> str:
     return str(api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_sigterm_ends_well_and_the_next_leads_at_once(
+def test_standby_leads_at_once_after_sigterm(
     api: Api, control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path
 ) -> None:
     with (
@@ -49,16 +49,16 @@ def test_sigterm_ends_well_and_the_next_leads_at_once(
         operator_process.running(kubeconfig, tmp_path, lead=False) as second,
     ):
         make(api)
-        eventually(lambda: served(api), 10)
+        eventually(lambda: is_reconciled(api), 10)
         assert (first.leads(), second.leads()) == (True, False)
-        assert second.ask("/readyz") == "ok"  # it watches, so that it knows all when it leads
+        assert second.ask("/readyz") == "ok"  # the standby watches too
         assert second.writes() == 0
         started = time.monotonic()
         assert first.stop() == 0
-        # At once; and on a busy machine before the lease would have run out.
+        # The bound is wide for busy machines, but below the lease duration.
         eventually(second.leads, 5)
         assert time.monotonic() - started < 12
-        # What was changed while nobody led is seen.
+        # The new leader sees changes.
         assert lease(control_plane)["holderIdentity"].startswith("operator-")
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
         eventually(lambda: image(api) == "triton:2", 10)
@@ -67,7 +67,7 @@ def test_sigterm_ends_well_and_the_next_leads_at_once(
         assert "Traceback" not in first.log + second.log
 
 
-def test_after_a_crash_the_next_leads_when_the_lease_has_run_out(
+def test_standby_leads_after_the_lease_of_a_crashed_leader_expires(
     api: Api, control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path
 ) -> None:
     with (
@@ -75,24 +75,24 @@ def test_after_a_crash_the_next_leads_when_the_lease_has_run_out(
         operator_process.running(kubeconfig, tmp_path, lead=False) as second,
     ):
         make(api, replicas=2)
-        eventually(lambda: served(api), 10)
+        eventually(lambda: is_reconciled(api), 10)
         held = lease(control_plane)["holderIdentity"]
         first.stop(signal.SIGKILL)
         started = time.monotonic()
-        # While nobody leads, the world goes on.
+        # Changes while there is no leader.
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}, "replicas": 1}})
         api.delete("Service", gen.NAME)
-        make(api, "born-meanwhile")
+        make(api, "created-meanwhile")
         assert not second.leads()
         eventually(second.leads, 20)
         took = time.monotonic() - started
-        assert 10 < took < 40, took  # 18 where nothing else runs
+        assert 10 < took < 40, took  # 18 s on an idle machine
         eventually(
             lambda: (
                 image(api) == "triton:2"
                 and api.find("Service", gen.NAME)
                 and api.find("PodDisruptionBudget", gen.NAME) is None
-                and served(api, "born-meanwhile")
+                and is_reconciled(api, "created-meanwhile")
             ),
             10,
         )
@@ -100,17 +100,21 @@ def test_after_a_crash_the_next_leads_when_the_lease_has_run_out(
         assert second.stop() == 0
 
 
-def test_one_that_lost_the_lease_stops(control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:
-    """As after a long pause of the process: another holds it now, and no two may work."""
+def test_leader_that_lost_the_lease_exits(control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:
+    """After a long pause of the process, another replica can hold the Lease. Only one replica may lead."""
     with operator_process.running(kubeconfig, tmp_path) as operator:
-        usurped = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
-        control_plane.api.patch("Lease", NAME, {"spec": usurped}, namespace=NAMESPACE)
+        taken_over = {
+            "holderIdentity": "another",
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        }
+        control_plane.api.patch("Lease", NAME, {"spec": taken_over}, namespace=NAMESPACE)
         assert operator.process.wait(PATIENCE) == 1
         assert lease(control_plane)["holderIdentity"] == "another"
     control_plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
 
 
-def test_sigterm_while_it_waits_for_the_api_server(kubeconfig: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_an_operator_that_cannot_reach_the_api_server(kubeconfig: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(re.sub(r"https://127\.0\.0\.1:\d+", "https://127.0.0.1:9", kubeconfig.read_text()))
     with operator_process.running(nowhere, tmp_path, wait=False) as operator:
@@ -126,16 +130,16 @@ GRACE_SECONDS = yaml.safe_load((ROOT / "manifests" / "operator" / "deployment.ya
 
 
 @pytest.mark.parametrize("until", [0, 13, None])
-def test_sigterm_ends_it_within_the_grace_period_whatever_hangs(
+def test_sigterm_ends_the_operator_within_the_grace_period_despite_hanging_requests(
     until: int | None, api: Api, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """Writes of passes hang, and after `until` seconds every request, so that the Lease can't be given back either."""
+    """Writes of children hang. After `until` seconds every request hangs, so the Lease can't be released either."""
     with (
         fault_proxy.between(kubeconfig) as proxy,
         operator_process.running(proxy.kubeconfig_through(tmp_path), tmp_path) as operator,
     ):
         make(api)
-        eventually(lambda: served(api), 10)
+        eventually(lambda: is_reconciled(api), 10)
         proxy.faults = (Fault("hang", verbs=WRITES, but=("leases",)),)
         hanging = "hang"
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -153,7 +157,7 @@ def test_sigterm_ends_it_within_the_grace_period_whatever_hangs(
         assert "Traceback" not in operator.log
 
 
-def test_sigterm_while_the_api_server_hangs_at_the_start(kubeconfig: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_an_operator_whose_first_requests_hang(kubeconfig: Path, tmp_path: Path) -> None:
     with fault_proxy.between(kubeconfig) as proxy:
         proxy.cut_off = True
         through = proxy.kubeconfig_through(tmp_path)
@@ -167,14 +171,14 @@ def test_sigterm_while_the_api_server_hangs_at_the_start(kubeconfig: Path, tmp_p
 
 
 @pytest.fixture
-def own() -> Iterator[ControlPlane]:
-    """One whose API server may be taken away."""
+def own_plane() -> Iterator[ControlPlane]:
+    """A control plane of the test's own, whose API server the test stops."""
     with controlplane.running() as plane:
         plane.install_crds()
         yield plane
 
 
-def world(plane: ControlPlane) -> tuple[Api, Path]:
+def start_with_one_model(plane: ControlPlane) -> tuple[Api, Path]:
     kubeconfig = operator_process.install(plane)
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
     api = plane.api.within("vision")
@@ -182,7 +186,7 @@ def world(plane: ControlPlane) -> tuple[Api, Path]:
     return api, kubeconfig
 
 
-def after(plane: ControlPlane, api: Api) -> None:
+def restart_and_change(plane: ControlPlane, api: Api) -> None:
     plane.start(API_SERVER)
     api.delete("Service", gen.NAME)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -192,46 +196,48 @@ def repaired(api: Api) -> bool:
     return bool(image(api) == "triton:2" and api.find("Service", gen.NAME))
 
 
-def test_a_short_outage_is_sat_out(own: ControlPlane, tmp_path: Path) -> None:
-    api, kubeconfig = world(own)
+def test_leader_survives_a_short_outage(own_plane: ControlPlane, tmp_path: Path) -> None:
+    api, kubeconfig = start_with_one_model(own_plane)
     with operator_process.running(kubeconfig, tmp_path) as operator:
-        eventually(lambda: served(api), 10)
-        own.kill(API_SERVER)
+        eventually(lambda: is_reconciled(api), 10)
+        own_plane.kill(API_SERVER)
         time.sleep(1)
-        after(own, api)
+        restart_and_change(own_plane, api)
         if operator.process.poll() is None:
             eventually(lambda: repaired(api), 30, lambda: operator.log[-3000:])
             assert operator.process.poll() is None
             assert operator.stop() == 0
-        else:  # the API server took longer to come back than the lease is held
+        else:  # the API server started only after the renew deadline
             assert operator.process.returncode == 1
 
 
-def test_a_long_outage_ends_the_leader_and_its_next_life_repairs_all(own: ControlPlane, tmp_path: Path) -> None:
-    api, kubeconfig = world(own)
+def test_leader_exits_in_a_long_outage_and_corrects_drift_after_its_restart(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    api, kubeconfig = start_with_one_model(own_plane)
     with operator_process.running(kubeconfig, tmp_path) as operator:
-        eventually(lambda: served(api), 10)
-        own.kill(API_SERVER)
-        # It must stop before another could lead: client-go's own leaders do the same.
+        eventually(lambda: is_reconciled(api), 10)
+        own_plane.kill(API_SERVER)
+        # It must stop before another replica can lead, as client-go's leader election does.
         assert operator.process.wait(PATIENCE) == 1
-        after(own, api)
+        restart_and_change(own_plane, api)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: repaired(api), 10, lambda: operator.log[-3000:])
         assert operator.stop() == 0
 
 
-def test_a_follower_outlives_a_long_outage(own: ControlPlane, tmp_path: Path) -> None:
-    api, kubeconfig = world(own)
+def test_standby_survives_a_long_outage(own_plane: ControlPlane, tmp_path: Path) -> None:
+    api, kubeconfig = start_with_one_model(own_plane)
     holder = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": holder}  # fmt: skip
-    own.api.create(body)
+    own_plane.api.create(body)
     with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
-        time.sleep(1)  # it is ready a moment before its watches stand
-        own.kill(API_SERVER)
+        time.sleep(1)  # readiness comes shortly before the watches are established
+        own_plane.kill(API_SERVER)
         time.sleep(12)
         assert operator.process.poll() is None
-        after_lease(own)
+        restart_and_release_the_lease(own_plane)
         eventually(operator.leads, 30, lambda: operator.log[-3000:])
         eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log[-3000:])
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -239,21 +245,21 @@ def test_a_follower_outlives_a_long_outage(own: ControlPlane, tmp_path: Path) ->
         assert operator.stop() == 0
 
 
-def after_lease(plane: ControlPlane) -> None:
+def restart_and_release_the_lease(plane: ControlPlane) -> None:
     plane.start(API_SERVER)
     plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
 
 
-def test_a_follower_forgets_what_a_restore_from_a_backup_has_undone(own: ControlPlane, tmp_path: Path) -> None:
-    """Its gauges are what Prometheus compares with. Its watches would hear nothing until the versions had caught up."""
-    api, kubeconfig = world(own)
+def test_standby_drops_state_that_a_restore_from_backup_undid(own_plane: ControlPlane, tmp_path: Path) -> None:
+    """Prometheus uses its gauges. Its watches get no events until the resource versions reach the old ones again."""
+    api, kubeconfig = start_with_one_model(own_plane)
     api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "5"}}})
-    own.api.create(held_by_another())
+    own_plane.api.create(held_by_another())
     for program in (API_SERVER, ETCD):
-        own.kill(program)
-    shutil.copytree(own.folder / "etcd", own.folder / "backup")
-    own.programs[ETCD].start()
-    own.start(API_SERVER)
+        own_plane.kill(program)
+    shutil.copytree(own_plane.folder / "etcd", own_plane.folder / "backup")
+    own_plane.programs[ETCD].start()
+    own_plane.start(API_SERVER)
     with operator_process.running(kubeconfig, tmp_path, lead=False) as operator:
         for number in range(300):
             api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": str(1000 + number)}}})
@@ -265,13 +271,13 @@ def test_a_follower_forgets_what_a_restore_from_a_backup_has_undone(own: Control
 
         eventually(lambda: thresholds() == (1299.0, 2.0), 20, thresholds)
         for program in (API_SERVER, ETCD):
-            own.kill(program)
-        shutil.rmtree(own.folder / "etcd")
-        shutil.move(own.folder / "backup", own.folder / "etcd")
-        own.programs[ETCD].start()
-        own.start(API_SERVER)
+            own_plane.kill(program)
+        shutil.rmtree(own_plane.folder / "etcd")
+        shutil.move(own_plane.folder / "backup", own_plane.folder / "etcd")
+        own_plane.programs[ETCD].start()
+        own_plane.start(API_SERVER)
         eventually(lambda: thresholds() == (5.0, 1.0), 30, lambda: f"{thresholds()}\n{operator.log[-3000:]}")
-        # The watches go on from the lower numbers.
+        # The watches continue from the lower resource versions.
         time.sleep(1)
         api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "6"}}})
         eventually(lambda: thresholds()[0] == 6.0, 10, lambda: f"{thresholds()}\n{operator.log[-3000:]}")

@@ -1,4 +1,4 @@
-"""What is installed and what is shown as an example is what a real API server takes."""
+"""A real API server accepts the installation and the samples."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def kubectl(plane: ControlPlane, *arguments: str) -> str:
 def installed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     kubectl(control_plane, "apply", "-k", str(MANIFESTS / "default"))
     yield control_plane
-    # Other tests of the session write thresholds that these refuse.
+    # Other tests of the session write thresholds that the policies reject.
     kubectl(control_plane, "delete", "-k", str(MANIFESTS / "policies"))
 
 
-def test_the_installation_is_accepted_and_applying_it_again_changes_nothing(installed: ControlPlane) -> None:
+def test_installation_is_idempotent(installed: ControlPlane) -> None:
     def versions() -> dict[str, str]:
         out = kubectl(installed, "get", "-k", str(MANIFESTS / "default"), "-o", "json")
         return {
@@ -48,7 +48,7 @@ def test_the_installation_is_accepted_and_applying_it_again_changes_nothing(inst
     assert versions() == before
 
 
-def test_the_pods_tools_come_from_the_image_of_the_operator(installed: ControlPlane) -> None:
+def test_tools_image_is_the_operators_image(installed: ControlPlane) -> None:
     for overlay in ("default", "overlays/dev"):
         documents = yaml.safe_load_all(kubectl(installed, "kustomize", str(MANIFESTS / overlay)))
         deployment = next(d for d in documents if d["kind"] == "Deployment")
@@ -58,7 +58,7 @@ def test_the_pods_tools_come_from_the_image_of_the_operator(installed: ControlPl
         assert ":" in container["image"].rpartition("/")[2]
 
 
-def test_the_operators_pod_is_allowed_where_pod_security_is_restricted(installed: ControlPlane) -> None:
+def test_operators_pod_meets_the_restricted_pod_security_standard(installed: ControlPlane) -> None:
     api = installed.api.within("triton-operator")
     template = api.get("Deployment", "triton-operator")["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
@@ -66,7 +66,7 @@ def test_the_operators_pod_is_allowed_where_pod_security_is_restricted(installed
     assert created["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_operators_account_may_do_what_it_needs_and_not_read_secrets(installed: ControlPlane) -> None:
+def test_operators_service_account_cannot_read_secrets_or_change_specs(installed: ControlPlane) -> None:
     def may(verb: str, resource: str, namespace: str, subresource: str = "") -> bool:
         group, _, plural = resource.rpartition("/")
         account = "system:serviceaccount:triton-operator:triton-operator"
@@ -87,23 +87,23 @@ def test_the_operators_account_may_do_what_it_needs_and_not_read_secrets(install
 
     assert eventually(lambda: may("patch", "apps/deployments", "team"), 10)
     assert may("patch", "tritonoperator.io/tritonmodels", "team", "status")
-    assert may("update", "coordination.k8s.io/leases", "triton-operator") is False, "only its own Lease"
+    assert may("update", "coordination.k8s.io/leases", "triton-operator") is False, "it may update only its own Lease"
     assert may("create", "coordination.k8s.io/leases", "triton-operator")
     assert may("create", "coordination.k8s.io/leases", "team") is False
     for kind in ("secrets", "configmaps"):
         assert not any(may(verb, kind, "team") for verb in ("get", "list", "watch"))
     assert not any(may(verb, "pods", "team") for verb in ("create", "update", "patch"))
-    assert may("patch", "tritonoperator.io/tritonmodels", "team") is False, "the spec is the user's"
+    assert may("patch", "tritonoperator.io/tritonmodels", "team") is False, "it may not change the spec"
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.stem)
-def test_a_sample_is_accepted_as_it_stands(api: Api, sample: Path) -> None:
+def test_api_server_accepts_every_sample(api: Api, sample: Path) -> None:
     documents = [d for d in yaml.safe_load_all(sample.read_text()) if d]
     assert documents
     for document in documents:
         created = api.create(document)
-        # What the API server doesn't know it would drop in silence.
-        assert _within(document["spec"], created["spec"]), f"{sample.name} has fields that the CRD doesn't"
+        # The API server drops unknown fields without an error.
+        assert _within(document["spec"], created["spec"]), f"the CRD doesn't have all fields of {sample.name}"
 
 
 def _within(part: object, whole: object) -> bool:

@@ -1,4 +1,4 @@
-"""An operator for some namespaces only, with Roles in these and nothing cluster-wide."""
+"""An operator with WATCH_NAMESPACES, and with Roles in these namespaces instead of cluster-wide permissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.people import make
 pytestmark = pytest.mark.integration
 
 
-def test_it_serves_its_namespaces_and_no_other(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+def test_reconciles_only_the_configured_namespaces(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
     admin = control_plane.api
     kubeconfig = operator_process.install(control_plane, bind_cluster=False)
     binding = admin.path("ClusterRoleBinding")
@@ -32,7 +32,7 @@ def test_it_serves_its_namespaces_and_no_other(control_plane: ControlPlane, api:
         admin.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings", role)
     for name in names:
         make(admin.within(name))
-    with contextlib.suppress(RefusedError):  # other tests of the session may have left it
+    with contextlib.suppress(RefusedError):  # other tests of the session may have deleted it
         admin.request("DELETE", f"{binding}/{NAME}", {})
     try:
         watched = ", ".join(names[:2])
@@ -41,7 +41,7 @@ def test_it_serves_its_namespaces_and_no_other(control_plane: ControlPlane, api:
                 eventually(
                     lambda n=name: condition(admin.get("TritonModel", gen.NAME, n), "Ready"), 15, lambda: operator.log
                 )
-                # By watch, not only by the first listing.
+                # The watch works too, not only the first listing.
                 admin.delete("Service", gen.NAME, name)
                 eventually(lambda n=name: admin.find("Service", gen.NAME, n), 10, lambda: operator.log)
             time.sleep(0.5)

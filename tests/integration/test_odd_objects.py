@@ -1,4 +1,4 @@
-"""Objects that the API server takes and that nobody expects: they stop no other TritonModel."""
+"""Unusual objects that the API server accepts: they don't affect other TritonModels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.people import make
 
 pytestmark = pytest.mark.integration
 
-# Whoever may write an object may write this, and the API server keeps it.
+# Everyone who may write an object may write this, and the API server stores it.
 NO_MANAGER = {
     "operation": "Update",
     "apiVersion": "tritonoperator.io/v1alpha1",
@@ -23,7 +23,9 @@ NO_MANAGER = {
 }
 
 
-def test_managed_fields_without_a_manager_stop_nobody(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+def test_reconciles_a_tritonmodel_with_managed_fields_without_a_manager(
+    control_plane: ControlPlane, api: Api, tmp_path: Path
+) -> None:
     make(api, "odd", {"tritonoperator.io/max-qps": "7", "x": "y"})
     api.patch("TritonModel", "odd", {"metadata": {"managedFields": [NO_MANAGER]}})
     kept = api.get("TritonModel", "odd")["metadata"]["managedFields"]

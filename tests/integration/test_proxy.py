@@ -1,4 +1,4 @@
-"""An API server that is only reached through a proxy: every request and every watch takes that way."""
+"""An API server behind an HTTP proxy: the operator sends every request and every watch through it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from support.people import make
 
 pytestmark = pytest.mark.integration
 
-# No resolver knows it: whoever asks for it without the proxy gets no answer.
-BEYOND = "kubernetes.invalid:6443"
+# No resolver knows this name, so a request that bypasses the proxy fails.
+UNRESOLVABLE = "kubernetes.invalid:6443"
 
 
 @contextlib.contextmanager
 def proxy(target: str) -> Iterator[str]:
-    """An HTTP proxy that takes every CONNECT to `target`; its URL."""
+    """Runs an HTTP proxy that connects every CONNECT to `target`. Yields its URL."""
 
     class Tunnel(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            asked = self.rfile.readline().decode()
+            request_line = self.rfile.readline().decode()
             while self.rfile.readline().strip():
                 pass
-            assert asked.startswith(f"CONNECT {BEYOND} ")
-            with socket.create_connection((urlsplit(target).hostname, urlsplit(target).port)) as there:
+            assert request_line.startswith(f"CONNECT {UNRESOLVABLE} ")
+            with socket.create_connection((urlsplit(target).hostname, urlsplit(target).port)) as upstream:
                 self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                back = threading.Thread(target=_pass_on, args=(there, self.connection), daemon=True)
+                back = threading.Thread(target=_pass_on, args=(upstream, self.connection), daemon=True)
                 back.start()
-                _pass_on(self.connection, there)
+                _pass_on(self.connection, upstream)
                 back.join()
 
     class Server(socketserver.ThreadingTCPServer):
@@ -57,11 +57,11 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def test_everything_goes_through_the_proxy(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+def test_uses_the_proxy_for_all_requests(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
     config = yaml.safe_load(operator_process.install(control_plane).read_text())
     (cluster,) = (entry["cluster"] for entry in config["clusters"])
     cluster.pop("certificate-authority", None)
-    cluster |= {"server": f"https://{BEYOND}", "insecure-skip-tls-verify": True}
+    cluster |= {"server": f"https://{UNRESOLVABLE}", "insecure-skip-tls-verify": True}
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
     with (

@@ -1,4 +1,4 @@
-"""At rest nothing is written: counted by the API server over two resyncs, and by the operator itself."""
+"""The operator writes nothing at rest. The API server's and the operator's metrics count the writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPECS: dict[str, dict[str, object]] = {
     "plain": {},
     "replicas": {"replicas": 3},
     "gpu": {"server": {"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1000m", "memory": "0.5Gi"}}}},
-    # What the API server writes in its own way, or leaves out.
+    # Values that the API server stores differently or drops.
     "odd": {
         "server": {"env": [{"name": "EMPTY", "value": ""}], "resources": {"limits": {"cpu": "0.1", "memory": "1e9"}}},
         "podTemplate": {
@@ -56,7 +56,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         assert "Traceback" not in process.log
 
 
-def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
+def test_writes_nothing_during_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
     for name, spec in SPECS.items():
         make(api, name, **spec)
     for name in SPECS:
@@ -66,11 +66,11 @@ def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPla
             15,
             lambda n=name: api.get("TritonModel", n).get("status"),
         )
-    # What is refused is tried again, and that is a request. It is not a state at rest, so it leaves.
+    # A rejected apply is retried, which is a write. So the test deletes this TritonModel first.
     api.delete("TritonModel", "refused")
     control_plane.wait_until_quiet()
     before, own, passes = control_plane.writes(), operator.writes(), operator.passes(result="ok")
-    assert sum(before.values()) > 20  # it does count
+    assert sum(before.values()) > 20  # the counter works
     deadline = time.monotonic() + 4 * PATIENCE
     while operator.passes(result="ok") < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -80,10 +80,10 @@ def test_nothing_is_written_over_two_resyncs(api: Api, control_plane: ControlPla
     assert operator.writes() == own
 
 
-def test_a_new_operator_writes_nothing_that_stands(
+def test_restarted_operator_writes_nothing(
     api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
 ) -> None:
-    """An upgrade of the operator, here by a new tools image, touches nothing that runs."""
+    """An upgrade of the operator, here with a new tools image, doesn't change running servers."""
     for name in ("plain", "gpu"):
         make(api, name, **SPECS[name])
     for name in ("plain", "gpu"):
@@ -93,13 +93,15 @@ def test_a_new_operator_writes_nothing_that_stands(
     assert operator.stop() == 0
     versions = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                 for o in api.list(k)}  # fmt: skip
-    with operator_process.running(kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2") as next_:
-        eventually(lambda: next_.passes(result="ok") >= 2, 15)
+    with operator_process.running(
+        kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2"
+    ) as upgraded:
+        eventually(lambda: upgraded.passes(result="ok") >= 2, 15)
         time.sleep(1)
         now = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                for o in api.list(k)}  # fmt: skip
         assert now == versions
-        # Another change takes it along.
+        # A change of the pods uses the new tools image.
         api.patch("TritonModel", "plain", {"spec": {"server": {"image": "triton:2"}}})
 
         def image() -> str:
@@ -107,11 +109,11 @@ def test_a_new_operator_writes_nothing_that_stands(
             return str(pod["initContainers"][0]["image"])
 
         eventually(lambda: image().endswith(":2"), 10)
-        assert next_.stop() == 0
+        assert upgraded.stop() == 0
 
 
-def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
-    """The status is written when the objects are made, for what presses, and for the steps once in a while."""
+def test_writes_the_steps_of_a_start_together(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    """The operator writes steps once per PROGRESS_SECONDS. It writes the first status and Ready at once."""
     steps = {
         "Scheduling": gen.condition("PodScheduled", "False"),
         "FetchingRepository": gen.state(names.CONTAINER_FETCH, state={"running": {}}),
@@ -136,12 +138,12 @@ def test_a_start_writes_its_steps_together(control_plane: ControlPlane, api: Api
             eventually(lambda n=passes: operator.passes(result="ok") > n, 15)
             passes = operator.passes(result="ok")
         if time.monotonic() - began > 20:
-            pytest.skip("the machine is so busy that the steps didn't come together")
+            pytest.skip("the machine is too busy: the steps took longer than PROGRESS_SECONDS")
         assert (reason(), written()) == ("Creating", before + 1)
-        # The last step, once, with no event to remind of it.
+        # The last step is written once, without a further event.
         eventually(lambda: reason() == "LoadingModels", 30)
         assert written() == before + 2
-        # What presses waits for nothing.
+        # Ready is written at once.
         add_pod(api, gen.put("status.podIP", ""))
         eventually(lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("status") == "True", 15)
         assert written() == before + 3

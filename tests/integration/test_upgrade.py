@@ -1,4 +1,4 @@
-"""Two versions of the operator, of which the second renders other pods than the first."""
+"""An upgrade of the operator to a version that renders different pods."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ def templates(api: Api) -> dict[str, dict[str, object]]:
     return {d["metadata"]["name"]: d["spec"]["template"] for d in api.list("Deployment")}
 
 
-def told(api: Api) -> int:
-    """How many say that a newer pod template waits."""
+def count_newer_templates(api: Api) -> int:
+    """Returns the number of TritonModels whose status reports a newer pod template."""
     return sum(bool(m.get("status", {}).get("newerTemplate")) for m in api.list("TritonModel"))
 
 
-def newer(api: Api, name: str) -> bool:
+def has_newer_template(api: Api, name: str) -> bool:
     return bool(api.get("Deployment", name)["spec"]["template"]["spec"].get("hostname") == "newer")
 
 
-def test_an_upgrade_of_the_operator_restarts_no_server_that_nobody_asks_to(
-    api: Api, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_upgrade_of_the_operator_restarts_no_server(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(control_plane)
     names = [f"model-{n}" for n in range(COUNT)]
     with operator_process.running(kubeconfig, tmp_path) as operator:
@@ -53,25 +51,25 @@ def test_an_upgrade_of_the_operator_restarts_no_server_that_nobody_asks_to(
     path = os.pathsep.join(filter(None, [str(tmp_path / "newer"), os.environ.get("PYTHONPATH")]))
     tools = "registry.example.com/triton-operator:2"
     with operator_process.running(kubeconfig, tmp_path, PYTHONPATH=path, TOOLS_IMAGE=tools) as operator:
-        eventually(lambda: told(api) == COUNT, 60, lambda: operator.log[-2000:])
+        eventually(lambda: count_newer_templates(api) == COUNT, 60, lambda: operator.log[-2000:])
         assert templates(api) == before
-        # What has nothing to do with the pods changes none of them.
+        # A change that doesn't concern the pods keeps the old template.
         api.patch("TritonModel", names[0], {"spec": {"replicas": 3}})
         eventually(lambda: api.get("Deployment", names[0])["spec"]["replicas"] == 3, 10)
         assert templates(api) == before
-        # What somebody breaks is repaired, and stays as it was.
+        # Drift correction restores the old template.
         broken = {"spec": {"template": {"spec": {"enableServiceLinks": True}}}}
         api.patch("Deployment", names[1], broken)
         eventually(lambda: templates(api)[names[1]] == before[names[1]], 10)
-        # Whoever changes the pods, or asks for it, gets the newer template; nobody else does.
+        # Only a change of the pods or a requested restart applies the newer template.
         api.patch("TritonModel", names[2], {"spec": {"server": {"image": "triton:2"}}})
         api.patch("TritonModel", names[3], {"spec": {"rollout": {"restartedAt": "2026-01-01T00:00:00Z"}}})
-        eventually(lambda: newer(api, names[2]) and newer(api, names[3]), 10)
-        eventually(lambda: told(api) == COUNT - 2, 10)
-        assert [name for name in names if newer(api, name)] == [names[2], names[3]]
+        eventually(lambda: has_newer_template(api, names[2]) and has_newer_template(api, names[3]), 10)
+        eventually(lambda: count_newer_templates(api) == COUNT - 2, 10)
+        assert [name for name in names if has_newer_template(api, name)] == [names[2], names[3]]
         assert tools in str(templates(api)[names[3]])
-        # A new one begins with it.
+        # A new TritonModel uses the newer template.
         api.create(tritonmodel("another"))
-        eventually(lambda: api.find("Deployment", "another") and newer(api, "another"), 10)
+        eventually(lambda: api.find("Deployment", "another") and has_newer_template(api, "another"), 10)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

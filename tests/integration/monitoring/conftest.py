@@ -1,4 +1,4 @@
-"""An API server that has the kinds of prometheus-operator, and a namespace for each test."""
+"""An API server with the CRDs of prometheus-operator, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
-    """One for the tests of this folder, with a Prometheus that wants release=prometheus."""
+    """An API server for this folder, with a Prometheus that selects objects with the label release=prometheus."""
     with controlplane.running() as found:
         found.install_crds()
         found.install_monitoring()
@@ -32,8 +32,8 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def own(plane: ControlPlane) -> Iterator[Api]:
-    """A namespace of the test's own. Nothing collects garbage here, and the operator of the next test would look at all
-    that is left, again with each of its listings."""
+    """A client in a new namespace. It deletes the test's objects afterwards, because no garbage collector runs here and
+    the operator of the next test would reconcile them."""
     api = namespace(plane, f"test-{next(_numbers)}")
     yield api
     for kind in (names.KIND, "Pod", *(k.kind for k in KINDS)):

@@ -1,4 +1,4 @@
-"""The autoscaler counts and sets replicas; the operator leaves them alone, and writes nothing."""
+"""The autoscaler sets the replicas. The operator doesn't change them, and ignores the autoscaler's metrics."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ ABLE = ("AbleToScale", "True", "ReadyForNewScale")
 ACTIVE = ("ScalingActive", "True", "ValidMetricFound")
 
 
-def scaler(api: Api, *conditions: tuple[str, str, str], **status: object) -> None:
-    """What the controller of HorizontalPodAutoscalers would write into one's status."""
+def write_autoscaler_status(api: Api, *conditions: tuple[str, str, str], **status: object) -> None:
+    """Writes the status of the HorizontalPodAutoscaler as its controller does."""
     now = "2026-01-01T00:00:00Z"
-    told = [
-        {"type": t, "status": s, "reason": r, "message": f"the words of {r}", "lastTransitionTime": now}
+    written = [
+        {"type": t, "status": s, "reason": r, "message": f"the message of {r}", "lastTransitionTime": now}
         for t, s, r in conditions
     ]
-    api.patch(AUTOSCALER, gen.NAME, {"status": {"desiredReplicas": 1, "conditions": told, **status}}, "status")
+    api.patch(AUTOSCALER, gen.NAME, {"status": {"desiredReplicas": 1, "conditions": written, **status}}, "status")
 
 
-def api_change(api: Api, spec: Object) -> None:
-    """Changes the spec and waits until the status is about it."""
+def change_spec(api: Api, spec: Object) -> None:
+    """Changes the spec and waits until the status has its generation."""
     generation = api.patch("TritonModel", gen.NAME, {"spec": spec})["metadata"]["generation"]
     eventually(lambda: api.get("TritonModel", gen.NAME)["status"].get("observedGeneration") == generation, SOON)
 
 
-def test_the_autoscaler_takes_over_and_is_left_alone(
+def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
 ) -> None:
     with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
@@ -46,13 +46,13 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
         eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
         start = own.get("Deployment", gen.NAME)["metadata"]["resourceVersion"]
         own.patch("TritonModel", gen.NAME, {"spec": {"replicas": None, "autoscaling": {"min": 2, "max": 8}}})
-        made = eventually(lambda: own.find(AUTOSCALER, gen.NAME), SOON, lambda: operator.log)
-        assert (made["spec"]["minReplicas"], made["spec"]["maxReplicas"]) == (2, 8)
+        created = eventually(lambda: own.find(AUTOSCALER, gen.NAME), SOON, lambda: operator.log)
+        assert (created["spec"]["minReplicas"], created["spec"]["maxReplicas"]) == (2, 8)
         assert "max-qps-per-replica" in told(own, "AutoscalerActive", "False", "NoThreshold")
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 6}}, "scale")
-        api_change(own, {"server": {"image": "triton:2"}})
+        change_spec(own, {"server": {"image": "triton:2"}})
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
-        api_change(own, {"server": {"image": "triton:3"}})
+        change_spec(own, {"server": {"image": "triton:3"}})
         plane.wait_until_quiet()
         seen = [o["spec"]["replicas"] for o in states(own, "Deployment", gen.NAME, since=start)]
         assert [n for n, _ in itertools.groupby(seen) if n != 4] == [6, 5]
@@ -60,21 +60,21 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
 
         annotate(own, max_qps="80")
         told(own, "AutoscalerActive", "Unknown", "Starting")
-        scaler(own, ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
+        write_autoscaler_status(own, ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
         add_pod(own, gen.put("status.podIP", ""))
         message = told(own, "AutoscalerActive", "False", "FailedGetObjectMetric")
-        assert message.startswith("the words of FailedGetObjectMetric; is prometheus-adapter installed")
+        assert message.startswith("the message of FailedGetObjectMetric; is prometheus-adapter installed")
         eventually(lambda: events(own, "FailedGetObjectMetric"), SOON)
-        scaler(own, ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange"))
+        write_autoscaler_status(own, ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange"))
         told(own, "AutoscalerActive", "True", "Scaling")
-        scaler(own, ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas"))
+        write_autoscaler_status(own, ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas"))
         assert "spec.autoscaling.max (8)" in told(own, "AutoscalerActive", "True", "AtMaximum")
-        scaler(own, ("AbleToScale", "False", "FailedGetScale"))
+        write_autoscaler_status(own, ("AbleToScale", "False", "FailedGetScale"))
         told(own, "AutoscalerActive", "False", "FailedGetScale")
-        # No threshold is in it.
-        assert own.get(AUTOSCALER, gen.NAME)["spec"] == made["spec"]
+        # The threshold doesn't change the autoscaler.
+        assert own.get(AUTOSCALER, gen.NAME)["spec"] == created["spec"]
 
-        # What someone edits is put back; without autoscaling it goes, and the fleet stays.
+        # An edit is reverted. Without spec.autoscaling the autoscaler is deleted, and the replicas stay.
         own.patch(AUTOSCALER, gen.NAME, {"spec": {"maxReplicas": 100}})
         eventually(lambda: own.get(AUTOSCALER, gen.NAME)["spec"]["maxReplicas"] == 8, SOON, lambda: operator.log)
         own.patch("TritonModel", gen.NAME, {"spec": {"autoscaling": {"engine": "None"}}})
@@ -85,7 +85,7 @@ def test_the_autoscaler_takes_over_and_is_left_alone(
         assert "Traceback" not in operator.log
 
 
-def test_nothing_is_written_at_rest_while_the_autoscaler_counts(
+def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
     plane: ControlPlane, kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     fake.tell(own.namespace, gen.NAME, max_qps=80, max_qps_per_replica=12.5)
@@ -105,38 +105,38 @@ def test_nothing_is_written_at_rest_while_the_autoscaler_counts(
             serving(own, operator, name, f"{name}-pod")
             eventually(lambda n=name: condition(own.get("TritonModel", n), "ThresholdLive").get("status") == "True",
                        SOON, lambda n=name: own.get("TritonModel", n)["status"])  # fmt: skip
-        scaler(own, ABLE, ACTIVE)
+        write_autoscaler_status(own, ABLE, ACTIVE)
         told(own, "AutoscalerActive", "True", "Scaling")
         plane.wait_until_quiet()
         before, writes = difference({}, plane.writes()), operator.writes()
 
-        # A listing looks at what a test before may have left, too.
+        # A resync also reconciles TritonModels that an earlier test left.
         known = len(own.within("*").list("Deployment"))
 
-        def passed() -> float:
+        def reconciles() -> float:
             return operator.passes(result="ok")
 
-        def explained() -> float:
-            """Passes that the listings of so many seconds bring, and one listing on its way at either end."""
+        def expected_reconciles() -> float:
+            """Reconciles by the resyncs since `started`, with one resync more at either end."""
             return known * ((time.monotonic() - started) / (0.9 * resync) + 2)
 
-        passes, started, counted = passed(), time.monotonic(), 0
-        # Some listings, and far more counts than passes that they explain.
-        while passed() < passes + 2 * known or counted < 2 * explained():
+        reconciled, started, counted = reconciles(), time.monotonic(), 0
+        # Wait for two resyncs, and for far more metric updates than reconciles that the resyncs cause.
+        while reconciles() < reconciled + 2 * known or counted < 2 * expected_reconciles():
             assert time.monotonic() < started + 240, operator.log
             counted += 1
             value = {"averageValue": f"{counted}m", "value": f"{counted}m"}
             described = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "name": gen.NAME}
             current = {"type": "Object", "object": {"current": value, "describedObject": described,
                                                     "metric": {"name": "triton_autoscaler_load"}}}  # fmt: skip
-            scaler(own, ABLE, ACTIVE, currentMetrics=[current])
+            write_autoscaler_status(own, ABLE, ACTIVE, currentMetrics=[current])
             time.sleep(0.1)
         time.sleep(0.5)
         now = difference({}, plane.writes())
-        mine = "horizontalpodautoscalers/status"
-        assert now.pop(mine) - before.pop(mine) == counted
+        own_writes = "horizontalpodautoscalers/status"
+        assert now.pop(own_writes) - before.pop(own_writes) == counted
         assert now == before
         assert operator.writes() == writes
-        assert passed() - passes <= explained()
+        assert reconciles() - reconciled <= expected_reconciles()
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

@@ -1,5 +1,8 @@
-"""Children that have lost the label by which the watches select them, when nobody wants them any more: nothing is
-written in their place, by whose refusal the operator would learn that they are still there."""
+"""Deletes children that lost their label and are no longer desired.
+
+The watches select children by this label. If such a child is desired, the operator finds it again when it creates it.
+If it isn't, the operator must look it up by its name.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,23 @@ from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
 
-WANTED = {"networkPolicy": {}, "autoscaling": {"min": 2, "max": 3}, "monitoring": {"enabled": True}}
-UNWANTED = {"networkPolicy": None, "autoscaling": None, "replicas": 1, "monitoring": {"enabled": False}}
+DESIRED = {"networkPolicy": {}, "autoscaling": {"min": 2, "max": 3}, "monitoring": {"enabled": True}}
+UNDESIRED = {"networkPolicy": None, "autoscaling": None, "replicas": 1, "monitoring": {"enabled": False}}
 KINDS = ("NetworkPolicy", "PodDisruptionBudget", AUTOSCALER, "PodMonitor", "PrometheusRule")
 
 
 @contextmanager
-def working(kubeconfig: Path, folder: Path, **env: str) -> Iterator[Operator]:
+def running_operator(kubeconfig: Path, folder: Path, **env: str) -> Iterator[Operator]:
     with operator_process.running(kubeconfig, folder, **QUICK, **env) as operator:
         yield operator
-        assert operator.stop() == 0  # so that the next needn't wait for the Lease
+        assert operator.stop() == 0  # releases the Lease, so that the next operator leads at once
         assert "Traceback" not in operator.log
 
 
-def made(api: Api, operator: Operator) -> None:
-    make(api, **WANTED)
+def create_all_children(api: Api, operator: Operator) -> None:
+    make(api, **DESIRED)
     serving(api, operator)
-    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 2}})  # as the autoscaler would
+    api.patch("Deployment", gen.NAME, {"spec": {"replicas": 2}})  # as the autoscaler does
     eventually(lambda: not missing(api), SOON, lambda: (missing(api), operator.log))
 
 
@@ -43,45 +46,49 @@ def missing(api: Api) -> list[str]:
     return [kind for kind in KINDS if api.find(kind, gen.NAME) is None]
 
 
-def strip(api: Api, *kinds: str) -> None:
+def remove_label(api: Api, *kinds: str) -> None:
     for kind in kinds:
         api.patch(kind, gen.NAME, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
 
 
-def gone(api: Api, operator: Operator) -> None:
+def wait_until_all_are_deleted(api: Api, operator: Operator) -> None:
     eventually(lambda: missing(api) == list(KINDS), SOON, lambda: ({*KINDS} - {*missing(api)}, operator.log[-3000:]))
 
 
-def deep(levels: int) -> Object:
-    return {"a": deep(levels - 1)} if levels else {}
+def nested(levels: int) -> Object:
+    return {"a": nested(levels - 1)} if levels else {}
 
 
-def test_what_is_unwanted_goes(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
-    """While a spec can't be read nothing is mended: so there is time to take the labels, and the children are no longer
-    wanted when it can."""
-    with working(kubeconfig, tmp_path) as operator:
-        made(own, operator)
-        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"deep": deep(300)}}}})
+def test_deletes_undesired_children_that_lost_their_label(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
+    """While the spec is invalid, the operator corrects no drift. So the test can remove the labels before the children
+    become undesired."""
+    with running_operator(kubeconfig, tmp_path) as operator:
+        create_all_children(own, operator)
+        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"deep": nested(300)}}}})
         told(own, "Progressing", "False", "SpecInvalid")
-        strip(own, *KINDS)
-        time.sleep(1)  # until the watches have told
-        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None, **UNWANTED}})
-        gone(own, operator)
+        remove_label(own, *KINDS)
+        time.sleep(1)  # until the watches have reported the changes
+        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None, **UNDESIRED}})
+        wait_until_all_are_deleted(own, operator)
 
 
-def test_what_became_unwanted_while_no_operator_ran_goes(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
-    with working(kubeconfig, tmp_path) as operator:
-        made(own, operator)
-    strip(own, *KINDS)
-    own.patch("TritonModel", gen.NAME, {"spec": UNWANTED})
-    with working(kubeconfig, tmp_path) as operator:
-        gone(own, operator)
+def test_deletes_children_that_became_undesired_while_no_operator_ran(
+    own: Api, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with running_operator(kubeconfig, tmp_path) as operator:
+        create_all_children(own, operator)
+    remove_label(own, *KINDS)
+    own.patch("TritonModel", gen.NAME, {"spec": UNDESIRED})
+    with running_operator(kubeconfig, tmp_path) as operator:
+        wait_until_all_are_deleted(own, operator)
 
 
-def test_rules_that_are_kept_are_not_lost(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
-    """As long as it isn't known whether the entry model is an ensemble there are no rules to compare them with."""
-    with working(kubeconfig, tmp_path, RESYNC_SECONDS="2") as operator:
-        made(own, operator)
+def test_keeps_rules_without_label_while_the_entrypoint_type_is_unknown(
+    own: Api, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """The operator renders no rules until it knows whether the entry model is an ensemble."""
+    with running_operator(kubeconfig, tmp_path, RESYNC_SECONDS="2") as operator:
+        create_all_children(own, operator)
         own.patch("TritonModel", gen.NAME, {"spec": {"entrypoint": "detectoin"}})
         generation = own.get("TritonModel", gen.NAME)["metadata"]["generation"]
         eventually(
@@ -89,17 +96,17 @@ def test_rules_that_are_kept_are_not_lost(own: Api, kubeconfig: Path, tmp_path: 
             SOON, lambda: operator.log,
         )  # fmt: skip
         uid = own.get("PrometheusRule", gen.NAME)["metadata"]["uid"]
-        strip(own, "PrometheusRule")
-        time.sleep(5)  # two listings, in which it isn't among those that have the label
+        remove_label(own, "PrometheusRule")
+        time.sleep(5)  # two resyncs, whose listings by label don't contain it
         assert own.get("PrometheusRule", gen.NAME)["metadata"]["uid"] == uid
-        own.patch("TritonModel", gen.NAME, {"spec": UNWANTED})
-        gone(own, operator)
+        own.patch("TritonModel", gen.NAME, {"spec": UNDESIRED})
+        wait_until_all_are_deleted(own, operator)
 
 
-def test_objects_of_others_without_the_label_are_left_alone(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
-    """Also where they have the name that a child would have."""
-    with working(kubeconfig, tmp_path, RESYNC_SECONDS="2") as operator:
-        make(own, **UNWANTED)
+def test_keeps_foreign_objects_without_the_label(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
+    """This also holds for an object that has the name of a child."""
+    with running_operator(kubeconfig, tmp_path, RESYNC_SECONDS="2") as operator:
+        make(own, **UNDESIRED)
         eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
         foreign = own.create(
             {

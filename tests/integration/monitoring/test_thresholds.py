@@ -1,4 +1,4 @@
-"""A threshold that is set, in whatever spelling, is in force everywhere; a wrong one is told of."""
+"""An accepted threshold takes effect in every place that uses it. An invalid one is reported."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from support.thresholds import annotate
 
 pytestmark = pytest.mark.integration
 
-PROMISED_SECONDS = 30
-"""Within which a threshold that is set is in force."""
+MAX_SECONDS = 30
+"""The documented maximum time until a threshold is effective."""
 
 
 def column(plane: ControlPlane, name: str) -> str:
-    """Where kubectl takes this column of a TritonModel from."""
+    """Returns the JSON path of a printer column."""
     crd = plane.api.get("CustomResourceDefinition", "tritonmodels.tritonoperator.io")
     columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
     return str(next(c["jsonPath"] for c in columns if c["name"] == name))
 
 
-def logged(operator: Operator) -> list[Object]:
+def log_entries(operator: Operator) -> list[Object]:
     return [json.loads(line) for line in operator.log.splitlines() if line.startswith("{")]
 
 
-def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
+def test_threshold_takes_effect_with_few_writes_and_no_restart(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
 ) -> None:
-    """Without a Prometheus to ask: what the operator itself does at a change."""
+    """No Prometheus runs: the test checks only what the operator itself does."""
     with (
         operator_process.running(kubeconfig, tmp_path, **QUICK) as leader,
         operator_process.running(kubeconfig, tmp_path, lead=False, **QUICK) as standby,
@@ -63,12 +63,12 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         plane.wait_until_quiet()
         before, objects = plane.writes(), versions(own, "Deployment", "PodMonitor", "Service")
         set_at = time.monotonic()
-        annotate(own, max_qps="80")  # the field guide's spelling
+        annotate(own, max_qps="80")  # the short form of the annotation
         eventually(lambda: [gauge(o, own) for o in both] == [80] * 2, SOON)
-        assert time.monotonic() - set_at < PROMISED_SECONDS
+        assert time.monotonic() - set_at < MAX_SECONDS
         eventually(lambda: in_status(own) == {"max-qps": "80"}, SOON)
         plane.wait_until_quiet()
-        # The patch of the test itself is one of a TritonModel.
+        # The write to tritonmodels is the test's own patch.
         assert difference(before, plane.writes()) == {
             "tritonmodels": 1, "tritonmodels/status": 1, "prometheusrules": 1, "events": 1
         }  # fmt: skip
@@ -81,10 +81,10 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         assert column(plane, "QPS limit") == ".status.maxQps"
         eventually(lambda: events(own, "ThresholdChanged") == ["max-qps: none → 80 (annotation max_qps)"], SOON)
         assert leader.counted("triton_operator_threshold_changes_total", kind="max-qps", result="accepted") == 1
-        line = next(entry for entry in logged(leader) if entry.get("threshold") == "max-qps")
+        line = next(entry for entry in log_entries(leader) if entry.get("threshold") == "max-qps")
         assert (line["old"], line["new"], line["key"]) == ("", "80", f"{own.namespace}/{gen.NAME}")
 
-        # One more for a version, and what a server is for; then the alias is replaced by the long name.
+        # Adds a threshold for a version and one per replica. Then replaces the short annotation by the long one.
         annotate(own, max_qps_per_replica="20", **{"max_qps.v2": "30"})
         eventually(lambda: gauge(standby, own, version="2") == 30, SOON)
         eventually(lambda: gauge(standby, own, "max-qps-per-replica") == 20, SOON)
@@ -102,14 +102,14 @@ def test_a_threshold_goes_everywhere_with_few_writes_and_restarts_nothing(
         assert versions(own, "Deployment", "PodMonitor", "Service") == objects
         assert own.get("Deployment", gen.NAME)["metadata"]["generation"] == 1
 
-        # What is deleted is no longer told of, on the standby too.
+        # Both replicas stop exposing the thresholds of a deleted TritonModel.
         own.delete("TritonModel", gen.NAME)
         eventually(lambda: [gauge(o, own) for o in both] == [None] * 2, SOON)
         assert (leader.stop(), standby.stop()) == (0, 0)
         assert "Traceback" not in leader.log + standby.log
 
 
-def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
+def test_invalid_value_is_reported_and_the_accepted_value_survives_a_restart(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
 ) -> None:
     annotation = f"{P}max-qps"
@@ -127,9 +127,9 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         )
         eventually(lambda: events(own, "ThresholdInvalid"), SOON)
         assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 1
-        mine = {"namespace": own.namespace, "tritonmodel": gen.NAME}
-        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1
-        assert any(entry.get("threshold") == annotation for entry in logged(operator))
+        labels = {"namespace": own.namespace, "tritonmodel": gen.NAME}
+        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 1
+        assert any(entry.get("threshold") == annotation for entry in log_entries(operator))
         plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule
@@ -138,10 +138,10 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule, operator.log
-        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 1
+        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 1
         assert len(events(own, "ThresholdInvalid")) == 1
         assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 0
-        # A value that contradicts another is none, either; a good one ends it.
+        # Two annotations that differ are invalid too. A valid value resolves the condition.
         annotate(own, max_qps="70")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "60"}}})
         eventually(lambda: "differ" in told(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
@@ -149,6 +149,6 @@ def test_a_wrong_value_is_told_and_the_last_good_one_outlives_the_operator(
         annotate(own, max_qps=None)
         eventually(lambda: gauge(operator, own) == 60, SOON)
         told(own, "ThresholdLive", "Unknown", "NoPrometheus")
-        assert operator.counted("triton_operator_thresholds_invalid", **mine) == 0
+        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 0
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

@@ -1,4 +1,4 @@
-"""An API server with the shipped policies and roles, and people who have just these roles."""
+"""An API server with the shipped policies and roles, and users with only these roles."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(plane: ControlPlane) -> Team:
-    """A namespace in which each user has the role of ROLES."""
+    """A namespace in which each user has the role that ROLES names."""
     namespace = f"team-{next(_numbers)}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     world = Team(plane, namespace)
     for user, role in ROLES.items():
         bind(world.plane, world.namespace, user, "ClusterRole", role)
-    eventually(lambda: _may_list(world, "viewer") and _may_list(world, "oncall"), 10, "the roles in force")
+    eventually(lambda: _may_list(world, "viewer") and _may_list(world, "oncall"), 10, "the roles in effect")
     return world
 
 
 def _wait_for_policies(plane: ControlPlane) -> None:
-    """Each policy comes into force by itself, a moment after it was made."""
+    """Waits until every policy is in effect. Each takes effect separately, shortly after its creation."""
     api, obj = plane.api, tritonmodel("probe", {MAX_QPS: "fast"})
-    eventually(lambda: refusal(lambda: dry_run(api, obj)), 20, "policy threshold-values in force")
-    # Someone who may write anything, but has none of the verbs of our own.
+    eventually(lambda: refusal(lambda: dry_run(api, obj)), 20, "policy threshold-values in effect")
+    # A user who may write any object but has none of the custom verbs.
     group = "rbac.authorization.k8s.io"
     wide = {"verbs": ["create", "patch", "update", "delete"], "apiGroups": ["*"], "resources": ["*"]}
     role = {"apiVersion": f"{group}/v1", "metadata": {"name": "wide"}}
@@ -63,7 +63,7 @@ def _wait_for_policies(plane: ControlPlane) -> None:
     api.create({**role, "kind": "ClusterRoleBinding", "subjects": [subject], "roleRef": ref})
     stranger = Api.of(plane.kubeconfig_of_user("stranger"))
     for probe in (tritonmodel("probe", {MAX_QPS: "1"}), generated("ServiceAccount", "probe")):
-        eventually(lambda p=probe: "Validating" in refusal(lambda: dry_run(stranger, p)), 20, "the policies in force")
+        eventually(lambda p=probe: "Validating" in refusal(lambda: dry_run(stranger, p)), 20, "the policies in effect")
 
 
 def _may_list(world: Team, user: str) -> bool:

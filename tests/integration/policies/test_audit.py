@@ -1,4 +1,4 @@
-"""What the audit log holds of changes of thresholds."""
+"""The audit log records changes of thresholds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 
 
 def changes(events: list[Object]) -> list[tuple[str, str, int, str, str]]:
-    """(verb, who, the answer's code, the changes, who in the policy's words) of every event with a change."""
+    """Returns (verb, user, response code, changes, user as the policy records it) of each event with a change."""
     key = "thresholds.tritonoperator.io/"
     return [
         (e["verb"], e["user"]["username"], e["responseStatus"]["code"], a[f"{key}changes"], a[f"{key}changed-by"])
@@ -21,7 +21,7 @@ def changes(events: list[Object]) -> list[tuple[str, str, int, str, str]]:
     ]
 
 
-def test_the_audit_log_has_every_change_old_new_and_who(world: Team) -> None:
+def test_audit_log_records_user_old_and_new_value_of_every_change(world: Team) -> None:
     oncall, developer, name = world.api("oncall"), world.api("developer"), "detector"
     developer.create(tritonmodel(name))
     refusal(lambda: annotate(developer, name, max_qps="1000"))
@@ -50,15 +50,15 @@ def test_the_audit_log_has_every_change_old_new_and_who(world: Team) -> None:
         ("create", admin, 201, "tritonoperator.io/max-qps: none → 5", admin),
     ]
     eventually(lambda: changes(world.audited(name)) == expected, 5, lambda: changes(world.audited(name)))
-    # The words of a refusal stand there as well.
+    # The message of a rejected request is recorded too.
     refused = next(e for e in world.audited(name) if e["responseStatus"]["code"] == 403)
     failure = refused["annotations"]["validation.policy.admission.k8s.io/validation_failure"]
     assert "developer may not set thresholds" in failure
     writes = {e["verb"] for e in world.plane.audit_events()}
-    assert writes <= {"create", "update", "patch", "delete", "deletecollection"}, "nothing is logged but writes"
+    assert writes <= {"create", "update", "patch", "delete", "deletecollection"}, "only writes are logged"
 
 
-def test_several_changes_of_one_request_stand_in_one_event(world: Team) -> None:
+def test_one_request_with_several_changes_is_one_event(world: Team) -> None:
     world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
     annotate(world.api("oncall"), "detector", **{"max-qps": "70", "spike-factor": "4"})
     (_, change) = eventually(lambda: len(c := changes(world.audited("detector"))) == 2 and c, 5)

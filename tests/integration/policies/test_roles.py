@@ -1,4 +1,4 @@
-"""Who may set a threshold, and who anything else."""
+"""The roles: who may set thresholds, and who may change everything else."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.integration
 _numbers = itertools.count(1)
 
 
-def test_a_developer_creates_and_changes_anything_but_thresholds(world: Team) -> None:
+def test_developer_can_change_everything_except_thresholds(world: Team) -> None:
     developer, name = world.api("developer"), "detector"
-    said = refusal(lambda: developer.create(tritonmodel(name, {MAX_QPS: "80"})))
-    assert said.startswith("403")
-    assert "developer may not set thresholds (tritonoperator.io/max-qps: none → 80)" in said
+    message = refusal(lambda: developer.create(tritonmodel(name, {MAX_QPS: "80"})))
+    assert message.startswith("403")
+    assert "developer may not set thresholds (tritonoperator.io/max-qps: none → 80)" in message
     developer.create(tritonmodel(name, {"example.com/note": "mine"}))
     developer.patch("TritonModel", name, {"spec": {"server": {"image": "triton:2"}, "replicas": 1}})
     developer.patch("TritonModel", name, {"spec": {"replicas": 2}}, subresource="scale")
@@ -35,29 +35,29 @@ def test_a_developer_creates_and_changes_anything_but_thresholds(world: Team) ->
 
 @pytest.mark.parametrize("key", [MAX_QPS, "max_qps", f"{MAX_QPS}.v2", f"{PREFIX}max-qps-per-replica",
                                  f"{PREFIX}ensemble-coefficient", f"{PREFIX}spike-factor"])  # fmt: skip
-def test_a_developer_cannot_set_a_threshold_in_any_way(world: Team, key: str) -> None:
+def test_developer_cannot_set_a_threshold_by_any_kind_of_request(world: Team, key: str) -> None:
     developer, name = world.api("developer"), "detector"
     world.api().create(tritonmodel(name, {key: "80"}))
 
-    def patched(value: str | None) -> Callable[[], object]:
+    def patch(value: str | None) -> Callable[[], object]:
         return lambda: developer.patch("TritonModel", name, {"metadata": {"annotations": {key: value}}})
 
-    def replaced(annotations: dict[str, str]) -> Callable[[], object]:
+    def replace(annotations: dict[str, str]) -> Callable[[], object]:
         obj = developer.get("TritonModel", name)
         obj["metadata"]["annotations"] = annotations
         return lambda: developer.request("PUT", developer.path("TritonModel", name), obj)
 
-    def applied(annotations: dict[str, str]) -> Callable[[], object]:
+    def apply(annotations: dict[str, str]) -> Callable[[], object]:
         return lambda: developer.apply(tritonmodel(name, annotations), "developer")
 
     path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
-    ways: list[Callable[[], object]] = [
-        patched("81"),
-        patched(None),
+    requests: list[Callable[[], object]] = [
+        patch("81"),
+        patch(None),
         lambda: developer.patch("TritonModel", name, {"metadata": {"annotations": None}}),
-        replaced({key: "81"}),
-        replaced({}),
-        applied({key: "81"}),
+        replace({key: "81"}),
+        replace({}),
+        apply({key: "81"}),
         lambda: developer.request(
             "PATCH", developer.path("TritonModel", name), [{"op": "remove", "path": path}],
             "application/json-patch+json",
@@ -67,16 +67,16 @@ def test_a_developer_cannot_set_a_threshold_in_any_way(world: Team, key: str) ->
         lambda: developer.create({**tritonmodel("", {key: "80"}), "metadata": {
             "generateName": "made-", "annotations": {key: "80"}}}),
     ]  # fmt: skip
-    for number, way in enumerate(ways):
-        said = refusal(way)
-        assert "developer may not set thresholds" in said, (number, said)
+    for number, send in enumerate(requests):
+        message = refusal(send)
+        assert "developer may not set thresholds" in message, (number, message)
     assert current(world, name) == {key: "80"}
-    # To delete it and make it anew with another value is no way round it.
+    # A developer can't bypass this by deleting the TritonModel and creating it again.
     developer.delete("TritonModel", name)
     assert "may not set thresholds" in refusal(lambda: developer.create(tritonmodel(name, {key: "81"})))
 
 
-def test_who_deletes_thresholds_and_cannot_set_them_again_is_warned(world: Team) -> None:
+def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(world: Team) -> None:
     for user, warned in (("developer", True), ("", False)):
         world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
         done = world.kubectl(user, "delete", "tm", "detector")
@@ -84,7 +84,7 @@ def test_who_deletes_thresholds_and_cannot_set_them_again_is_warned(world: Team)
         assert ("detector has thresholds (tritonoperator.io/max-qps=80) that go with it" in done.stderr) is warned
 
 
-def test_an_unchanged_threshold_in_what_a_developer_writes_is_no_change(world: Team) -> None:
+def test_developer_may_write_an_unchanged_threshold(world: Team) -> None:
     developer = world.api("developer")
     world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
     obj = developer.get("TritonModel", "detector")
@@ -95,7 +95,7 @@ def test_an_unchanged_threshold_in_what_a_developer_writes_is_no_change(world: T
 
 
 @pytest.mark.parametrize("flags", [[], ["--server-side"]], ids=["client", "server"])
-def test_kubectl_apply_by_a_developer_leaves_the_oncalls_threshold_alone(world: Team, flags: list[str]) -> None:
+def test_kubectl_apply_by_a_developer_keeps_the_oncalls_thresholds(world: Team, flags: list[str]) -> None:
     def manifest(**annotations: str) -> str:
         lines = "".join(f'    {k}: "{v}"\n' for k, v in spelled(annotations).items())
         return (
@@ -115,11 +115,11 @@ def test_kubectl_apply_by_a_developer_leaves_the_oncalls_threshold_alone(world: 
     assert current(world, "detector") == {"max_qps": "80", f"{PREFIX}spike-factor": "4"}
     done = developer(manifest(max_qps="90"))
     assert done.returncode == 1
-    # Server-side apply meets kubectl annotate's ownership first.
+    # Server-side apply can fail earlier, on the conflict with the manager of kubectl annotate.
     assert "may not set thresholds" in done.stderr or (flags and "conflict" in done.stderr)
 
 
-def test_a_threshold_comes_out_of_a_manifest_as_the_page_on_security_says(world: Team) -> None:
+def test_removes_a_threshold_from_a_manifest_as_documented(world: Team) -> None:
     plain = f"apiVersion: {names.API_VERSION}\nkind: TritonModel\nmetadata:\n  name: detector\n"
     spec = "spec:\n  modelImage:\n    reference: r:1\n"
     world.kubectl("", "apply", "-f", "-", stdin=f'{plain}  annotations:\n    max_qps: "80"\n{spec}')
@@ -131,7 +131,7 @@ def test_a_threshold_comes_out_of_a_manifest_as_the_page_on_security_says(world:
     assert current(world, "detector") == {"max_qps": "80"}
 
 
-def test_an_oncall_engineer_sets_thresholds_and_nothing_else(world: Team) -> None:
+def test_oncall_can_change_thresholds_only(world: Team) -> None:
     oncall, name = world.api("oncall"), "detector"
     world.api("developer").create(tritonmodel(name, {"example.com/note": "mine"}))
     annotate(oncall, name, max_qps="80", spike_factor="4")
@@ -156,20 +156,20 @@ def test_an_oncall_engineer_sets_thresholds_and_nothing_else(world: Team) -> Non
         ({"metadata": {"finalizers": ["example.com/wait"]}}, "finalizers"),
         ({"metadata": {"ownerReferences": [owner]}}, "ownerReferences"),
     ):  # fmt: skip
-        said = refusal(lambda c=change: oncall.patch("TritonModel", name, c))
-        assert f"oncall may set thresholds only, and not change {part}: that needs the verb update" in said, said
-    for way in (
+        message = refusal(lambda c=change: oncall.patch("TritonModel", name, c))
+        assert f"oncall may set thresholds only, and not change {part}: that needs the verb update" in message, message
+    for send in (
         lambda: oncall.create(tritonmodel("another")),
         lambda: oncall.apply(tritonmodel("another", {MAX_QPS: "1"})),
         lambda: oncall.request("DELETE", oncall.path("TritonModel", name)),
         lambda: oncall.patch("TritonModel", name, {"spec": {"replicas": 5}}, subresource="scale"),
         lambda: oncall.patch("TritonModel", name, {"status": {"selector": "a"}}, subresource="status"),
     ):
-        assert refusal(way).startswith("403"), "RBAC alone"
+        assert refusal(send).startswith("403"), "RBAC must deny this without the policy"
     assert current(world, name) == expected
 
 
-def test_a_role_can_give_the_thresholds_of_one_tritonmodel(world: Team) -> None:
+def test_role_can_allow_the_thresholds_of_one_tritonmodel(world: Team) -> None:
     group = "rbac.authorization.k8s.io"
     verbs = ["get", "patch", "setthresholds"]
     rule = {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": verbs, "resourceNames": ["detector"]}
@@ -178,7 +178,7 @@ def test_a_role_can_give_the_thresholds_of_one_tritonmodel(world: Team) -> None:
     world.api().request("POST", f"/apis/{group}/v1/namespaces/{world.namespace}/roles", role)
     bind(world.plane, world.namespace, "one-model", "Role", "one")
     one = world.api("one-model")
-    eventually(lambda: not refusal(lambda: dry_run(one, tritonmodel("detector"))), 10, "the role in force")
+    eventually(lambda: not refusal(lambda: dry_run(one, tritonmodel("detector"))), 10, "the role in effect")
     one.create(tritonmodel("detector", {MAX_QPS: "80"}))
     one.create(tritonmodel("other"))
     annotate(one, "detector", max_qps="80")
@@ -187,16 +187,16 @@ def test_a_role_can_give_the_thresholds_of_one_tritonmodel(world: Team) -> None:
     assert "may not set thresholds" in refusal(lambda: one.create(nameless))
 
 
-def test_a_viewer_only_reads(world: Team) -> None:
+def test_viewer_can_only_read(world: Team) -> None:
     world.api().create(tritonmodel("detector"))
     viewer = world.api("viewer")
     assert viewer.get("TritonModel", "detector")
     assert refusal(lambda: annotate(viewer, "detector", max_qps="80")).startswith("403")
 
 
-def test_an_admin_of_a_namespace_is_a_developer_and_not_oncall(world: Team) -> None:
+def test_namespace_admin_is_a_developer_and_not_oncall(world: Team) -> None:
     if not controlplane.has_controllers():
-        pytest.skip("no controller that aggregates roles")
+        pytest.skip("kube-controller-manager, which aggregates roles, is not installed")
     admin = world.api("namespace-admin")
 
     def refused() -> str:
@@ -205,7 +205,7 @@ def test_an_admin_of_a_namespace_is_a_developer_and_not_oncall(world: Team) -> N
     eventually(lambda: not refused(), 20, refused)
     admin.create(tritonmodel("detector"))
     assert "may not set thresholds" in refusal(lambda: annotate(admin, "detector", max_qps="80"))
-    # Nor can they give it to themselves.
+    # An admin can't grant the role to themselves.
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/rolebindings"
     group = "rbac.authorization.k8s.io"
     binding = {

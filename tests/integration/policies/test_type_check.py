@@ -1,4 +1,4 @@
-"""The API server's own opinion of the policies."""
+"""The API server's type check of the policies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.people import Team
 pytestmark = pytest.mark.integration
 
 
-def test_the_api_server_finds_no_fault_with_the_policies(world: Team) -> None:
+def test_type_check_of_the_policies_has_no_warnings(world: Team) -> None:
     if not controlplane.has_controllers():
-        pytest.skip("no controller that checks types")
+        pytest.skip("kube-controller-manager, which checks the types, is not installed")
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
     def checked() -> list[Object] | None:
         found: list[Object] = world.api().request("GET", path)["items"]
         return found if all("status" in p for p in found) else None
 
-    for policy in eventually(checked, 20, "the types checked"):
+    for policy in eventually(checked, 20, "the type check is complete"):
         assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]

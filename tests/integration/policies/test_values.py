@@ -1,4 +1,4 @@
-"""Values of thresholds: the policy and the operator's parser have one mind."""
+"""Values of thresholds: the policy rejects exactly what the operator's parser rejects."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ PAIRS = [
 ]  # fmt: skip
 
 
-def same_mind(plane: ControlPlane, annotations: dict[str, str], counter: str = "") -> str:
-    """Fails where only one of the two refuses; the policy's words, where both do."""
+def policy_refusal(plane: ControlPlane, annotations: dict[str, str], counter: str = "") -> str:
+    """Returns the policy's message, or "" if it accepts. Fails if policy and parser disagree."""
     monitoring: Object = {"monitoring": {"tokenCounter": counter}} if counter else {}
-    said = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **monitoring)))
+    message = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **monitoring)))
     invalid = thresholds.parse(annotations, counter).invalid
-    assert bool(said) == bool(invalid), (annotations, said, invalid)
-    assert not said or "threshold-values.tritonoperator.io" in said
-    return said
+    assert bool(message) == bool(invalid), (annotations, message, invalid)
+    assert not message or "threshold-values.tritonoperator.io" in message
+    return message
 
 
 @pytest.mark.parametrize("kind", thresholds.KINDS, ids=lambda k: k.name)
-def test_the_policy_refuses_just_the_values_that_the_operator_cannot_read(
+def test_policy_rejects_exactly_the_values_that_the_operator_rejects(
     plane: ControlPlane, kind: thresholds.Kind
 ) -> None:
-    refused = [n for n in NUMBERS if same_mind(plane, {PREFIX + kind.name: n}, "tokens_total")]
+    refused = [n for n in NUMBERS if policy_refusal(plane, {PREFIX + kind.name: n}, "tokens_total")]
     assert len(NUMBERS) - len(refused) >= 4
     assert len(refused) >= 35
 
 
 @pytest.mark.parametrize("value", ["80", "fast", "0"])
-def test_the_policy_refuses_just_the_keys_that_the_operator_cannot_read(plane: ControlPlane, value: str) -> None:
+def test_policy_rejects_exactly_the_annotations_that_the_operator_rejects(plane: ControlPlane, value: str) -> None:
     for key, counter in itertools.product(KEYS, ("", "tokens_total")):
-        same_mind(plane, {key: value}, counter)
+        policy_refusal(plane, {key: value}, counter)
 
 
-def test_the_policy_refuses_just_the_pairs_that_differ(plane: ControlPlane) -> None:
-    assert [bool(same_mind(plane, pair)) for pair in PAIRS].count(True) == 7
+def test_policy_rejects_exactly_the_pairs_whose_values_differ(plane: ControlPlane) -> None:
+    assert [bool(policy_refusal(plane, pair)) for pair in PAIRS].count(True) == 7
 
 
-def test_the_policy_refuses_more_thresholds_than_the_operator_takes(plane: ControlPlane) -> None:
+def test_policy_rejects_more_thresholds_than_the_operator_accepts(plane: ControlPlane) -> None:
     most = thresholds.MOST
     many = {f"{MAX_QPS}.{n}": "1" for n in range(1, most)} | {"max_qps": "80"}
-    assert not same_mind(plane, {**many, "example.com/note": "x"})
+    assert not policy_refusal(plane, {**many, "example.com/note": "x"})
     too_many = (
         "65 threshold annotations, but at most 64 are allowed: remove the thresholds of versions that are no longer"
     )
-    assert too_many in same_mind(plane, {**many, "max_qps.64": "1"})
-    assert "14500 threshold annotations" in same_mind(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
+    assert too_many in policy_refusal(plane, {**many, "max_qps.64": "1"})
+    assert "14500 threshold annotations" in policy_refusal(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
 
 
-def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) -> None:
+def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPlane) -> None:
     api, name = plane.api, "too-many-before"
     api.patch("TritonModel", name, {"metadata": {"labels": {"a": "b"}}})
     annotate(api, name, **{"max-qps.1": "2"})
@@ -88,7 +88,7 @@ def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) ->
 
 
 @pytest.mark.parametrize(
-    ("annotations", "said"),
+    ("annotations", "expected"),
     [
         ({MAX_QPS: "80qps"}, "max-qps: '80qps' is not a plain number such as 80 or 12.5 (without a unit)"),
         ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a plain number"),
@@ -99,23 +99,23 @@ def test_too_many_from_before_the_policy_hold_nothing_up(plane: ControlPlane) ->
         ({f"{PREFIX}max-tps.v2": "8"}, "max-tps applies to all versions; remove the .v2"),
         ({f"{PREFIX}max-tps": "8"}, "set spec.monitoring.tokenCounter to the counter in the metrics of Triton"),
         ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
-        # What would do nothing, in silence
+        # Annotations that would have no effect
         ({f"{PREFIX}max-qsp": "8"}, "tritonoperator.io/max-qsp is no threshold; there are tritonoperator.io/max-qps "),
         ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is no threshold"),
         ({f"{PREFIX}max-tps-per-replica": "8"}, "is no threshold"),
         ({"max-qps": "8"}, "max-qps is no threshold; there are tritonoperator.io/max-qps (and max-qps.v2 for"),
         ({"spike_factor": "8"}, "spike_factor is no threshold"),
-        # All at once
+        # Several errors at once
         ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a plain number"),
     ],
 )  # fmt: skip
-def test_a_refusal_says_which_annotation_and_what_to_do(
-    plane: ControlPlane, annotations: dict[str, str], said: str
+def test_message_names_the_annotation_and_what_to_do(
+    plane: ControlPlane, annotations: dict[str, str], expected: str
 ) -> None:
-    assert said in refusal(lambda: dry_run(plane.api, tritonmodel("words", annotations)))
+    assert expected in refusal(lambda: dry_run(plane.api, tritonmodel("words", annotations)))
 
 
-def test_a_wrong_value_from_before_the_policy_holds_nothing_up(plane: ControlPlane) -> None:
+def test_existing_invalid_value_does_not_block_other_changes(plane: ControlPlane) -> None:
     api, name = plane.api, "stored-before"
     api.patch("TritonModel", name, {"spec": {"server": {"image": "triton:2"}}, "metadata": {"labels": {"a": "b"}}})
     api.patch("TritonModel", name, {"metadata": {"finalizers": ["example.com/wait"]}})
@@ -129,7 +129,7 @@ def test_a_wrong_value_from_before_the_policy_holds_nothing_up(plane: ControlPla
     api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "80", f"{PREFIX}depth": None}}})
 
 
-def test_the_token_counter_stays_as_long_as_max_tps_does(world: Team) -> None:
+def test_token_counter_cannot_be_removed_while_max_tps_is_set(world: Team) -> None:
     api = world.api("developer")
     world.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
     without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}

@@ -1,6 +1,6 @@
-"""One operator with the rights that it is installed with, for the tests of this folder.
+"""One operator with its shipped permissions, for the tests of this folder.
 
-No kubelet and no controllers run here: where a test needs a pod's status, it writes it as the kubelet would.
+No kubelet and no controllers run. A test that needs a pod's status writes it as the kubelet does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     with operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")) as process:
         yield process
         assert process.stop() == 0
-        # Whatever the tests of this folder did, it never met what it can't deal with.
+        # No test of this folder caused an unexpected error.
         assert "Traceback" not in process.log
         assert '"level": "ERROR"' not in process.log

@@ -1,4 +1,4 @@
-"""What is told of pods."""
+"""The status and the Events report problems of pods."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FINDING = {"code": "TR101", "severity": "error", "file": "pre/config.pbtxt", "li
            "message": "a bracket is missing", "remedy": "close it"}  # fmt: skip
 
 
-def test_the_life_of_a_pod_is_told_as_it_goes(api: Api, operator: Operator) -> None:
+def test_reports_each_problem_of_a_pod_until_it_is_ready(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection", server={"resources": {"limits": {"memory": "8Gi"}}})
     settled(api)
     add_pod(api, gen.unschedulable("0/1 nodes are available: 1 Insufficient memory."))
     assert "Insufficient memory" in ready(api, "Unschedulable")["message"]
     add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "Back-off pulling image: not found"))
     assert "not found" in ready(api, "ImagePullFailed")["message"]
-    # The same trouble in other words is the same trouble: no second Event.
+    # The same reason with another message posts no second Event.
     add_pod(api, gen.waiting("fetch", "ErrImagePull", "manifest unknown"))
     eventually(lambda: "manifest unknown" in condition(model(api), "Ready")["message"], SOON)
     add_pod(api, gen.ended("check", 1, json.dumps(gen.report("pre", findings=[FINDING]))))
@@ -44,13 +44,13 @@ def test_the_life_of_a_pod_is_told_as_it_goes(api: Api, operator: Operator) -> N
     status = model(api)["status"]
     assert status["image"]["digest"] == gen.DIGEST
     assert (status["replicas"], status["readyReplicas"]) == (1, 1)
-    told = ["Unschedulable", "ImagePullFailed", "RepositoryInvalid", "OutOfMemory", "EntrypointAnswers"]
-    # The last is posted once the status is there.
-    eventually(lambda: events(api)[-1:] == told[-1:], SOON, lambda: events(api))
-    assert events(api) == told
+    reasons = ["Unschedulable", "ImagePullFailed", "RepositoryInvalid", "OutOfMemory", "EntrypointAnswers"]
+    # The last Event is posted after the status.
+    eventually(lambda: events(api)[-1:] == reasons[-1:], SOON, lambda: events(api))
+    assert events(api) == reasons
 
 
-def test_bad_new_pods_beside_old_ones_that_serve(api: Api, operator: Operator) -> None:
+def test_stays_ready_while_new_pods_fail_and_old_ones_serve(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection")
     settled(api)
     add_pod(api, gen.put("status.podIP", ""), name="old")
@@ -64,7 +64,7 @@ def test_bad_new_pods_beside_old_ones_that_serve(api: Api, operator: Operator) -
     assert api.find("Pod", "old")
 
 
-def test_an_event_with_many_bytes_is_posted(api: Api, operator: Operator) -> None:
+def test_posts_an_event_with_a_long_message(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     add_pod(api, gen.ended("triton", 1, "🚦" * 500))
@@ -72,7 +72,7 @@ def test_an_event_with_many_bytes_is_posted(api: Api, operator: Operator) -> Non
     eventually(lambda: "ServerCrashed" in events(api), SOON, lambda: operator.log[-2000:])
 
 
-def test_status_of_others_is_not_ours_to_keep(api: Api, operator: Operator) -> None:
+def test_overwrites_status_that_others_wrote(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     api.patch("TritonModel", gen.NAME, {"status": {"loaded": "7/7"}}, "status")

@@ -1,4 +1,4 @@
-"""What the API server refuses later than with the TritonModel itself."""
+"""Specs that the API server accepts in the TritonModel but rejects in a child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
+    ("template", "text"),
     [
         ({"spec": {"restartPolicy": "Never"}}, 'Unsupported value: "Never"'),
         ({"spec": {"fieldOfNobody": 1}}, "field not declared in schema"),
@@ -24,10 +24,18 @@ pytestmark = pytest.mark.integration
         ({"metadata": {"annotations": {"a b": "x"}}}, "name part must consist of"),
         ({"metadata": {"annotations": {"huge": "ä" * 200_000}}}, "may not be more than 262144 bytes"),
     ],
-    ids=["value", "field", "type", "name", "unicode", "annotation", "huge"],
+    ids=[
+        "invalid value",
+        "unknown field",
+        "wrong type",
+        "name of wrong type",
+        "invalid volume name",
+        "invalid annotation",
+        "huge",
+    ],
 )
-def test_a_refused_pod_template_is_told_and_the_last_good_one_stays(
-    template: Object, words: str, api: Api, operator: Operator
+def test_reports_a_rejected_pod_template_and_keeps_the_last_accepted_one(
+    template: Object, text: str, api: Api, operator: Operator
 ) -> None:
     make(api)
     settled(api)
@@ -36,7 +44,7 @@ def test_a_refused_pod_template_is_told_and_the_last_good_one_stays(
     found = progressing(api, "ApplyRefused")
     assert found["status"] == "False"
     assert found["message"].startswith(f"the API server refuses Deployment {api.namespace}/detection: ")
-    assert words in found["message"]
+    assert text in found["message"]
     assert model(api)["status"]["observedGeneration"] == 2
     assert version(api.get("Deployment", gen.NAME)) == version(before)
     eventually(lambda: "ApplyRefused" in events(api), SOON)
@@ -44,7 +52,7 @@ def test_a_refused_pod_template_is_told_and_the_last_good_one_stays(
     progressing(api, "RollingOut")
 
 
-def test_any_character_reaches_the_pods(api: Api, operator: Operator) -> None:
+def test_passes_any_character_to_the_pods(api: Api, operator: Operator) -> None:
     text = 'ä 漢字 🚦 \u0085 \x7f "\\ud83d" \n'
     make(api, podTemplate={"metadata": {"annotations": {"note": text}}})
     settled(api)
