@@ -1,4 +1,4 @@
-"""A spec can't make the operator act outside of its own TritonModel: whatever it says, what is made is its own."""
+"""No spec makes the operator create or change objects outside of its own TritonModel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_operator.render.children import KINDS
 from triton_operator.render.rules.promql import quote
 
 FOREIGN, PLAIN = "payments", "plain-name"
-EVERYTHING: Object = {
+HOSTILE_SPEC: Object = {
     "replicas": 2,
     "networkPolicy": {},
     "monitoring": {"labels": {**names.labels(FOREIGN), "release": "x"}, "alertLabels": {"team": '{{ query "up" }}'}},
@@ -32,12 +32,12 @@ EVERYTHING: Object = {
 CHOICES = Choices("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2)
 
 
-def made(**spec: Any) -> list[Object]:
-    return render(gen.model(**{**EVERYTHING, **spec}), CHOICES)
+def children(**spec: Any) -> list[Object]:
+    return render(gen.model(**{**HOSTILE_SPEC, **spec}), CHOICES)
 
 
-def test_every_object_is_in_the_namespace_of_its_model_and_owned_by_it() -> None:
-    found = made() + made(replicas=None, autoscaling={"max": 2})
+def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
+    found = children() + children(replicas=None, autoscaling={"max": 2})
     assert {o["kind"] for o in found} == {kind.kind for kind in KINDS}
     for obj in found:
         metadata = obj["metadata"]
@@ -47,17 +47,17 @@ def test_every_object_is_in_the_namespace_of_its_model_and_owned_by_it() -> None
         assert [(o["uid"], o["controller"]) for o in metadata["ownerReferences"]] == [(gen.UID, True)]
 
 
-def test_selectors_pick_the_pods_of_their_model_alone() -> None:
+def test_selectors_match_only_the_pods_of_their_tritonmodel() -> None:
     own = names.selector(gen.NAME)
-    by_kind = {o["kind"]: o["spec"] for o in made() if "spec" in o}
+    by_kind = {o["kind"]: o["spec"] for o in children() if "spec" in o}
     assert by_kind["Service"]["selector"] == own
     assert by_kind["NetworkPolicy"]["podSelector"] == {"matchLabels": own}
     for kind in ("Deployment", "PodDisruptionBudget", "PodMonitor"):
         assert by_kind[kind]["selector"] == {"matchLabels": own}
 
 
-def test_labels_and_annotations_of_the_pods_that_are_ours_stay_ours() -> None:
-    template = next(o for o in made() if o["kind"] == "Deployment")["spec"]["template"]
+def test_pod_template_cannot_override_the_operators_labels_and_annotations() -> None:
+    template = next(o for o in children() if o["kind"] == "Deployment")["spec"]["template"]
     assert set(template["metadata"]) == {"labels", "annotations"}
     assert template["metadata"]["labels"].items() >= names.labels(gen.NAME).items()
     assert FOREIGN not in template["metadata"]["labels"].values()
@@ -68,11 +68,11 @@ def test_labels_and_annotations_of_the_pods_that_are_ours_stay_ours() -> None:
     "name",
     ['a"}_or_up{b="', "a\\", 'a\\"}', "$1", "${1}", "a\n}or_up", '"or"vector(1)#', "{{$labels.x}}", ".*|.+", "`up`"],
 )
-def test_a_model_of_any_name_asks_for_no_other_series(name: str) -> None:
-    """The rules are those of an ordinary name, with the other in its place as a string."""
+def test_model_name_cannot_inject_promql(name: str) -> None:
+    """The rules differ from those of an ordinary name only in the quoted name."""
     ordinary, hostile = (exprs(entrypoint) for entrypoint in (PLAIN, name))
     assert any(quote(PLAIN) in expr for expr in ordinary)
-    # As a replacement of label_replace a dollar is written twice.
+    # In the replacement of label_replace, $ is escaped as $$.
     tagged, doubled = (f'"model", {quote(n)}, "", ""' for n in (PLAIN, name.replace("$", "$$")))
     assert hostile == [expr.replace(tagged, doubled).replace(quote(PLAIN), quote(name)) for expr in ordinary]
 
@@ -83,9 +83,9 @@ def exprs(entrypoint: str) -> list[str]:
     return [r["expr"] for group in rule["spec"]["groups"] for r in group["rules"]]
 
 
-def test_labels_of_alerts_are_no_templates() -> None:
-    """Prometheus would run a query of the user's, with all that it may see."""
-    rule = next(o for o in made() if o["kind"] == "PrometheusRule")
+def test_alert_labels_are_not_evaluated_as_templates() -> None:
+    """Prometheus would run the user's query with its own access to all series."""
+    rule = next(o for o in children() if o["kind"] == "PrometheusRule")
     alerts = [r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r]
     assert alerts
     for alert in alerts:

@@ -1,4 +1,4 @@
-"""The operator needs each of its rules and no other: by the API server's audit log."""
+"""The operator uses each of its permissions and needs no other. The API server's audit log shows it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ pytestmark = pytest.mark.integration
 SOON = 40.0
 Use = tuple[str, str, str]
 """(API group, resource, verb)"""
-UNSEEN: dict[Use, str] = {
-    (names.GROUP, names.PLURAL, "editgenerated"): "asked of the authorizer by the policy generated.tritonoperator.io",
-    (names.GROUP, f"{names.PLURAL}/finalizers", "update"): "asked by the plugin OwnerReferencesPermissionEnforcement, "
-    "which is on here: without the rule no child is made",
+NOT_IN_AUDIT_LOG: dict[Use, str] = {
+    (names.GROUP, names.PLURAL, "editgenerated"): "checked by the policy generated.tritonoperator.io",
+    (names.GROUP, f"{names.PLURAL}/finalizers", "update"): (
+        "checked by the plugin OwnerReferencesPermissionEnforcement, which this API server uses: "
+        "without the permission, the operator can't create children"
+    ),
 }
 
 
@@ -40,14 +42,14 @@ def used(events: list[Object]) -> set[Use]:
         if ref and ref.get("resource"):
             resource = ref["resource"] + (f"/{ref['subresource']}" if "subresource" in ref else "")
             out.add((ref.get("apiGroup", ""), resource, event["verb"]))
-            # An apply that makes an object is authorized as `create` too.
+            # An apply that creates an object needs `create` too.
             if event["verb"] == "patch" and event.get("responseStatus", {}).get("code") == 201:
                 out.add((ref.get("apiGroup", ""), resource, "create"))
     return out
 
 
 def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:
-    """An object of a kind that the operator makes: of the TritonModel `owner`, or of nobody."""
+    """Returns an object of a child kind. Its owner is the TritonModel `owner`, if there is one."""
     match = {"matchLabels": {"a": name}}
     spec: Object = {
         "Service": {"ports": [{"port": 80}]},
@@ -77,7 +79,7 @@ def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:
 
 
 def refuse_status(plane: ControlPlane, namespace: str, name: str) -> None:
-    """A policy of the cluster that refuses what the operator writes of this TritonModel."""
+    """Creates a policy that rejects the operator's status updates of this TritonModel."""
     group = "admissionregistration.k8s.io"
     rule = {"apiGroups": [names.GROUP], "apiVersions": ["*"], "operations": ["UPDATE"],
             "resources": [f"{names.PLURAL}/status"]}  # fmt: skip
@@ -94,9 +96,9 @@ def refuse_status(plane: ControlPlane, namespace: str, name: str) -> None:
         plane.api.request("POST", f"/apis/{group}/v1/{plural}", obj)
 
 
-def test_every_rule_is_used_and_no_request_is_refused(plane: ControlPlane, tmp_path: Path) -> None:
-    before = len(plane.audit_events())  # what operators of other tests asked for
-    # The Lease that they left would spare this one the making of it.
+def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane, tmp_path: Path) -> None:
+    before = len(plane.audit_events())  # requests of other tests' operators
+    # An existing Lease would hide the permission to create one.
     plane.api.delete("Lease", operator_process.NAME, operator_process.NAMESPACE)
 
     def requests() -> list[Object]:
@@ -109,21 +111,21 @@ def test_every_rule_is_used_and_no_request_is_refused(plane: ControlPlane, tmp_p
         api.create(child(kind, "taken"))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
-        everything(api, operator)
-        taken(api, operator)
-        strays(api, operator)
+        create_every_kind(api, operator)
+        use_taken_names(api, operator)
+        delete_leftovers(api, operator)
         make(api, "silenced")
-        needed = granted() - set(UNSEEN)
-        # A minute after a Deployment was made the servers of its predecessors go.
+        needed = granted() - set(NOT_IN_AUDIT_LOG)
+        # The operator deletes leftover pods one minute after the creation of a Deployment.
         eventually(lambda: not needed - used(requests()), 60 + SOON, lambda: (needed - used(requests()), operator.log))
         assert operator.stop() == 0
     refused = [e for e in requests() if e.get("responseStatus", {}).get("code") in (401, 403)]
     assert not refused
-    assert used(requests()) <= granted() - set(UNSEEN)
+    assert used(requests()) <= granted() - set(NOT_IN_AUDIT_LOG)
 
 
-def everything(api: Api, operator: Operator) -> None:
-    """One of each kind is made."""
+def create_every_kind(api: Api, operator: Operator) -> None:
+    """Makes the operator create a child of each kind."""
     make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
     make(api, "scaled", autoscaling={"max": 3}, replicas=None)
     eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
@@ -134,13 +136,13 @@ def everything(api: Api, operator: Operator) -> None:
 
 
 def serve(api: Api, name: str) -> None:
-    """A pod that tells what its repository holds, without which there are no rules."""
+    """Adds a pod whose check report names the models. The operator needs it to render rules."""
     report = gen.report("detection", entrypoint="detection")
     add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name=f"{name}-1", model=name)
 
 
-def taken(api: Api, operator: Operator) -> None:
-    """Names that are taken by somebody else: whose the object is must be looked up."""
+def use_taken_names(api: Api, operator: Operator) -> None:
+    """Makes the operator find foreign objects with the names of children, and look up their owners."""
     anyone = {
         "podTemplate": {"spec": {"serviceAccountName": "default"}},
         "networkPolicy": {},
@@ -148,10 +150,10 @@ def taken(api: Api, operator: Operator) -> None:
     }
     make(api, "taken", replicas=2, **anyone)
 
-    def told() -> bool:
+    def name_is_taken() -> bool:
         return condition(api.get("TritonModel", "taken"), "Progressing").get("reason") == "NameTaken"
 
-    eventually(told, SOON, lambda: operator.log)
+    eventually(name_is_taken, SOON, lambda: operator.log)
     template = api.get("Deployment", "detection")["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {**template["spec"], "nodeName": "node-1"}}
     metadata = {"name": "taken-1", "labels": names.labels("taken"), "annotations": template["metadata"]["annotations"]}
@@ -166,25 +168,25 @@ def taken(api: Api, operator: Operator) -> None:
     )  # fmt: skip
 
 
-def strays(api: Api, operator: Operator) -> None:
-    """Objects of a TritonModel that it doesn't ask for go."""
+def delete_leftovers(api: Api, operator: Operator) -> None:
+    """Makes the operator delete undesired children, and a ReplicaSet and a pod of a deleted Deployment."""
     owner = api.get("TritonModel", "detection")
     for kind in KINDS:
         api.create(child(kind, "stray", owner))
     for kind in KINDS:
         eventually(lambda k=kind.kind: api.find(k, "stray") is None, SOON, lambda: operator.log)
-    # Nor does it know of the Deployment, and the ReplicaSet, that these are of.
+    # Leftovers of a Deployment and a ReplicaSet that no longer exist.
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "detection", "uid": "gone", "controller": True}
     template = api.get("Deployment", "detection")["spec"]["template"]
     metadata = {"labels": template["metadata"]["labels"], "ownerReferences": [deployment]}
     spec = {"replicas": 0, "selector": {"matchLabels": names.selector("detection")}, "template": template}
-    left = {
+    leftover_replica_set = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {"name": "detection-1", **metadata},
         "spec": spec,
     }
-    api.create(left)
+    api.create(leftover_replica_set)
     owner = {**deployment, "kind": "ReplicaSet", "name": "detection-2"}
     pod = {"name": "detection-2-1", **template["metadata"], "ownerReferences": [owner]}
     api.create({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": template["spec"]})

@@ -1,4 +1,4 @@
-"""The namespaced installation: a Role in one namespace does for the whole job, and there is nothing cluster-wide."""
+"""The namespaced installation: the operator needs only a Role in one namespace, and no cluster-wide permission."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed() -> list[Object]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def test_everything_is_in_the_namespace() -> None:
+def test_installs_objects_only_in_its_namespace() -> None:
     objects = installed()
     assert {o["kind"] for o in objects} == {
         "ServiceAccount", "Role", "RoleBinding", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy",
@@ -47,7 +47,7 @@ def test_everything_is_in_the_namespace() -> None:
     assert env["TOOLS_IMAGE"]["value"] == container["image"]
 
 
-def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: ControlPlane, tmp_path: Path) -> None:
+def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_path: Path) -> None:
     for name in (HOME, "elsewhere"):
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     api, elsewhere = plane.api.within(HOME), plane.api.within("elsewhere")
@@ -67,7 +67,7 @@ def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: Cont
         assert from_[0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": HOME}}
         for name in ("detection", "scaled"):
             eventually(lambda n=name: condition(api.get("TritonModel", n), "Ready"), SOON, lambda: operator.log)
-        # Repairs, changes and deletes, by watch and not only by the first listing.
+        # Drift correction, changes and deletions work by watch too, not only by the first listing.
         api.delete("Service", "detection")
         eventually(lambda: api.find("Service", "detection"), SOON, lambda: operator.log)
         api.patch("TritonModel", "detection", {"spec": {"replicas": 1, "networkPolicy": None}})
@@ -76,7 +76,7 @@ def test_an_operator_with_a_role_in_one_namespace_does_the_whole_job(plane: Cont
         assert api.get("Lease", names.FIELD_MANAGER)["spec"]["holderIdentity"]
         events = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{HOME}/events")["items"]
         assert "detection" in {e["regarding"]["name"] for e in events}
-        # What it can't know without rights over the cluster is told as not known.
+        # The operator reports Unknown for state that needs cluster-wide permissions.
         reason = condition(api.get("TritonModel", "detection"), "MonitoringAvailable")
         assert reason["status"] == "Unknown", reason
         assert elsewhere.find("Deployment", "detection") is None

@@ -1,5 +1,5 @@
-"""Every pod that is made or installed may run where Pod Security is restricted, by a real API server, and is
-tighter than that asks for."""
+"""All pods that the operator creates or that are installed meet the restricted Pod Security Standard, on a real API
+server, and have a stricter security context than it requires."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, render
 
 LOOSENED = {"pod-template"}
-"""Cases that ask for a container of their own, without a security context."""
+"""Cases whose pod template adds a container without a security context."""
 CASES = sorted(p.parent for p in (ROOT / "tests/golden/cases").glob("*/model.yaml"))
 SAMPLES = sorted(p for p in (ROOT / "manifests/samples").rglob("*.yaml") if p.name != "kustomization.yaml")
 INSTALLED = ["manifests/default", "manifests/monitoring/adapter"]
 MONITORING = "hack/monitoring"
-# Those of hack/world make stand-ins for public images, which run as those do.
-ELSEWHERE = {".venv", ".cache", "world"}
-DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not ELSEWHERE & set(p.relative_to(ROOT).parts))
+# hack/world builds replacements of public images, which run with the same user as these images.
+EXCLUDED = {".venv", ".cache", "world"}
+DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not EXCLUDED & set(p.relative_to(ROOT).parts))
 
 
 def rendered(file: Path) -> Iterator[Object]:
-    """The Deployments of the TritonModels in a file, with both ways of delivery."""
+    """Yields the Deployments of the TritonModels in a file, for each delivery."""
     for document in yaml.safe_load_all(file.read_text()):
         if document and document["kind"] == "TritonModel":
             metadata = {"namespace": "x", **document["metadata"], "uid": "u"}
             model = TritonModel.model_validate({**document, "metadata": metadata})
             for delivery in ("Copy", "ImageVolume"):
-                yield from only(render(model, Choices("operator:1", delivery)))  # type: ignore[arg-type]
+                yield from deployments(render(model, Choices("operator:1", delivery)))  # type: ignore[arg-type]
 
 
 def installed(folder: str) -> Iterator[Object]:
     out = subprocess.run(["kubectl", "kustomize", ROOT / folder], capture_output=True, text=True, check=True).stdout
-    yield from only(yaml.safe_load_all(out))
+    yield from deployments(yaml.safe_load_all(out))
 
 
-def only(objects: Any) -> Iterator[Object]:
+def deployments(objects: Any) -> Iterator[Object]:
     yield from (o for o in objects if o["kind"] == "Deployment")
 
 
@@ -56,11 +56,11 @@ def pod(deployment: Object, **changes: Any) -> Object:
 
 @pytest.fixture(scope="module")
 def restricted(plane: ControlPlane) -> Api:
-    """A namespace that takes restricted pods only."""
+    """A namespace that enforces the restricted Pod Security Standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": "restricted", "labels": labels}
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    # Which a sample names.
+    # A sample uses this priority class.
     group = "/apis/scheduling.k8s.io/v1/priorityclasses"
     priority = {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -73,7 +73,7 @@ def restricted(plane: ControlPlane) -> Api:
 
 
 @pytest.mark.integration
-def test_servers_may_run_where_pod_security_is_restricted(restricted: Api) -> None:
+def test_servers_meet_the_restricted_pod_security_standard(restricted: Api) -> None:
     files = [case / "model.yaml" for case in CASES if case.name not in LOOSENED] + SAMPLES
     pods = [pod(d) for file in files for d in rendered(file)]
     assert len(pods) >= 30
@@ -83,13 +83,13 @@ def test_servers_may_run_where_pod_security_is_restricted(restricted: Api) -> No
 
 @pytest.mark.integration
 @pytest.mark.parametrize("folder", INSTALLED)
-def test_what_is_installed_may_run_where_pod_security_is_restricted(folder: str, restricted: Api) -> None:
+def test_installed_pods_meet_the_restricted_pod_security_standard(folder: str, restricted: Api) -> None:
     for deployment in installed(folder):
         assert not refusal(lambda d=deployment: dry_run(restricted, pod(d)))
 
 
 @pytest.mark.integration
-def test_what_a_user_loosens_is_judged(restricted: Api) -> None:
+def test_pod_security_rejects_pods_that_a_user_made_less_secure(restricted: Api) -> None:
     (deployment, *_) = rendered(CASES[0] / "model.yaml")
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     host = {"name": "host", "hostPath": {"path": "/"}}
@@ -105,7 +105,7 @@ def containers(spec: Object) -> list[Object]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
-def assert_tight(spec: Object) -> None:
+def assert_hardened(spec: Object) -> None:
     context = spec["securityContext"]
     assert context["runAsNonRoot"] is True
     assert context["runAsUser"] > 0
@@ -120,29 +120,29 @@ def assert_tight(spec: Object) -> None:
     assert not any("hostPath" in volume for volume in spec.get("volumes", []))
 
 
-def test_every_container_of_a_server_is_tight() -> None:
+def test_every_container_of_a_server_is_hardened() -> None:
     for file in [case / "model.yaml" for case in CASES if case.name not in LOOSENED] + SAMPLES:
         for deployment in rendered(file):
             spec = deployment["spec"]["template"]["spec"]
-            assert_tight(spec)
+            assert_hardened(spec)
             assert [c["name"] for c in containers(spec)] == ["tools", "fetch", "check", "triton"]
-            # No token, and no addresses of other Services.
+            # No token, and no environment variables with other Services.
             assert spec["automountServiceAccountToken"] is False
             assert spec["enableServiceLinks"] is False
             assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "emptyDir", "image"}
 
 
 @pytest.mark.integration
-def test_every_container_that_is_installed_is_tight() -> None:
+def test_every_installed_container_is_hardened() -> None:
     found = [d for folder in INSTALLED for d in installed(folder)]
     assert {d["metadata"]["name"] for d in found} == {"triton-operator", "prometheus-adapter"}
     for deployment in found:
-        assert_tight(deployment["spec"]["template"]["spec"])
+        assert_hardened(deployment["spec"]["template"]["spec"])
 
 
 @pytest.mark.integration
-def test_monitoring_is_tight_and_has_no_token_that_it_does_not_need() -> None:
-    """What is only for the monitoring: prometheus-operator makes these pods, and closes the containers itself."""
+def test_monitoring_is_hardened_and_mounts_no_unused_token() -> None:
+    """prometheus-operator creates the pods of Prometheus and Alertmanager, and hardens their containers itself."""
     out = subprocess.run(["kubectl", "kustomize", ROOT / MONITORING], capture_output=True, text=True, check=True).stdout
     objects = [o for o in yaml.safe_load_all(out) if o["kind"] in ("Deployment", "Prometheus", "Alertmanager")]
     assert {o["kind"] for o in objects} == {"Deployment", "Prometheus", "Alertmanager"}
@@ -150,24 +150,24 @@ def test_monitoring_is_tight_and_has_no_token_that_it_does_not_need() -> None:
         spec = one["spec"]
         if one["kind"] == "Deployment":
             spec = spec["template"]["spec"]
-            assert_tight(spec)
+            assert_hardened(spec)
         context = spec["securityContext"]
         assert context["runAsNonRoot"] is True, one["metadata"]
         assert context["runAsUser"] > 0
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        # Who asks the API server has an account of its own, and its token.
+        # A pod that uses the API server has its own service account with a token.
         assert "serviceAccountName" in spec or spec["automountServiceAccountToken"] is False, one["metadata"]
 
 
-def test_images_run_as_a_user_by_number() -> None:
-    """A name would be looked up in the image, and `runAsNonRoot` refuses it."""
-    judged = 0
+def test_images_run_as_a_numeric_user() -> None:
+    """The kubelet can't verify `runAsNonRoot` for a user name."""
+    checked = 0
     for file in DOCKERFILES:
         last = file.read_text().rpartition("\nFROM ")[2]
         base, users = last.split()[0], re.findall(r"^USER (\S+)", last, re.MULTILINE)
         if base == "scratch" or "tests" in file.parts:
-            continue  # a model repository, which is only ever read
-        judged += 1
+            continue  # a model repository: no program runs in it
+        checked += 1
         assert users, file
         assert re.fullmatch(r"[1-9][0-9]*:[1-9][0-9]*", users[-1]), file
-    assert judged == 2
+    assert checked == 2

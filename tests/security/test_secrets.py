@@ -1,4 +1,4 @@
-"""No Secret is read, and no value of a spec's environment is repeated: not in logs, metrics, Events or status."""
+"""The operator reads no Secret, and shows no sensitive value of a spec in logs, metrics, Events or status."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PLANTED = "planted-hunter2-value"
 NUMBER = 918273645546372819
 
 
-def refused(api: Api, name: str) -> str:
-    """Waits until the API server's refusal is told in the status."""
+def wait_for_rejection(api: Api, name: str) -> str:
+    """Waits until the status reports that the API server rejected a child. Returns the message."""
 
-    def told() -> Object | None:
+    def find_rejection() -> Object | None:
         found = condition(api.find("TritonModel", name), "Progressing")
         return found if found.get("reason") == "ApplyRefused" else None
 
-    return str(eventually(told, SOON, lambda: api.get("TritonModel", name))["message"])
+    return str(eventually(find_rejection, SOON, lambda: api.get("TritonModel", name))["message"])
 
 
-def test_nothing_that_is_secret_gets_out(plane: ControlPlane, tmp_path: Path) -> None:
+def test_no_sensitive_value_is_disclosed(plane: ControlPlane, tmp_path: Path) -> None:
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secrets"}})
     api = plane.api.within("secrets")
     for name, kind in (("registry", "Secret"), ("planted", "Secret"), ("planted", "ConfigMap")):
@@ -39,7 +39,7 @@ def test_nothing_that_is_secret_gets_out(plane: ControlPlane, tmp_path: Path) ->
     source = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "planted", "key": "key"}}}
     pull = {"modelImage": {"reference": "r:1", "pullSecrets": [{"name": "registry"}]}}
     api.create(tritonmodel("good", server={"env": [plain, source]}, **pull))
-    # Whatever the API server doesn't like, it repeats.
+    # The API server's error messages quote invalid values.
     wrong = {
         "not-text": {"env": [{"name": "TOKEN", "value": NUMBER}]},
         "both": {"env": [{**plain, **source}]},
@@ -55,7 +55,7 @@ def test_nothing_that_is_secret_gets_out(plane: ControlPlane, tmp_path: Path) ->
     api.create(tritonmodel("arguments", podTemplate=template))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path, LOG_LEVEL="DEBUG") as operator:
-        messages = {name: refused(api, name) for name in (*wrong, "template", "arguments")}
+        messages = {name: wait_for_rejection(api, name) for name in (*wrong, "template", "arguments")}
         eventually(lambda: condition(api.get("TritonModel", "good"), "Ready"), SOON, lambda: operator.log)
         api.patch("TritonModel", "good", {"spec": {"server": {"env": [{**plain, "value": PLANTED + "-2"}, source]}}})
         deployment = lambda: json.dumps(api.find("Deployment", "good"))  # noqa: E731
@@ -73,7 +73,7 @@ def test_nothing_that_is_secret_gets_out(plane: ControlPlane, tmp_path: Path) ->
         assert str(NUMBER) not in text
 
 
-def test_the_operator_has_no_right_to_read_secrets(plane: ControlPlane) -> None:
+def test_operator_may_not_read_secrets(plane: ControlPlane) -> None:
     api = Api.of(plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME))
     for namespace in ("default", operator_process.NAMESPACE):
         for kind in ("Secret", "ConfigMap"):
