@@ -1,15 +1,15 @@
-"""How a case is written.
+"""Reads the cases of tests/rules/cases and converts them to tests of promtool. The format of a case:
 
-model: …          spec of the TritonModel
-entrypoint: …     and `ensemble: true`
-thresholds: …     the literals of the rule, e.g. {max-qps: 80, max-qps.v2: 10}
-every: 10s        how often samples come and rules are evaluated
+model: …          the spec of the TritonModel
+entrypoint: …     the entry model; with `ensemble: true` if it is an ensemble
+thresholds: …     the fallback values of the rules, such as {max-qps: 80, max-qps.v2: 10}
+every: 10s        the scrape and evaluation interval
 tests:
-  - series: …     promtool's notation; $S stands for the labels of the TritonModel
-    firing: …     from a time to the alerts that fire then, and no others: {2m: [TritonModelQpsOverflow]}
-    values: …     from an expression to times, and at each the sum of what it gives: a number, `none` for no
-                  series at all, or two bounds: {'triton:threshold{kind="max-qps"}': {1m: 80, 2m: none, 3m: [1, 2]}}
-    alert_rule_test: …  as promtool has it
+  - series: …     in promtool's notation; $S is replaced by the labels of the TritonModel
+    firing: …     all alerts that fire at a time: {2m: [TritonModelQpsOverflow]}
+    values: …     the sum of an expression at each time: a number, `none` for no series, or two bounds:
+                  {'triton:threshold{kind="max-qps"}': {1m: 80, 2m: none, 3m: [1, 2]}}
+    alert_rule_test: …  in promtool's format
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load(path: Path) -> Case:
     unknown = content.keys() - {"model", "entrypoint", "ensemble", "thresholds", "every", "tests"}
     assert not unknown, unknown
     spec = content.get("model", {})
-    values = {slot(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
+    values = {threshold_key(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
     most = spec.get("autoscaling", {}).get("max", 1)
     choices = Choices(
         "operator:1",
@@ -57,13 +57,13 @@ def load(path: Path) -> Case:
     return Case(spec, choices, content.get("every", "10s"), content["tests"])
 
 
-def slot(text: str) -> ThresholdKey:
+def threshold_key(text: str) -> ThresholdKey:
     kind, _, version = text.partition(".v")
     return ThresholdKey(kind, version)
 
 
 def document(case: Case, rules: str) -> Object:
-    """What promtool reads."""
+    """Returns the file for `promtool test rules`."""
     return {
         "rule_files": [rules],
         "evaluation_interval": case.every,
@@ -87,7 +87,7 @@ def _test(test: Object, every: str) -> Object:
 
 
 def _samples(text: str) -> str:
-    """promtool's own `x` doesn't know infinity."""
+    """Expands repeated infinite samples, because promtool's `x` notation doesn't support them."""
     return re.sub(r"\+Infx(\d+)", lambda m: " ".join(["Inf"] * (int(m[1]) + 1)), text)
 
 

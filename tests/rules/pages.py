@@ -1,7 +1,7 @@
-"""What a Prometheus scrapes where one TritonModel runs: two servers, the kubelet, kube-state-metrics, two operators.
+"""Metrics pages of one TritonModel: two servers, the kubelet, kube-state-metrics, and two replicas of the operator.
 
-The servers' page is one that Triton 24.10 wrote (model_images/detection on a CPU, after 36 images and a file that is
-none, with summary_latencies on); its counters grow from there.
+The servers' page is a recorded page of Triton 24.10: model_images/detection on a CPU with summary_latencies, after 36
+images and one invalid file. The simulated counters start at its values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ PODS = ("detector-1", "detector-2")
 TOKENS = "detector_tokens"
 JOB = "triton-operator-metrics"
 GROWTH = 10
-"""Seconds in which the servers do as much again as the page tells."""
+"""Seconds after which the counters have doubled."""
 
-# A GPU is what the machine that wrote the page hadn't; names and labels are those of Triton's documentation.
+# The recorded page has no GPU metrics. These have the names and labels of Triton's documentation.
 GPU = """\
 # TYPE nv_gpu_utilization gauge
 nv_gpu_utilization{gpu_uuid="GPU-1"} 0.62
@@ -48,8 +48,8 @@ _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 
 
 class World:
-    """Everything that is scraped, from the first scrape of an operator on. After 6 seconds the limit falls below the
-    load; after 9 a version gets one of its own."""
+    """All scraped pages. Time starts at the first scrape of an operator. After 6 seconds the limit falls below the
+    load; after 18 seconds a version has its own limit."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -73,11 +73,11 @@ class World:
         }
 
     def model(self, seconds: float | None = None) -> Json:
-        """The TritonModel, as the API server has it now, or after `seconds`."""
+        """The TritonModel after `seconds`; now by default."""
         seconds = self._seconds() if seconds is None else seconds
         annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
         annotations |= {"max-qps": "5"} if seconds > 6 else {}
-        # Late enough for a step of the subquery, each 10 s, to have come before.
+        # Later than one step of the subquery, which is 10 s.
         annotations |= {"max-qps.v1": "4"} if seconds > 18 else {}
         return gen.raw(
             gen.put("metadata.annotations", {thresholds.PREFIX + k: v for k, v in annotations.items()}),
@@ -88,7 +88,7 @@ class World:
         )
 
     def groups(self) -> list[Any]:
-        """The rules that the operator makes for it in the end."""
+        """The rules that the operator renders for the TritonModel in its last state."""
         raw = self.model(seconds=60)
         choices = Choices(
             "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
@@ -100,7 +100,7 @@ class World:
         return time.monotonic() - self._since if self._since else 0
 
     def _server(self, *, idle: bool) -> str:
-        """`idle`: no request for a minute, so that its quantiles are none, in Triton's spelling."""
+        """`idle`: no request for a minute, so the quantiles are "Nan", which is Triton's spelling."""
         done = 1 + self._seconds() / GROWTH
         lines = [_grown(line, done, idle) for line in REAL.splitlines()]
         tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * done}\n'
@@ -113,7 +113,7 @@ class World:
             "container_cpu_cfs_throttled_periods_total": self._seconds(),
             "container_memory_working_set_bytes": 2e9,
         }
-        # A pod's sum has no container; the pod of somebody else is nothing of ours.
+        # cAdvisor's sum of a pod has an empty container label. The rules must ignore the pod other-1.
         places = [(pod, container) for pod in (*PODS, "other-1") for container in (names.CONTAINER_SERVER, "")]
         return "".join(
             f'{series}{{namespace="{NAMESPACE}",pod="{pod}",container="{container}",id="/{pod}/{container}"}} {value}\n'
@@ -145,7 +145,7 @@ class World:
 
 
 def scrape_configs(address: str) -> list[Json]:
-    """As prometheus-operator would write them from the PodMonitor, the ServiceMonitor and the kubelet's."""
+    """The configuration that prometheus-operator generates from the PodMonitor and the ServiceMonitors."""
     kubelet = yaml.safe_load((ROOT / "manifests" / "monitoring" / "prometheus" / "kubelet.yaml").read_text())
     kept = [
         {"action": r["action"], "source_labels": r["sourceLabels"], "regex": r["regex"]}
@@ -177,7 +177,7 @@ def scrape_configs(address: str) -> list[Json]:
 
 
 def _grown(line: str, done: float, idle: bool) -> str:
-    """A line of the page after `done` times the work: counters are so much larger."""
+    """Returns a line of the page with its counter multiplied by `done`."""
     found = _SAMPLE.match(line)
     if not found or not line.startswith("nv_inference_") or "pending" in line:
         return line

@@ -1,4 +1,4 @@
-"""The alerts on the operator itself, which are written by hand: manifests/monitoring/rules.yaml."""
+"""The alerts about the operator itself: manifests/monitoring/rules.yaml."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MANIFEST = ROOT / "manifests" / "monitoring" / "rules.yaml"
 CASES = Path(__file__).parent / "operator.yaml"
 
 
-def test_cases(tmp_path: Path) -> None:
+def test_alerts_about_the_operator_fire_as_expected(tmp_path: Path) -> None:
     promtool = shutil.which("promtool", path=settings.search_path())
-    assert promtool, "these tests need promtool; -m 'not rules' leaves them out"
+    assert promtool, "these tests need promtool; skip them with -m 'not rules'"
     rules, tests = tmp_path / "rules.yaml", tmp_path / "tests.yaml"
     rules.write_text(yaml.safe_dump(yaml.safe_load(MANIFEST.read_text())["spec"]))
     tests.write_text(yaml.safe_dump({"rule_files": [rules.name], **yaml.safe_load(CASES.read_text())}))

@@ -1,4 +1,4 @@
-"""The rendered rules, evaluated by Prometheus' own engine on hand-written series: tests/rules/cases."""
+"""The rendered rules, evaluated by promtool on the series in tests/rules/cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.rules
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 
-NASTY_NAMES = [
+UNUSUAL_NAMES = [
     "plain",
     'quote"d',
     "back\\slash",
@@ -47,12 +47,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="session")
 def promtool() -> str:
     found = shutil.which("promtool", path=settings.search_path())
-    assert found, "these tests need promtool; -m 'not rules' leaves them out"
+    assert found, "these tests need promtool; skip them with -m 'not rules'"
     return found
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
-def test_case(path: Path, promtool: str, tmp_path: Path) -> None:
+def test_rules_evaluate_as_the_case_expects(path: Path, promtool: str, tmp_path: Path) -> None:
     case = load(path)
     rules = write(tmp_path / "rules.yaml", rendered(case))
     tests = write(tmp_path / "tests.yaml", document(case, rules.name))
@@ -62,12 +62,10 @@ def test_case(path: Path, promtool: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ensemble", [False, True], ids=["model", "ensemble"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_prometheus_takes_the_rules_whatever_the_model_is_called(
-    variant: str, ensemble: bool, promtool: str, tmp_path: Path
-) -> None:
+def test_rules_are_valid_for_any_model_name(variant: str, ensemble: bool, promtool: str, tmp_path: Path) -> None:
     model = gen.model(**VARIANTS[variant])
     files = []
-    for place, name in enumerate(["", *NASTY_NAMES]):
+    for place, name in enumerate(["", *UNUSUAL_NAMES]):
         rule = prometheus_rule(model, Choices("operator:1", "Copy", entrypoint=name, ensemble=ensemble))
         files.append(str(write(tmp_path / f"{place}.yaml", rule["spec"])))
     done = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, check=False)
