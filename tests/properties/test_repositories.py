@@ -1,4 +1,4 @@
-"""Whatever a model repository holds, the check ends with a verdict that fits into a termination message."""
+"""For any model repository, the check ends in time with a report that fits into a termination message."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ FILE_NAMES = st.one_of(
 ).filter(lambda name: name not in (".", "..") and "/" not in name and "\x00" not in name)  # fmt: skip
 
 
-def mutated(text: str) -> st.SearchStrategy[str]:
-    """`text` after somebody has typed into it blindly."""
+def with_random_edits(text: str) -> st.SearchStrategy[str]:
+    """Generates copies of `text` with up to six random tokens replaced."""
     tokens = re.split(r"(\s+|[\[\]{},:()\"])", text)
     changes = st.lists(
         st.tuples(st.integers(0, len(tokens) - 1), st.one_of(TOKENS, st.sampled_from(tokens))), max_size=6
     )
 
-    def spoil(found: list[tuple[int, str]]) -> str:
+    def replace_tokens(found: list[tuple[int, str]]) -> str:
         out = list(tokens)
         for place, token in found:
             out[place] = token
         return "".join(out)
 
-    return changes.map(spoil)
+    return changes.map(replace_tokens)
 
 
 CONTENT = st.one_of(
-    st.sampled_from(TEXTS).flatmap(mutated).map(lambda text: text.encode("utf-8", "surrogateescape")),
+    st.sampled_from(TEXTS).flatmap(with_random_edits).map(lambda text: text.encode("utf-8", "surrogateescape")),
     st.lists(TOKENS, max_size=30).map(lambda tokens: " ".join(tokens).encode()),
     st.binary(max_size=60),
 )
@@ -89,7 +89,7 @@ TREES = st.recursive(
     lambda inner: st.dictionaries(FILE_NAMES, inner, max_size=4),
     max_leaves=8,
 )
-"""A file's bytes, where a link goes, a named pipe, or a directory."""
+"""The bytes of a file, the target of a symbolic link (->), a named pipe, or a directory."""
 REPOSITORIES = st.dictionaries(
     st.one_of(st.sampled_from(["a", "b"]), FILE_NAMES),
     st.one_of(
@@ -104,7 +104,7 @@ REPOSITORIES = st.dictionaries(
     ),
     max_size=4,
 )
-WANTED = st.builds(
+EXPECTATIONS = st.builds(
     Expected,
     entrypoint=st.one_of(st.none(), specs.TEXT),
     load_models=st.lists(st.sampled_from(["a", "b", "c"]), max_size=2).map(tuple),
@@ -116,13 +116,13 @@ WANTED = st.builds(
 )
 
 
-def grow(root: Path, tree: object) -> None:
-    """Puts it there, as far as a file system takes it."""
+def write_tree(root: Path, tree: object) -> None:
+    """Writes `tree` to `root`. Skips entries that the file system rejects."""
     with contextlib.suppress(OSError, UnicodeEncodeError):
         if isinstance(tree, dict):
             root.mkdir()
             for name, below in tree.items():
-                grow(root / name, below)
+                write_tree(root / name, below)
         elif isinstance(tree, bytes):
             root.write_bytes(tree)
         elif tree == "pipe":
@@ -131,8 +131,8 @@ def grow(root: Path, tree: object) -> None:
             root.symlink_to(str(tree).removeprefix("->"))
 
 
-def verdict(root: Path, wanted: Expected = NOTHING) -> list[Finding]:
-    """The findings, after what must hold for whatever they are."""
+def check(root: Path, wanted: Expected = NOTHING) -> list[Finding]:
+    """Runs the repository check and asserts what holds for any findings and their report. Returns the findings."""
     lines = functools.cache(lambda file: len(file.read_bytes().splitlines()) + 1 if file.is_file() else 10**9)
     repository, found = load(root)
     findings = judge(repository, found, wanted)
@@ -141,13 +141,13 @@ def verdict(root: Path, wanted: Expected = NOTHING) -> list[Finding]:
         str(finding).encode()
         if finding.line is not None:
             assert 1 <= finding.line <= lines(root / finding.file), finding
-    whole = report(repository, findings, wanted)
+    complete = report(repository, findings, wanted)
     for size in (512, 2048, 4096):
-        text = render(whole, size)
+        text = render(complete, size)
         assert len(text.encode()) <= size
         read = parse(text)
         assert read is not None
-        assert (read.ok, read.entrypoint, read.model_count) == (whole.ok, whole.entrypoint, whole.model_count)
+        assert (read.ok, read.entrypoint, read.model_count) == (complete.ok, complete.entrypoint, complete.model_count)
         assert len(read.findings) + read.truncated == len(findings)
     return list(findings)
 
@@ -159,32 +159,32 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @examples(60)
-@given(REPOSITORIES, WANTED)
-def test_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted: Expected) -> None:
+@given(REPOSITORIES, EXPECTATIONS)
+def test_check_accepts_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted: Expected) -> None:
     root = next(folders)
-    grow(root, tree)
-    verdict(root, wanted)
+    write_tree(root, tree)
+    check(root, wanted)
 
 
 @examples(60)
 @given(st.sampled_from(GOOD).flatmap(lambda good: st.tuples(st.just(good), st.sampled_from(
     sorted(n for n, t in good.files().items() if isinstance(t, str))).flatmap(
-        lambda name: st.tuples(st.just(name), mutated(str(good.files()[name])))))))  # fmt: skip
-def test_a_good_repository_that_somebody_typed_into(folders: Iterator[Path], found: tuple) -> None:
+        lambda name: st.tuples(st.just(name), with_random_edits(str(good.files()[name])))))))  # fmt: skip
+def test_check_accepts_a_good_repository_with_random_edits(folders: Iterator[Path], found: tuple) -> None:
     good, (name, text) = found
     root = good.write(next(folders))
     (root / name).write_text(text, errors="replace")
-    verdict(root, good.wanted)
+    check(root, good.wanted)
 
 
 @examples(60)
 @given(st.lists(TOKENS, max_size=60))
 @example(["backend", ":", '"python"', "default_model_filename", ":", f'"{"n" * 300}"'])
 @example(["backend", ":", '"python"', "default_model_filename", ":", '"/etc/passwd"'])
-def test_any_text_as_configuration(folders: Iterator[Path], tokens: list[str]) -> None:
+def test_check_accepts_any_text_as_configuration(folders: Iterator[Path], tokens: list[str]) -> None:
     root = next(folders)
-    grow(root, {"a": {"config.pbtxt": " ".join(tokens).encode(), "1": {"model.py": b""}}})
-    verdict(root)
+    write_tree(root, {"a": {"config.pbtxt": " ".join(tokens).encode(), "1": {"model.py": b""}}})
+    check(root)
 
 
 HUGE = "[" + ", ".join(["9223372036854775807"] * 300) + "]"
@@ -205,17 +205,16 @@ parameters { key: "intra_op_thread_count" value: { string_value: "%s" } }
 
 @pytest.mark.parametrize("text", [LARGE_TENSORS, THREADS % ("9" * 5000), THREADS % "٣", THREADS.replace("intra", "x")])
 @pytest.mark.parametrize("cpus", [0.0, float("inf"), float("nan"), 1e300])
-def test_numbers_without_bounds(tmp_path: Path, text: str, cpus: float) -> None:
-    grow(tmp_path / "r", {"a": {"config.pbtxt": text.encode(), "1": {"model.py": b""}, "warmup": {"a": b""}}})
-    verdict(tmp_path / "r", Expected(cpus=cpus, shared_memory=1))
+def test_check_accepts_huge_numbers(tmp_path: Path, text: str, cpus: float) -> None:
+    write_tree(tmp_path / "r", {"a": {"config.pbtxt": text.encode(), "1": {"model.py": b""}, "warmup": {"a": b""}}})
+    check(tmp_path / "r", Expected(cpus=cpus, shared_memory=1))
 
 
-# How long it takes. Each of these is as large as a configuration may be, and a way to do something for each of many
-# against each of many.
+# Duration. Each of these configurations has the maximum size and would be slow with an algorithm of quadratic time.
 
 MANY, BYTES = (20_000, 4_000_000) if SOAK else (2_000, 500_000)
 SECONDS = 20
-"""Far above what it takes, and below what the square of so many would."""
+"""Far more than the check needs, and less than an algorithm of quadratic time would need."""
 
 
 def ensemble(steps: str) -> str:
@@ -227,20 +226,20 @@ def step(model: str, reads: str, writes: str) -> str:
 
 
 def chain(numbers: Iterable[int]) -> str:
-    """Steps each of which reads what the step of the number before it writes."""
+    """An ensemble in which each step reads the output of the step with the previous number."""
     return ensemble(",".join(step("b", f"t{n}", f"t{(n + 1) % (MANY // 2)}") for n in numbers))
 
 
-LARGE = {
+LARGE_CONFIGURATIONS = {
     "inputs": 'backend: "python"' + "".join(f' input {{ name: "i{n}" }}' for n in range(MANY)),
     "same input": 'backend: "python"' + ' input { name: "i" data_type: TYPE_FP32 dims: 1 }' * MANY,
     "batch inputs that aren't declared": 'backend: "python"'
     + "".join(f' batch_input {{ source_input: "other{n}" }} input {{ name: "input{n}" }}' for n in range(MANY // 3)),
-    "steps in a row": chain(range(1, MANY // 2)),
-    "steps in a row, backwards": chain(reversed(range(1, MANY // 2))),
-    "steps in a circle": chain(range(MANY // 2)),
-    "steps that call nobody": ensemble(",".join(step(f"model{n}", "a", f"b{n}") for n in range(MANY // 2))),
-    "steps that read what isn't there": ensemble(
+    "chained steps": chain(range(1, MANY // 2)),
+    "chained steps in reverse order": chain(reversed(range(1, MANY // 2))),
+    "steps in a cycle": chain(range(MANY // 2)),
+    "steps that call missing models": ensemble(",".join(step(f"model{n}", "a", f"b{n}") for n in range(MANY // 2))),
+    "steps that read missing tensors": ensemble(
         ",".join(step("b", f"tensor{n}", f"tenser{n}") for n in range(MANY // 2))
     ),
     "one long name": f'backend: "{"x" * BYTES}"',
@@ -255,12 +254,15 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("what", LARGE)
-def test_a_large_configuration_takes_no_time(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("name", LARGE_CONFIGURATIONS)
+def test_check_of_a_large_configuration_is_fast(tmp_path: Path, name: str) -> None:
     pair = b'backend: "python" input { name: "A" data_type: TYPE_FP32 dims: 1 }'
     pair += b' output { name: "B" data_type: TYPE_FP32 dims: 1 }'
-    tree = {"a": {"config.pbtxt": LARGE[what].encode(), "1": {}}, "b": {"config.pbtxt": pair, "1": {"model.py": b""}}}
-    grow(tmp_path / "r", tree)
+    tree = {
+        "a": {"config.pbtxt": LARGE_CONFIGURATIONS[name].encode(), "1": {}},
+        "b": {"config.pbtxt": pair, "1": {"model.py": b""}},
+    }
+    write_tree(tmp_path / "r", tree)
     started = time.process_time()
-    verdict(tmp_path / "r")
+    check(tmp_path / "r")
     assert time.process_time() - started < SECONDS

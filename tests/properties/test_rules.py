@@ -1,4 +1,4 @@
-"""The rules of any TritonModel can be read by Prometheus: one that it can't read may keep out those of others."""
+"""Prometheus accepts the rules of any TritonModel. An invalid rule could block the rules of other TritonModels."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def groups(monitoring: dict[str, Any], entrypoint: str, ensemble: bool, number: 
     return next(list(o["spec"]["groups"]) for o in found if o["kind"] == "PrometheusRule")
 
 
-def read(folder: Path, wanted: list[Any]) -> str:
-    """What Prometheus' own reader has against it; "" for nothing."""
+def check_rules(folder: Path, groups_to_check: list[Any]) -> str:
+    """Returns the error of `promtool check rules`, or "" if the rules are valid."""
     program = shutil.which("promtool")
     assert program, "these tests need promtool: make tools"
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": wanted}))
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups_to_check}))
     done = subprocess.run(
         [program, "check", "rules", folder / "rules.yaml"], capture_output=True, text=True, check=False
     )
@@ -40,17 +40,17 @@ def read(folder: Path, wanted: list[Any]) -> str:
 
 @batches(12)
 @given(_SPECS)
-def test_any_rules_can_be_read(tmp_path_factory: pytest.TempPathFactory, wanted: list[Any]) -> None:
-    found = [group for number, one in enumerate(wanted) for group in groups(*one, number)]
-    assert read(tmp_path_factory.mktemp("rules"), found) == "", wanted
+def test_rules_of_any_spec_are_valid(tmp_path_factory: pytest.TempPathFactory, generated: list[Any]) -> None:
+    found = [group for number, one in enumerate(generated) for group in groups(*one, number)]
+    assert check_rules(tmp_path_factory.mktemp("rules"), found) == "", generated
 
 
 @pytest.mark.parametrize("counter", ["nan", "Inf", "on", "bool", "atan2", "group_left", "ignoring", "sum", "tokens"])
-def test_a_counter_of_any_name_can_be_read(tmp_path: Path, counter: str) -> None:
-    """Words of PromQL are names of metrics, too."""
-    assert read(tmp_path, groups({"tokenCounter": counter}, "a", True)) == ""
+def test_rules_are_valid_for_any_counter_name(tmp_path: Path, counter: str) -> None:
+    """Keywords of PromQL are valid metric names."""
+    assert check_rules(tmp_path, groups({"tokenCounter": counter}, "a", True)) == ""
 
 
 @pytest.mark.parametrize("label", ["__name__", "__meta", "le", "quantile", "severity", "alertname"])
-def test_alert_labels_spoil_no_rule(tmp_path: Path, label: str) -> None:
-    assert read(tmp_path, groups({"alertLabels": {label: "{{ x"}}, "a", False)) == ""
+def test_rules_are_valid_for_any_alert_label(tmp_path: Path, label: str) -> None:
+    assert check_rules(tmp_path, groups({"alertLabels": {label: "{{ x"}}, "a", False)) == ""

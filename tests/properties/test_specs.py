@@ -1,4 +1,4 @@
-"""Whatever the CRD's schema lets in can be read, rendered and planned."""
+"""The operator can parse, render and plan every spec that the CRD's schema accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton_operator.plan import plan
 from triton_operator.render import Choices, choose, endpoint, render
 
 Json = dict[str, Any]
-# As they come from the API server: integers of more than 64 bits are read as floats.
+# As the operator reads them from the API server: integers of more than 64 bits become floats.
 SPECS = specs.specs().map(lambda spec: shallow.loads(json.dumps(spec)))
 CHOICES = st.builds(
     Choices,
@@ -35,20 +35,20 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 @examples(80)
 @given(SPECS)
 @example({"modelImage": {"reference": "a"}, "autoscaling": {"max": 1, "utilization": 5e-324}})
-def test_what_the_schema_admits_can_be_read(spec: Json) -> None:
+def test_parses_every_spec_that_the_schema_accepts(spec: Json) -> None:
     TritonModel.model_validate(gen.raw(**spec))
 
 
 @examples(60)
 @given(SPECS, CHOICES, NAMES)
-def test_rendering(spec: Json, fresh: Choices, name: str) -> None:
+def test_renders_valid_objects(spec: Json, fresh: Choices, name: str) -> None:
     model = TritonModel.model_validate(gen.raw(name=name, **spec))
     choices = choose(model, None, fresh)
     desired = render(model, choices)
     assert render(model, choices) == desired
     for obj in desired:
         text = json.dumps(obj)
-        assert json.loads(text) == obj  # nothing that isn't JSON
+        assert json.loads(text) == obj  # contains only JSON values
         assert _LABEL.fullmatch(obj["metadata"]["name"])
         assert len(obj["metadata"]["name"]) <= 63
         assert all(len(value) <= 63 for value in obj["metadata"]["labels"].values())
@@ -60,8 +60,8 @@ def test_rendering(spec: Json, fresh: Choices, name: str) -> None:
 
 @examples(40)
 @given(SPECS, CHOICES)
-def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) -> None:
-    """For specs that the API server would take as they are: lists by name hold each name once."""
+def test_plans_nothing_if_live_equals_desired(spec: Json, fresh: Choices) -> None:
+    """This leaves out fields whose lists could contain a name twice, which the API server rejects."""
     spec.pop("podTemplate", None)
     spec.get("server", {}).pop("env", None)
     spec.get("modelImage", {}).pop("pullSecrets", None)
@@ -70,14 +70,14 @@ def test_nothing_is_planned_where_everything_stands(spec: Json, fresh: Choices) 
     assert plan(desired, [gen.live(obj) for obj in desired], {}) == []
 
 
-def behaving(*rules: Json) -> Json:
+def with_behavior(*rules: Json) -> Json:
     return {"modelImage": {"reference": "a"}, "autoscaling": {"max": 2, "behavior": {"rules": list(rules)}}}
 
 
 @examples(40)
 @given(SPECS, SPECS, CHOICES)
-@example(behaving({"name": "a"}), behaving({"name": []}), Choices("tools", "Copy"))
-def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
+@example(with_behavior({"name": "a"}), with_behavior({"name": []}), Choices("tools", "Copy"))
+def test_plan_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
     model, before = (TritonModel.model_validate(gen.raw(**s)) for s in (spec, other))
     live = [{**obj, "metadata": {**obj["metadata"], "uid": "u"}} for obj in render(before, choose(before, None, fresh))]
     plan(render(model, choose(model, None, fresh)), live, {})
@@ -85,8 +85,8 @@ def test_planning_never_raises(spec: Json, other: Json, fresh: Choices) -> None:
 
 @examples(80)
 @given(st.one_of(specs.QUANTITIES, specs.TEXT))
-def test_quantities(text: str | int) -> None:
-    """As Kubernetes has them: not above 2^63-1, not between 0 and a thousand millionth."""
+def test_quantities_are_parsed_within_kubernetes_bounds(text: str | int) -> None:
+    """Kubernetes caps quantities at 2^63-1 and rounds small ones up to 1n."""
     try:
         amount = quantity.parse(text)
     except ValueError:

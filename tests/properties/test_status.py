@@ -1,4 +1,4 @@
-"""Whatever the cluster, Triton and Prometheus show, there is a status for it that the API server takes."""
+"""For any state of the cluster, Triton and Prometheus, `assess` returns a status that the API server accepts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00.000Z"
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _REQUIRED = {"name", "image", "type", "status", "exitCode", "restartCount"}
-"""What Go writes even where it is empty."""
+"""Fields that Go writes even if they are empty."""
 _TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z", "0001-01-01T00:00:00Z", None)
-# What components may write into a status: reasons of any kind, and the termination messages of any program.
-WORDS = st.one_of(
+# Text that components can write into a status: any reason, and the termination message of any program.
+STATUS_TEXTS = st.one_of(
     specs.TEXT,
     st.sampled_from(["Evicted", "OOMKilled", "ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "Unschedulable",
                      "True",
@@ -52,31 +52,31 @@ PODS = (
 
 
 @st.composite
-def worn(draw: DrawFn, obj: Json, part: str) -> Json:
-    """`obj` with a `part` that lacks some of what it has, and has other words and numbers in it."""
+def altered(draw: DrawFn, obj: Json, part: str) -> Json:
+    """Generates copies of `obj` in which `part` lacks some fields and has other texts and numbers."""
     out = copy.deepcopy(obj)
 
-    def wear(value: Any) -> Any:
+    def alter(value: Any) -> Any:
         if isinstance(value, dict):
             gone = draw(st.sets(st.sampled_from(sorted(value)), max_size=2)) if value else set()
-            return {k: wear(v) for k, v in value.items() if k in _REQUIRED or k not in gone or len(gone) == 2}
+            return {k: alter(v) for k, v in value.items() if k in _REQUIRED or k not in gone or len(gone) == 2}
         if isinstance(value, list):
-            return [wear(v) for v in value][draw(st.integers(0, 1)) :]
+            return [alter(v) for v in value][draw(st.integers(0, 1)) :]
         if isinstance(value, str) and value.startswith("20") and value.endswith("Z"):
             return draw(st.sampled_from(_TIMES))
         if isinstance(value, bool):
             return draw(st.booleans())
         if isinstance(value, int):
             return draw(st.sampled_from([value, 0, -1, 2**31 - 1]))
-        return draw(st.one_of(st.just(value), st.just(value), WORDS)) if isinstance(value, str) else value
+        return draw(st.one_of(st.just(value), st.just(value), STATUS_TEXTS)) if isinstance(value, str) else value
 
     if part in out:
-        out[part] = wear(out[part])
+        out[part] = alter(out[part])
     return out
 
 
 def some_pods() -> SearchStrategy[list[Json]]:
-    return st.lists(st.sampled_from(PODS).flatmap(lambda pod: worn(pod, "status")), max_size=3)
+    return st.lists(st.sampled_from(PODS).flatmap(lambda pod: altered(pod, "status")), max_size=3)
 
 
 DEPLOYMENT = {
@@ -100,30 +100,36 @@ AUTOSCALER = {
     },
 }
 ENTRIES = st.builds(
-    IndexEntry, specs.TEXT, st.sampled_from(["", "1", "2"]), st.sampled_from(["READY", "", "UNAVAILABLE", "?"]), WORDS
+    IndexEntry,
+    specs.TEXT,
+    st.sampled_from(["", "1", "2"]),
+    st.sampled_from(["READY", "", "UNAVAILABLE", "?"]),
+    STATUS_TEXTS,
 )
-SLOTS = st.builds(ThresholdKey, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"]))
+THRESHOLD_KEYS = st.builds(
+    ThresholdKey, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"])
+)
 ANSWERS = st.builds(
     Answer,
-    st.dictionaries(SLOTS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
+    st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
     st.booleans(),
     specs.TEXT,
 )
 REFUSALS = st.dictionaries(
     st.sampled_from(["Deployment", "Service", "PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler"]),
-    st.builds(Problem, WORDS, WORDS),
+    st.builds(Problem, STATUS_TEXTS, STATUS_TEXTS),
     max_size=2,
 )
 
 
 @examples(50)
 @given(
-    specs.specs(), specs.ANNOTATIONS, specs.ANNOTATIONS, some_pods(),
+    specs.specs().map(specs.lawful), specs.ANNOTATIONS, specs.ANNOTATIONS, some_pods(),
     st.lists(st.lists(ENTRIES, max_size=3), max_size=3),
-    st.one_of(st.none(), worn(DEPLOYMENT, "status")), st.one_of(st.none(), worn(AUTOSCALER, "status")), REFUSALS,
+    st.one_of(st.none(), altered(DEPLOYMENT, "status")), st.one_of(st.none(), altered(AUTOSCALER, "status")), REFUSALS,
     st.one_of(st.none(), st.just(Installed()), st.just(Installed(()))), st.one_of(st.none(), ANSWERS), st.booleans(),
 )  # fmt: skip
-def test_there_is_a_status(
+def test_assess_returns_a_valid_and_stable_status(
     spec: Json, before: dict[str, str], annotations: dict[str, str], pods: list[Json], indexes: list[list[IndexEntry]],
     deployment: Json | None, autoscaler: Json | None, refused: dict[str, Problem], installed: Installed | None,
     answer: Answer | None, has_rules: bool,
@@ -145,16 +151,17 @@ def test_there_is_a_status(
             server(pod)
         entry(model, pods, status)
         after = assess(model, seen, endpoint(model), status, now)
-        takes(after)
-        assert assess(model, seen, endpoint(model), after, "2027-01-01T00:00:00.000Z") == after  # nothing flaps
+        assert_valid(after)
+        # The same observation changes nothing the second time.
+        assert assess(model, seen, endpoint(model), after, "2027-01-01T00:00:00.000Z") == after
         for transition in transitions(status.conditions, after.conditions):
             assert _REASON.fullmatch(transition.reason)
             transition.message.encode()
         status = after
 
 
-def takes(status: TritonModelStatus) -> None:
-    """What the API server, and those who read a status, hold it to."""
+def assert_valid(status: TritonModelStatus) -> None:
+    """Asserts the limits of the API server and of the status's readers."""
     text = status.model_dump_json(by_alias=True, exclude_none=True)
     assert len(text) < 600_000
     assert TritonModelStatus.model_validate_json(text) == status
@@ -167,27 +174,29 @@ def takes(status: TritonModelStatus) -> None:
 
 @examples(100)
 @given(specs.ANNOTATIONS, specs.ANNOTATIONS, st.sampled_from(["", "tokens_total"]), st.integers(0, 2**63))
-def test_thresholds(written: dict[str, str], older: dict[str, str], counter: str, replicas: int) -> None:
+def test_parses_any_annotations_to_valid_thresholds(
+    written: dict[str, str], older: dict[str, str], counter: str, replicas: int
+) -> None:
     found = thresholds.parse(written, counter)
     for threshold, requested in found.requested.items():
         assert threshold not in {w.threshold for w in found.invalid}
         kind = next(k for k in thresholds.KINDS if k.name == threshold.kind)
         assert kind.least < requested.value <= kind.most
-        assert Decimal(thresholds.text(requested.value)) == requested.value  # what is shown is what was asked for
-    told = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
-    assert told <= written.keys()
+        assert Decimal(thresholds.text(requested.value)) == requested.value  # the status shows the exact value
+    sources = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
+    assert sources <= written.keys()
     for invalid in found.invalid:
         assert invalid.source in invalid.message
         assert len(invalid.message) < 600
     before = {threshold: requested.value for threshold, requested in thresholds.parse(older, counter).requested.items()}
-    force = thresholds.effective(thresholds.accepted(found, before), replicas)
-    assert all(value > 0 for value in force.values())
-    assert {s.kind for s in force} >= {k.name for k in thresholds.KINDS}
+    effective = thresholds.effective(thresholds.accepted(found, before), replicas)
+    assert all(value > 0 for value in effective.values())
+    assert {s.kind for s in effective} >= {k.name for k in thresholds.KINDS}
 
 
 @examples(100)
-@given(st.one_of(WORDS, st.text()))
-def test_any_termination_message(text: str) -> None:
+@given(st.one_of(STATUS_TEXTS, st.text()))
+def test_parses_any_termination_message(text: str) -> None:
     found = report.parse(text)
     if found is not None:
         for model in found.models:
@@ -195,7 +204,7 @@ def test_any_termination_message(text: str) -> None:
         (found.entrypoint or "").encode()
 
 
-def test_a_report_with_half_a_character_can_be_told() -> None:
+def test_replaces_unpaired_surrogates_in_a_report() -> None:
     found = report.parse(json.dumps(gen.report("\ud800", entrypoint="\udfff")))
     assert found is not None
     assert (found.entrypoint, [m.name for m in found.models]) == ("?", ["?"])

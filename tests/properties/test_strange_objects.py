@@ -1,4 +1,4 @@
-"""Thousands of objects that the API server takes and nobody would write: only they may suffer."""
+"""Thousands of unusual objects that the API server accepts. They must not affect other TritonModels."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.properties
 
 Json = dict[str, Any]
 ROUNDS, EACH = (40, 60) if SOAK else (2, 60)
-"""So many rounds, each of so many TritonModels and as many of what looks like children."""
+"""The number of rounds, and of unusual TritonModels and unusual children in each."""
 accepted: Counter[str] = Counter()
-"""How many of the patches the API server took, so that it is seen whether they are strange in vain."""
+"""The number of patches that the API server accepted, by kind. The test needs many of each."""
 CANARIES = ("canary-one", "canary-two")
-SERVED_SECONDS = 20
-"""Within which a healthy TritonModel is served beside it all, on a busy machine too; as a rule it takes two."""
+CANARY_SECONDS = 20
+"""The maximum seconds until a change of an ordinary TritonModel is applied, on a busy machine. Usually it takes 2 s."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
         yield found
 
 
-def test_strange_objects_harm_nobody_else(plane: ControlPlane, operator: Operator) -> None:
+def test_unusual_objects_do_not_affect_other_tritonmodels(plane: ControlPlane, operator: Operator) -> None:
     api = plane.api.within("strange")
     uids = {}
     for name in CANARIES:
@@ -58,57 +58,58 @@ def test_strange_objects_harm_nobody_else(plane: ControlPlane, operator: Operato
     seed = int(os.environ.get("SEED", "1")) if not SOAK else int(os.environ.get("SEED", str(time.time_ns() % 10**6)))
     print(f"SEED={seed}")
     strange = Strange(seed, uids)
-    taken = refused = 0
+    created = refused = 0
     for number in range(ROUNDS):
-        made = [strange.model() for _ in range(EACH)]
-        beside = [strange.child() for _ in range(EACH)]
+        models = [strange.model() for _ in range(EACH)]
+        children = [strange.child() for _ in range(EACH)]
         with ThreadPoolExecutor(4) as pool:
             results = [
-                *pool.map(lambda m: put(api, m[0], m[1], None), made),
-                *pool.map(lambda c: put(api, *c), beside),
+                *pool.map(lambda m: put(api, m[0], m[1], None), models),
+                *pool.map(lambda c: put(api, *c), children),
             ]
-            taken += sum(results)
+            created += sum(results)
             refused += len(results) - sum(results)
             list(
                 pool.map(
-                    lambda m: disturb(api, m[0], *m[1]), [(m[0], (strange.status(), n)) for n, m in enumerate(made)]
+                    lambda m: write_status_or_delete(api, m[0], *m[1]),
+                    [(m[0], (strange.status(), n)) for n, m in enumerate(models)],
                 )
             )
-        took = canaries_are_served(api, operator, f"example.com/triton:{number}")
+        took = change_canaries(api, operator, f"example.com/triton:{number}")
         began = time.monotonic()
         for name in CANARIES:
             assert f'tritonmodel="{name}"' in operator.ask("/metrics"), operator.log[-3000:]
         assert time.monotonic() - began < 5
-        print(f"round {number}: {taken} taken, {refused} refused, canaries after {took:.1f} s")
+        print(f"round {number}: {created} created, {refused} refused, canaries after {took:.1f} s")
         assert "Traceback" not in operator.log, operator.log[operator.log.index("Traceback") - 500 :][:4000]
         if SOAK:
-            clear(api)
-    print(f"taken too: {dict(accepted)}")
-    assert taken > ROUNDS * EACH
+            delete_unusual_models(api)
+    print(f"accepted patches: {dict(accepted)}")
+    assert created > ROUNDS * EACH
     assert all(accepted[what] > ROUNDS * EACH / 10 for what in ("managedFields", "status", "status of a child")), (
         accepted
     )
-    print(f"{operator.passes():.0f} passes, {operator.passes(result='error'):.0f} of them failed")
+    print(f"{operator.passes():.0f} reconciles, {operator.passes(result='error'):.0f} of them failed")
     assert operator.ask("/healthz") == "ok"
     assert operator.stop() == 0
     assert "Traceback" not in operator.log
 
 
 def put(api: Api, body: Json, patch: Json | None, status: Json | None) -> bool:
-    """Whether the API server takes it."""
+    """Creates and patches the object. Returns whether the API server accepted it."""
     try:
-        made = api.create({**body, "metadata": {**body["metadata"], "namespace": api.namespace}})
+        stored = api.create({**body, "metadata": {**body["metadata"], "namespace": api.namespace}})
     except RefusedError:
         return False
-    body["metadata"]["name"] = name = made["metadata"]["name"]
+    body["metadata"]["name"] = name = stored["metadata"]["name"]
     if patch is not None:
-        accepted["managedFields"] += patched(api, body["kind"], name, patch)
+        accepted["managedFields"] += try_patch(api, body["kind"], name, patch)
     if status is not None:
-        accepted["status of a child"] += patched(api, body["kind"], name, {"status": status}, "status")
+        accepted["status of a child"] += try_patch(api, body["kind"], name, {"status": status}, "status")
     return True
 
 
-def patched(api: Api, kind: str, name: str, patch: Json, subresource: str = "") -> bool:
+def try_patch(api: Api, kind: str, name: str, patch: Json, subresource: str = "") -> bool:
     try:
         api.patch(kind, name, patch, subresource)
     except RefusedError:
@@ -116,35 +117,35 @@ def patched(api: Api, kind: str, name: str, patch: Json, subresource: str = "") 
     return True
 
 
-def disturb(api: Api, model: Json, status: Any, number: int) -> None:
-    """A status by hand, and for some an end that a finalizer holds up."""
+def write_status_or_delete(api: Api, model: Json, status: Any, number: int) -> None:
+    """Writes a generated status, and deletes every fifth TritonModel, some of which have finalizers."""
     if "name" not in model["metadata"]:
         return
-    accepted["status"] += patched(api, names.KIND, model["metadata"]["name"], {"status": status}, "status")
+    accepted["status"] += try_patch(api, names.KIND, model["metadata"]["name"], {"status": status}, "status")
     if number % 5 == 0:
         with contextlib.suppress(RefusedError):
             api.delete(names.KIND, model["metadata"]["name"])
 
 
-def canaries_are_served(api: Api, operator: Operator, image: str) -> float:
-    """How many seconds an ordinary change of ordinary resources took to reach their children."""
+def change_canaries(api: Api, operator: Operator, image: str) -> float:
+    """Changes the ordinary TritonModels. Returns the seconds until their Deployments have the change."""
     began = time.monotonic()
     for name in CANARIES:
         api.patch(names.KIND, name, {"spec": {"server": {"image": image}}})
 
-    def follow(name: str) -> bool:
+    def has_image(name: str) -> bool:
         found = api.find("Deployment", name)
         return bool(found) and found["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
     for name in CANARIES:
-        eventually(lambda n=name: follow(n), 120, lambda: operator.log[-4000:])
+        eventually(lambda n=name: has_image(n), 120, lambda: operator.log[-4000:])
     took = time.monotonic() - began
-    assert took < SERVED_SECONDS
+    assert took < CANARY_SECONDS
     return took
 
 
-def clear(api: Api) -> None:
-    """Takes all strange TritonModels away, so that thousands aren't there at once."""
+def delete_unusual_models(api: Api) -> None:
+    """Deletes all unusual TritonModels, to limit their number."""
     for model in api.list(names.KIND):
         name = model["metadata"]["name"]
         if name not in CANARIES:
