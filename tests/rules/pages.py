@@ -47,7 +47,7 @@ nv_gpu_power_usage{gpu_uuid="GPU-1"} 71.5
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 
 
-class World:
+class SimulatedTargets:
     """All scraped pages. Time starts at the first scrape of an operator. After 6 seconds the limit falls below the
     load; after 18 seconds a version has its own limit."""
 

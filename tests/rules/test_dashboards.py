@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rules.pages import ENTRY, JOB, NAME, NAMESPACE, ROOT, World, scrape_configs
+from rules.pages import ENTRY, JOB, NAME, NAMESPACE, ROOT, SimulatedTargets, scrape_configs
 from support.prometheus_process import Prometheus, running, serving
 
 pytestmark = pytest.mark.rules
@@ -100,7 +100,7 @@ def answered(prometheus: Prometheus, expr: str, since: float) -> bool:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     """Asks again and again, until everything is answered or time is up."""
-    world, since = World(), time.time()
+    world, since = SimulatedTargets(), time.time()
     with (
         serving(world.pages()) as address,
         running(tmp_path_factory.mktemp("prometheus"), scrape_configs(address), world.groups()) as prometheus,

@@ -38,15 +38,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def world(plane: ControlPlane) -> Team:
+def team(plane: ControlPlane) -> Team:
     """A namespace in which each user has the role that ROLES names."""
     namespace = f"team-{next(_numbers)}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    world = Team(plane, namespace)
+    team = Team(plane, namespace)
     for user, role in ROLES.items():
-        bind(world.plane, world.namespace, user, "ClusterRole", role)
-    eventually(lambda: _may_list(world, "viewer") and _may_list(world, "oncall"), 10, "the roles in effect")
-    return world
+        bind(team.plane, team.namespace, user, "ClusterRole", role)
+    eventually(lambda: _may_list(team, "viewer") and _may_list(team, "oncall"), 10, "the roles in effect")
+    return team
 
 
 def _wait_for_policies(plane: ControlPlane) -> None:
@@ -66,5 +66,5 @@ def _wait_for_policies(plane: ControlPlane) -> None:
         eventually(lambda p=probe: "Validating" in refusal(lambda: dry_run(stranger, p)), 20, "the policies in effect")
 
 
-def _may_list(world: Team, user: str) -> bool:
-    return not refusal(lambda: world.api(user).list("TritonModel"))
+def _may_list(team: Team, user: str) -> bool:
+    return not refusal(lambda: team.api(user).list("TritonModel"))

@@ -21,8 +21,8 @@ def changes(events: list[Object]) -> list[tuple[str, str, int, str, str]]:
     ]
 
 
-def test_audit_log_records_user_old_and_new_value_of_every_change(world: Team) -> None:
-    oncall, developer, name = world.api("oncall"), world.api("developer"), "detector"
+def test_audit_log_records_user_old_and_new_value_of_every_change(team: Team) -> None:
+    oncall, developer, name = team.api("oncall"), team.api("developer"), "detector"
     developer.create(tritonmodel(name))
     refusal(lambda: annotate(developer, name, max_qps="1000"))
     annotate(oncall, name, max_qps="80")
@@ -36,7 +36,7 @@ def test_audit_log_records_user_old_and_new_value_of_every_change(world: Team) -
     annotate(oncall, name, max_qps=None)
     annotate(oncall, name, **{"max-qps.v2": "7"})
     developer.delete("TritonModel", name)
-    world.api().create(tritonmodel(name, {MAX_QPS: "5"}))
+    team.api().create(tritonmodel(name, {MAX_QPS: "5"}))
     admin = "admin"
     expected = [
         ("patch", "developer", 403, "max_qps: none → 1000", "developer"),
@@ -49,19 +49,19 @@ def test_audit_log_records_user_old_and_new_value_of_every_change(world: Team) -
         ("delete", "developer", 200, "tritonoperator.io/max-qps.v2: 7 → none", "developer"),
         ("create", admin, 201, "tritonoperator.io/max-qps: none → 5", admin),
     ]
-    eventually(lambda: changes(world.audited(name)) == expected, 5, lambda: changes(world.audited(name)))
+    eventually(lambda: changes(team.audited(name)) == expected, 5, lambda: changes(team.audited(name)))
     # The message of a rejected request is recorded too.
-    refused = next(e for e in world.audited(name) if e["responseStatus"]["code"] == 403)
+    refused = next(e for e in team.audited(name) if e["responseStatus"]["code"] == 403)
     failure = refused["annotations"]["validation.policy.admission.k8s.io/validation_failure"]
     assert "developer may not set thresholds" in failure
-    writes = {e["verb"] for e in world.plane.audit_events()}
+    writes = {e["verb"] for e in team.plane.audit_events()}
     assert writes <= {"create", "update", "patch", "delete", "deletecollection"}, "only writes are logged"
 
 
-def test_one_request_with_several_changes_is_one_event(world: Team) -> None:
-    world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
-    annotate(world.api("oncall"), "detector", **{"max-qps": "70", "spike-factor": "4"})
-    (_, change) = eventually(lambda: len(c := changes(world.audited("detector"))) == 2 and c, 5)
+def test_one_request_with_several_changes_is_one_event(team: Team) -> None:
+    team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
+    annotate(team.api("oncall"), "detector", **{"max-qps": "70", "spike-factor": "4"})
+    (_, change) = eventually(lambda: len(c := changes(team.audited("detector"))) == 2 and c, 5)
     assert set(change[3].split(", ")) == {
         "tritonoperator.io/max-qps: 80 → 70",
         "tritonoperator.io/spike-factor: none → 4",

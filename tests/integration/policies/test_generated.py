@@ -16,8 +16,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("kind", ["ServiceAccount", "Service", "Deployment"])
-def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, kind: str) -> None:
-    admin, cluster_admin = world.api("namespace-admin"), world.api()
+def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kind: str) -> None:
+    admin, cluster_admin = team.api("namespace-admin"), team.api()
     owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
     cluster_admin.create(generated(kind, "detector", owner=owner))
     theirs = generated(kind, "theirs", {"app": "other"})
@@ -41,12 +41,12 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(world: Team, ki
     cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
 
 
-def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path) -> None:
+def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path) -> None:
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
-    admin, name = world.api("namespace-admin"), "detector"
+    admin, name = team.api("namespace-admin"), "detector"
     eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
-    kubeconfig = world.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    kubeconfig = team.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         admin.create(tritonmodel(name, replicas=2))
         eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
@@ -61,7 +61,7 @@ def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path
         )  # fmt: skip
         # What is no longer wanted goes, and what a cluster admin breaks comes back.
         eventually(lambda: not admin.find("PodDisruptionBudget", name), 10, lambda: operator.log)
-        world.api().delete("Service", name)
+        team.api().delete("Service", name)
         eventually(lambda: admin.find("Service", name), 10, lambda: operator.log)
         ready = condition(admin.get("TritonModel", name), "Ready")
         assert ready, operator.log
@@ -71,20 +71,20 @@ def test_the_operator_works_and_garbage_is_collected(world: Team, tmp_path: Path
         # A namespace that goes takes all with it.
         admin.create(tritonmodel(name))
         eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
-        world.plane.api.delete("Namespace", world.namespace)
-        eventually(lambda: not world.plane.api.find("Namespace", world.namespace), 60, "the namespace gone")
+        team.plane.api.delete("Namespace", team.namespace)
+        eventually(lambda: not team.plane.api.find("Namespace", team.namespace), 60, "the namespace gone")
         assert operator.stop() == 0
         assert "denied request" not in operator.log
         assert "Traceback" not in operator.log
 
 
-def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(world: Team, tmp_path: Path) -> None:
+def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> None:
     """By the rights that RBAC gives: with --cascade=orphan the objects stay, and belong to nobody."""
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
-    admin, name = world.api("namespace-admin"), "detector"
+    admin, name = team.api("namespace-admin"), "detector"
     eventually(lambda: not refusal(lambda: dry_run(admin, tritonmodel("a"))), 20, "edit with the developer's verbs")
-    kubeconfig = world.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    kubeconfig = team.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         admin.create(tritonmodel(name))
         eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
@@ -108,14 +108,14 @@ def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(world: Te
         # Without the right to delete them, nobody may.
         account = names.account(name)
         assert "cannot delete" in refusal(
-            lambda: world.api("developer").request("DELETE", admin.path("ServiceAccount", account))
+            lambda: team.api("developer").request("DELETE", admin.path("ServiceAccount", account))
         )
         assert operator.stop() == 0
 
 
-def test_kinds_that_come_later_are_guarded_too(world: Team) -> None:
+def test_kinds_that_come_later_are_guarded_too(team: Team) -> None:
     """The policy names kinds of prometheus-operator; without it, they do no harm to all the other tests."""
-    api, group = world.api(), "monitoring.coreos.com"
+    api, group = team.api(), "monitoring.coreos.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     crd = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -132,8 +132,8 @@ def test_kinds_that_come_later_are_guarded_too(world: Team) -> None:
         },
     }
     api.create(crd)
-    path = f"/apis/{group}/v1/namespaces/{world.namespace}/podmonitors"
-    stranger = Api.of(world.plane.kubeconfig_of_user("stranger"))
+    path = f"/apis/{group}/v1/namespaces/{team.namespace}/podmonitors"
+    stranger = Api.of(team.plane.kubeconfig_of_user("stranger"))
 
     def create(name: str, labels: dict[str, str]) -> str:
         obj = {"apiVersion": f"{group}/v1", "kind": "PodMonitor", "metadata": {"name": name, "labels": labels}}

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.integration
 _numbers = itertools.count(1)
 
 
-def test_developer_can_change_everything_except_thresholds(world: Team) -> None:
-    developer, name = world.api("developer"), "detector"
+def test_developer_can_change_everything_except_thresholds(team: Team) -> None:
+    developer, name = team.api("developer"), "detector"
     message = refusal(lambda: developer.create(tritonmodel(name, {MAX_QPS: "80"})))
     assert message.startswith("403")
     assert "developer may not set thresholds (tritonoperator.io/max-qps: none → 80)" in message
@@ -30,14 +30,14 @@ def test_developer_can_change_everything_except_thresholds(world: Team) -> None:
     developer.patch("TritonModel", name, {"metadata": metadata})
     developer.patch("TritonModel", name, {"metadata": {"finalizers": None}})
     developer.delete("TritonModel", name)
-    assert not world.api().find("TritonModel", name)
+    assert not team.api().find("TritonModel", name)
 
 
 @pytest.mark.parametrize("key", [MAX_QPS, "max_qps", f"{MAX_QPS}.v2", f"{PREFIX}max-qps-per-replica",
                                  f"{PREFIX}ensemble-coefficient", f"{PREFIX}spike-factor"])  # fmt: skip
-def test_developer_cannot_set_a_threshold_by_any_kind_of_request(world: Team, key: str) -> None:
-    developer, name = world.api("developer"), "detector"
-    world.api().create(tritonmodel(name, {key: "80"}))
+def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key: str) -> None:
+    developer, name = team.api("developer"), "detector"
+    team.api().create(tritonmodel(name, {key: "80"}))
 
     def patch(value: str | None) -> Callable[[], object]:
         return lambda: developer.patch("TritonModel", name, {"metadata": {"annotations": {key: value}}})
@@ -70,32 +70,32 @@ def test_developer_cannot_set_a_threshold_by_any_kind_of_request(world: Team, ke
     for number, send in enumerate(requests):
         message = refusal(send)
         assert "developer may not set thresholds" in message, (number, message)
-    assert current(world, name) == {key: "80"}
+    assert current(team, name) == {key: "80"}
     # A developer can't bypass this by deleting the TritonModel and creating it again.
     developer.delete("TritonModel", name)
     assert "may not set thresholds" in refusal(lambda: developer.create(tritonmodel(name, {key: "81"})))
 
 
-def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(world: Team) -> None:
+def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(team: Team) -> None:
     for user, warned in (("developer", True), ("", False)):
-        world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
-        done = world.kubectl(user, "delete", "tm", "detector")
+        team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
+        done = team.kubectl(user, "delete", "tm", "detector")
         assert done.returncode == 0, done.stderr
         assert ("detector has thresholds (tritonoperator.io/max-qps=80) that go with it" in done.stderr) is warned
 
 
-def test_developer_may_write_an_unchanged_threshold(world: Team) -> None:
-    developer = world.api("developer")
-    world.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
+def test_developer_may_write_an_unchanged_threshold(team: Team) -> None:
+    developer = team.api("developer")
+    team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
     obj = developer.get("TritonModel", "detector")
     obj["spec"]["replicas"] = 3
     developer.request("PUT", developer.path("TritonModel", "detector"), obj)
     developer.apply(tritonmodel("detector", {MAX_QPS: "80"}, replicas=4), "developer")
-    assert current(world, "detector") == {MAX_QPS: "80"}
+    assert current(team, "detector") == {MAX_QPS: "80"}
 
 
 @pytest.mark.parametrize("flags", [[], ["--server-side"]], ids=["client", "server"])
-def test_kubectl_apply_by_a_developer_keeps_the_oncalls_thresholds(world: Team, flags: list[str]) -> None:
+def test_kubectl_apply_by_a_developer_keeps_the_oncalls_thresholds(team: Team, flags: list[str]) -> None:
     def manifest(**annotations: str) -> str:
         lines = "".join(f'    {k}: "{v}"\n' for k, v in spelled(annotations).items())
         return (
@@ -105,45 +105,45 @@ def test_kubectl_apply_by_a_developer_keeps_the_oncalls_thresholds(world: Team, 
         )
 
     def developer(text: str) -> subprocess.CompletedProcess[str]:
-        return world.kubectl("developer", "apply", *flags, "-f", "-", stdin=text)
+        return team.kubectl("developer", "apply", *flags, "-f", "-", stdin=text)
 
     assert developer(manifest()).returncode == 0
-    done = world.kubectl("oncall", "annotate", "tm/detector", "max_qps=80", f"{PREFIX}spike-factor=4", "--overwrite")
+    done = team.kubectl("oncall", "annotate", "tm/detector", "max_qps=80", f"{PREFIX}spike-factor=4", "--overwrite")
     assert done.returncode == 0, done.stderr
     done = developer(manifest())
     assert done.returncode == 0, done.stderr
-    assert current(world, "detector") == {"max_qps": "80", f"{PREFIX}spike-factor": "4"}
+    assert current(team, "detector") == {"max_qps": "80", f"{PREFIX}spike-factor": "4"}
     done = developer(manifest(max_qps="90"))
     assert done.returncode == 1
     # Server-side apply can fail earlier, on the conflict with the manager of kubectl annotate.
     assert "may not set thresholds" in done.stderr or (flags and "conflict" in done.stderr)
 
 
-def test_removes_a_threshold_from_a_manifest_as_documented(world: Team) -> None:
+def test_removes_a_threshold_from_a_manifest_as_documented(team: Team) -> None:
     plain = f"apiVersion: {names.API_VERSION}\nkind: TritonModel\nmetadata:\n  name: detector\n"
     spec = "spec:\n  modelImage:\n    reference: r:1\n"
-    world.kubectl("", "apply", "-f", "-", stdin=f'{plain}  annotations:\n    max_qps: "80"\n{spec}')
+    team.kubectl("", "apply", "-f", "-", stdin=f'{plain}  annotations:\n    max_qps: "80"\n{spec}')
     without = plain + spec
-    assert "max_qps: 80 → none" in world.kubectl("developer", "apply", "-f", "-", stdin=without).stderr
-    forgotten = world.kubectl("developer", "apply", "set-last-applied", "-f", "-", stdin=without)
+    assert "max_qps: 80 → none" in team.kubectl("developer", "apply", "-f", "-", stdin=without).stderr
+    forgotten = team.kubectl("developer", "apply", "set-last-applied", "-f", "-", stdin=without)
     assert forgotten.returncode == 0, forgotten.stderr
-    assert world.kubectl("developer", "apply", "-f", "-", stdin=without).returncode == 0
-    assert current(world, "detector") == {"max_qps": "80"}
+    assert team.kubectl("developer", "apply", "-f", "-", stdin=without).returncode == 0
+    assert current(team, "detector") == {"max_qps": "80"}
 
 
-def test_oncall_can_change_thresholds_only(world: Team) -> None:
-    oncall, name = world.api("oncall"), "detector"
-    world.api("developer").create(tritonmodel(name, {"example.com/note": "mine"}))
+def test_oncall_can_change_thresholds_only(team: Team) -> None:
+    oncall, name = team.api("oncall"), "detector"
+    team.api("developer").create(tritonmodel(name, {"example.com/note": "mine"}))
     annotate(oncall, name, max_qps="80", spike_factor="4")
     annotate(oncall, name, max_qps="90", spike_factor=None, ensemble_coefficient="2")
     edit = {"KUBE_EDITOR": 'sed -i \'s/max_qps: "90"/max_qps: "95"/\''}
-    assert world.kubectl("oncall", "edit", "tm", name, env=edit).returncode == 0
-    assert world.kubectl("oncall", "annotate", "tm", name, f"{MAX_QPS}.v2=5").returncode == 0
+    assert team.kubectl("oncall", "edit", "tm", name, env=edit).returncode == 0
+    assert team.kubectl("oncall", "annotate", "tm", name, f"{MAX_QPS}.v2=5").returncode == 0
     only = {"name": name, "annotations": {f"{PREFIX}max-qps-per-replica": "20"}}
     oncall.apply({"apiVersion": names.API_VERSION, "kind": "TritonModel", "metadata": only}, "oncall")
     expected = {"max_qps": "95", f"{PREFIX}ensemble-coefficient": "2", f"{MAX_QPS}.v2": "5",
                 f"{PREFIX}max-qps-per-replica": "20"}  # fmt: skip
-    assert current(world, name) == expected
+    assert current(team, name) == expected
 
     last_applied = "kubectl.kubernetes.io/last-applied-configuration"
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"}
@@ -166,18 +166,18 @@ def test_oncall_can_change_thresholds_only(world: Team) -> None:
         lambda: oncall.patch("TritonModel", name, {"status": {"selector": "a"}}, subresource="status"),
     ):
         assert refusal(send).startswith("403"), "RBAC must deny this without the policy"
-    assert current(world, name) == expected
+    assert current(team, name) == expected
 
 
-def test_role_can_allow_the_thresholds_of_one_tritonmodel(world: Team) -> None:
+def test_role_can_allow_the_thresholds_of_one_tritonmodel(team: Team) -> None:
     group = "rbac.authorization.k8s.io"
     verbs = ["get", "patch", "setthresholds"]
     rule = {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": verbs, "resourceNames": ["detector"]}
     create = {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": ["create", "patch", "update", "get"]}
     role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "one"}, "rules": [rule, create]}
-    world.api().request("POST", f"/apis/{group}/v1/namespaces/{world.namespace}/roles", role)
-    bind(world.plane, world.namespace, "one-model", "Role", "one")
-    one = world.api("one-model")
+    team.api().request("POST", f"/apis/{group}/v1/namespaces/{team.namespace}/roles", role)
+    bind(team.plane, team.namespace, "one-model", "Role", "one")
+    one = team.api("one-model")
     eventually(lambda: not refusal(lambda: dry_run(one, tritonmodel("detector"))), 10, "the role in effect")
     one.create(tritonmodel("detector", {MAX_QPS: "80"}))
     one.create(tritonmodel("other"))
@@ -187,17 +187,17 @@ def test_role_can_allow_the_thresholds_of_one_tritonmodel(world: Team) -> None:
     assert "may not set thresholds" in refusal(lambda: one.create(nameless))
 
 
-def test_viewer_can_only_read(world: Team) -> None:
-    world.api().create(tritonmodel("detector"))
-    viewer = world.api("viewer")
+def test_viewer_can_only_read(team: Team) -> None:
+    team.api().create(tritonmodel("detector"))
+    viewer = team.api("viewer")
     assert viewer.get("TritonModel", "detector")
     assert refusal(lambda: annotate(viewer, "detector", max_qps="80")).startswith("403")
 
 
-def test_namespace_admin_is_a_developer_and_not_oncall(world: Team) -> None:
+def test_namespace_admin_is_a_developer_and_not_oncall(team: Team) -> None:
     if not controlplane.has_controllers():
         pytest.skip("kube-controller-manager, which aggregates roles, is not installed")
-    admin = world.api("namespace-admin")
+    admin = team.api("namespace-admin")
 
     def refused() -> str:
         return refusal(lambda: dry_run(admin, tritonmodel("a")))
@@ -206,7 +206,7 @@ def test_namespace_admin_is_a_developer_and_not_oncall(world: Team) -> None:
     admin.create(tritonmodel("detector"))
     assert "may not set thresholds" in refusal(lambda: annotate(admin, "detector", max_qps="80"))
     # An admin can't grant the role to themselves.
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/rolebindings"
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.namespace}/rolebindings"
     group = "rbac.authorization.k8s.io"
     binding = {
         "apiVersion": f"{group}/v1",

@@ -11,13 +11,13 @@ from support.people import Team
 pytestmark = pytest.mark.integration
 
 
-def test_type_check_of_the_policies_has_no_warnings(world: Team) -> None:
+def test_type_check_of_the_policies_has_no_warnings(team: Team) -> None:
     if not controlplane.has_controllers():
         pytest.skip("kube-controller-manager, which checks the types, is not installed")
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
     def checked() -> list[Object] | None:
-        found: list[Object] = world.api().request("GET", path)["items"]
+        found: list[Object] = team.api().request("GET", path)["items"]
         return found if all("status" in p for p in found) else None
 
     for policy in eventually(checked, 20, "the type check is complete"):

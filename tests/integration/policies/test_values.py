@@ -129,10 +129,10 @@ def test_existing_invalid_value_does_not_block_other_changes(plane: ControlPlane
     api.patch("TritonModel", name, {"metadata": {"annotations": {MAX_QPS: "80", f"{PREFIX}depth": None}}})
 
 
-def test_token_counter_cannot_be_removed_while_max_tps_is_set(world: Team) -> None:
-    api = world.api("developer")
-    world.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
+def test_token_counter_cannot_be_removed_while_max_tps_is_set(team: Team) -> None:
+    api = team.api("developer")
+    team.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
     without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}
     assert "remove that annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
-    annotate(world.api("oncall"), "llm", max_tps=None)
+    annotate(team.api("oncall"), "llm", max_tps=None)
     api.patch("TritonModel", "llm", without)
