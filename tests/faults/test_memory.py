@@ -31,10 +31,10 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
 
     @contextlib.contextmanager
     def start() -> Iterator[Operator]:
-        with operator_process.running(kubeconfig, tmp_path, wait=False) as operator:
-            with memory.limit(operator.process, LIMIT):
-                eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
-                yield operator
+        starting = operator_process.running(kubeconfig, tmp_path, wait=False)
+        with starting as operator, memory.limit(operator.process, LIMIT):
+            eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
+            yield operator
                 alive(operator)
                 took = memory.peak(operator.process)
                 print(f"{took:.0f} MiB at most")

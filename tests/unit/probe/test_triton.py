@@ -54,9 +54,9 @@ def test_rejects_an_answer_that_is_not_a_repository_index(body: str, wrong: str)
 
 
 def test_reports_the_status_of_an_http_error() -> None:
-    with bad_servers.server("127.0.0.1", bad_servers.answers(b"[]", "503 Service Unavailable"), 0) as served:
-        with pytest.raises(UnusableError, match="has the HTTP status 503"):
-            get_index(served.address)
+    starting = bad_servers.server("127.0.0.1", bad_servers.answers(b"[]", "503 Service Unavailable"), 0)
+    with starting as served, pytest.raises(UnusableError, match="has the HTTP status 503"):
+        get_index(served.address)
 
 
 def test_limits_the_size_of_an_answer() -> None:
