@@ -4,6 +4,7 @@ TritonModel's own name."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from support import gen, operator_process
 from support.api import Api, Object, condition, eventually
-from support.controlplane import ControlPlane
+from support.controlplane import ROOT, ControlPlane
 from support.operator_process import Operator
 from support.people import make
 from support.workload import Kubelet
@@ -169,16 +170,19 @@ def is_ready(pod: Object) -> bool:
     return condition(pod, "Ready").get("status") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
-def kubectl(plane: ControlPlane, api: Api, *arguments: str) -> str:
-    command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", f"--namespace={api.namespace}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def steps() -> list[str]:
+    """The commands of docs/operations.md that list, restart and move TritonModels of former versions."""
+    section = (
+        (ROOT / "docs" / "operations.md").read_text().split("### Servers of earlier versions")[1].split("\n## ")[0]
+    )
+    return re.findall(r"```console\n(.*?)```", section, re.DOTALL)
 
 
-LEFT = "app.kubernetes.io/instance=detection,!tritonoperator.io/model"
-LIST = (
-    r"jsonpath={range .items[?(@.spec.selector.matchLabels.app\.kubernetes\.io/instance)]}"
-    r'{.metadata.namespace}/{.metadata.name}{"\n"}{end}'
-)
+def do(plane: ControlPlane, api: Api, commands: str) -> str:
+    """What the commands print, for the TritonModel of this namespace."""
+    written = commands.replace("vision", api.namespace).replace("detector", gen.NAME)
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    return subprocess.run(["bash", "-ec", written], env=env, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("scaling", [{"replicas": 4}, {"autoscaling": {"min": 1, "max": 9}}], ids=["fixed", "scaled"])
@@ -191,9 +195,7 @@ def test_servers_move_to_the_new_selector_without_an_outage(
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     api = plane.api.within(namespace)
     kubeconfig = operator_process.install(plane)
-
-    def listed() -> str:
-        return kubectl(plane, api, "get", "deployments", "-A", "-l", names.MANAGED_SELECTOR, "-o", LIST)
+    listing, restart, move = steps()
 
     def complete(*labels: dict[str, str]) -> bool:
         """Whether four servers run, all of them with these labels and of the newest template."""
@@ -205,21 +207,21 @@ def test_servers_move_to_the_new_selector_without_an_outage(
         with former_version(kubeconfig, tmp_path) as operator:
             make(api, networkPolicy={}, **scaling)
             eventually(lambda: api.find("Deployment", gen.NAME), SOON, lambda: operator.log)
-            kubectl(plane, api, "scale", "deployment", gen.NAME, "--replicas=4")
+            api.patch("Deployment", gen.NAME, {"spec": {"replicas": 4}}, subresource="scale")
             eventually(lambda: complete(THEIRS), SOON, lambda: api.list("Pod"))
         with operator_process.running(kubeconfig, tmp_path) as operator, Clients(api) as clients:
             eventually(lambda: api.find("ServiceAccount", ACCOUNT), SOON, lambda: operator.log)
-            assert listed() == f"{namespace}/{gen.NAME}\n"
-            api.patch("TritonModel", gen.NAME, RESTART)
+            assert f"{namespace}/{gen.NAME}" in do(plane, api, listing).split()
+            do(plane, api, restart)
             eventually(lambda: complete({**OURS, **THEIRS}), SOON, lambda: operator.log[-3000:])
             eventually(lambda: api.get("TritonModel", gen.NAME)["status"]["replicas"] == 4, SOON)
-            kubectl(plane, api, "delete", "deployment", gen.NAME, "--cascade=orphan")
-            eventually(lambda: not listed() and complete(OURS), SOON, lambda: operator.log[-3000:])
+            do(plane, api, move)
+            eventually(lambda: complete(OURS), SOON, lambda: operator.log[-3000:])
+            assert f"{namespace}/{gen.NAME}" not in do(plane, api, listing).split()
             pods = api.list("Pod")
             assert not [p for p in pods if has(p, THEIRS) and "deletionTimestamp" not in p["metadata"]]
             eventually(lambda: selectors(api) == [OURS] * 6, SOON, lambda: operator.log[-3000:])
             eventually(lambda: accounts(api) == {ACCOUNT}, SOON, lambda: operator.log[-3000:])
-            kubectl(plane, api, "delete", "replicasets", "-l", LEFT)
             plane.wait_until_quiet()
             deployment = api.get("Deployment", gen.NAME)
             assert deployment["spec"]["replicas"] == 4

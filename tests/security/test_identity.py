@@ -37,7 +37,9 @@ def cluster() -> Iterator[ControlPlane]:
     if not controlplane.has_controllers() or controlplane.scheduler() is None:
         pytest.skip("no kube-controller-manager or no kube-scheduler beside kube-apiserver")
     flags = ["--controllers=endpointslice-controller"]
-    with controlplane.running(controllers=True, schedules=True, manager_flags=flags, users=["developer"]) as plane:
+    with controlplane.running(
+        controllers=True, schedules=True, manager_flags=flags, users=["developer", "editor"]
+    ) as plane:
         plane.install_crds()
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
@@ -98,6 +100,66 @@ def test_a_tritonmodel_of_any_name_gets_no_requests_of_others(team: Team, operat
     taken = [name for name, selector in SHOPS.items() if pod in api.list("Pod", names.as_query(selector))]
     assert taken == []
     assert {name: endpoints(api, name) for name in SHOPS} == {name: [] for name in SHOPS}
+
+
+def labelled(kind: str, name: str, model: str, **labels: str) -> Object:
+    """An object of somebody else whose pods have the label of a TritonModel's servers."""
+    metadata = {"labels": {"app": name, **names.selector(model), **labels}}
+    spec: Object = {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "c", "image": "i:1",
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    }  # fmt: skip
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": metadata, "spec": spec},
+        },
+    }
+
+
+def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Operator) -> None:
+    """Whoever may create pods may choose their labels, and not the label of a TritonModel's servers."""
+    bind(team.plane, team.namespace, "editor", "ClusterRole", "edit")
+    api, editor = team.api(), team.api("editor")
+    kubelet = Kubelet(api)
+    kubelet.addresses = {"shop": ADDRESS}
+    with kubelet.running():
+        team.api("developer").create(tritonmodel("shop"))
+        eventually(lambda: endpoints(api, "shop") == [ADDRESS], SOON, lambda: operator.log[-3000:])
+        plain = labelled("Pod", "plain", "shop")
+        plain["metadata"]["labels"] = {"app": "plain"}
+        eventually(lambda: not refusal(lambda: editor.create(plain)), SOON, "the role")
+        for way in (
+            lambda: editor.create(labelled("Pod", "bare", "shop")),
+            lambda: editor.create(labelled("ReplicaSet", "shop-abc", "shop", **{"pod-template-hash": "abc"})),
+            lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
+        ):
+            said = refusal(way)
+            assert "editor may not give the label tritonoperator.io/model=shop to" in said, said
+            assert "Use another label" in said
+        editor.create(labelled("Deployment", "thief", "shop"))
+
+        def failure() -> str:
+            conditions = api.get("Deployment", "thief").get("status", {}).get("conditions", [])
+            return "".join(c["message"] for c in conditions if c["type"] == "ReplicaFailure" or c["status"] == "False")
+
+        eventually(lambda: "may not give the label" in failure(), SOON, failure)
+        assert endpoints(api, "shop") == [ADDRESS]
+        assert api.get("TritonModel", "shop")["status"]["replicas"] == 1
+        # A server may be taken out of its Services: it is looked at in peace.
+        (server,) = api.list("Pod", names.as_query(names.selector("shop")))
+        editor.patch("Pod", server["metadata"]["name"], {"metadata": {"labels": {names.LABEL_MODEL: None}}})
 
 
 def place(api: Api, name: str) -> str:

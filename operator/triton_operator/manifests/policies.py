@@ -6,7 +6,7 @@ The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows 
 
 from __future__ import annotations
 
-from triton_operator.api import names, thresholds
+from triton_operator.api import kinds, names, thresholds
 from triton_operator.render.children import KINDS
 
 from . import escalation
@@ -22,6 +22,7 @@ AUTHORS = f"thresholds.{names.GROUP}"
 """Its audit annotations are `thresholds.tritonoperator.io/changes` and `…/changed-by`."""
 DELETION = f"threshold-deletion.{names.GROUP}"
 GENERATED = f"generated.{names.GROUP}"
+SERVERS = f"servers.{names.GROUP}"
 
 _ALIASED = [k for k in thresholds.KINDS if k.alias]
 _NAMES = [k.name for k in thresholds.KINDS]
@@ -34,6 +35,7 @@ def manifests() -> dict[str, list[Object]]:
         "thresholds": bound(_authors(), "Deny", "Audit"),
         "threshold_deletion": bound(_deletion(), "Warn", "Audit"),
         "generated": bound(_generated(), "Deny", "Audit"),
+        "servers": bound(_servers(), "Deny", "Audit"),
         "pod_template": bound(escalation.pod_template(), "Deny", "Audit"),
         "network_policy": bound(escalation.network_policy(), "Deny", "Audit"),
         "disruption": bound(escalation.disruption(), "Deny", "Audit"),
@@ -287,6 +289,47 @@ variables.orphan ? 'It has no {names.KIND}: delete it, or remove the label' :
 request.userInfo.username + ' may not write ' + request.resource.resource + ' with the label \
 {names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: they are the operator\\'s. ' + variables.remedy + \
 ', or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
+                "reason": "Forbidden",
+            }
+        ],
+    )
+
+
+def _servers() -> Object:
+    """Only pods of the TritonModel's Deployment get the label by which its Services select. Kubernetes' controllers
+    create them: the Deployment's ReplicaSet, and its pods. For a ReplicaSet the labels of its template count. The policy
+    applies only to requests that add or change the label."""
+    label, pods = cel_text(names.LABEL_MODEL), "request.resource.resource == 'pods'"
+
+    def labels(obj: str) -> str:
+        return f"({pods} ? dyn({obj}) : dyn({obj}).spec.template).metadata.?labels.orValue({{}})"
+
+    def model(obj: str) -> str:
+        return f"{labels(obj)}[?{label}].orValue('')"
+
+    maker = f"""\
+({pods} ?
+  r.kind == 'ReplicaSet' && r.name == variables.model + '-' + {labels("object")}[?'pod-template-hash'].orValue('') :
+  r.kind == 'Deployment' && r.name == variables.model)"""
+    return policy(
+        SERVERS,
+        rules=[rule(kind.group, [kind.plural], "CREATE", "UPDATE") for kind in (kinds.POD, kinds.REPLICA_SET)],
+        conditions={
+            "the-label-comes": f"{model('object')} != '' &&\n"
+            f"(oldObject == null || {model('object')} != {model('oldObject')})",
+        },
+        variables={"model": model("object")},
+        validations=[
+            {
+                "expression": f"""\
+(({CONTROLLERS}) &&
+  object.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) && {maker})) ||
+{_allowed(EDIT_GENERATED, of_one=False)}""",
+                "message": f"the label {names.LABEL_MODEL} is for the servers of a {names.KIND}",
+                "messageExpression": f"""\
+request.userInfo.username + ' may not give the label {names.LABEL_MODEL}=' + variables.model + ' to ' + \
+request.resource.resource + ': it is for the servers of the {names.KIND} ' + variables.model + ', and its Services \
+select by it. Use another label, or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
                 "reason": "Forbidden",
             }
         ],
