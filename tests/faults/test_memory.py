@@ -35,10 +35,10 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
         with starting as operator, memory.limit(operator.process, LIMIT):
             eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
             yield operator
-                alive(operator)
-                took = memory.peak(operator.process)
-                print(f"{took:.0f} MiB at most")
-                assert took < LIMIT >> 20
+            alive(operator)
+            took = memory.peak(operator.process)
+            print(f"{took:.0f} MiB at most")
+            assert took < LIMIT >> 20
 
     return start
 

@@ -172,9 +172,8 @@ def is_ready(pod: Object) -> bool:
 
 def steps() -> list[str]:
     """The commands of docs/operations.md that list, restart and move TritonModels of former versions."""
-    section = (
-        (ROOT / "docs" / "operations.md").read_text().split("### Servers of earlier versions")[1].split("\n## ")[0]
-    )
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.split("### Servers of earlier versions")[1].split("\n## ")[0]
     return re.findall(r"```console\n(.*?)```", section, re.DOTALL)
 
 
@@ -197,11 +196,11 @@ def test_servers_move_to_the_new_selector_without_an_outage(
     kubeconfig = operator_process.install(plane)
     listing, restart, move = steps()
 
-    def complete(*labels: dict[str, str]) -> bool:
+    def complete(labels: dict[str, str]) -> bool:
         """Whether four servers run, all of them with these labels and of the newest template."""
         pods = [p for p in api.list("Pod") if "deletionTimestamp" not in p["metadata"]]
         newest = template(api)["metadata"]["labels"]
-        return len(pods) == 4 and all(is_ready(p) and has(p, {**newest, **dict(*labels)}) for p in pods)
+        return len(pods) == 4 and all(is_ready(p) and has(p, {**newest, **labels}) for p in pods)
 
     with Kubelet(api).running():
         with former_version(kubeconfig, tmp_path) as operator:

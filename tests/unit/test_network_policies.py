@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,18 @@ def test_allows_the_operator_in_another_namespace() -> None:
     net = Network((policy,))
     assert net.lets(Pod("serving-system", OPERATOR.labels), SERVER, 8000)
     assert not net.lets(OPERATOR, SERVER, 8000)
+
+
+@pytest.mark.parametrize("labels", [names.labels("detection"), names.former_labels("detection")])
+def test_policy_in_the_security_page_isolates_every_server_of_its_namespace(labels: dict[str, str]) -> None:
+    """Including servers of TritonModels without networkPolicy."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    (text,) = re.findall(r"```yaml\n(apiVersion: networking.*?)```", page, re.DOTALL)
+    policy = yaml.safe_load(text)
+    assert not Network((policy,)).lets(Pod("vision", labels), OUTSIDE, 443)
+    assert Network((policy,)).lets(CLIENT, OUTSIDE, 443)
+    opened = rendered(networkPolicy={"egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}]})
+    assert Network((policy, *opened)).lets(SERVER, OUTSIDE, 443)
 
 
 # Tests of support.network itself: the semantics of policies that are easy to get wrong
