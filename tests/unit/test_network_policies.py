@@ -148,7 +148,7 @@ def test_policy_in_the_security_page_isolates_every_server_of_its_namespace(labe
     policy = yaml.safe_load(text)
     assert not Network((policy,)).lets(Pod("vision", labels), OUTSIDE, 443)
     assert Network((policy,)).lets(CLIENT, OUTSIDE, 443)
-    opened = rendered(networkPolicy={"egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}]})
+    opened = policies(networkPolicy={"egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}]})
     assert Network((policy, *opened)).lets(SERVER, OUTSIDE, 443)
 
 

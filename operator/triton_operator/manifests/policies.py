@@ -297,8 +297,8 @@ request.userInfo.username + ' may not write ' + request.resource.resource + ' wi
 
 def _servers() -> Object:
     """Only pods of the TritonModel's Deployment get the label by which its Services select. Kubernetes' controllers
-    create them: the Deployment's ReplicaSet, and its pods. For a ReplicaSet the labels of its template count. The policy
-    applies only to requests that add or change the label."""
+    create them: the Deployment's ReplicaSet, and its pods. For a ReplicaSet the labels of its template count. The
+    policy applies only to requests that add or change the label."""
     label, pods = cel_text(names.LABEL_MODEL), "request.resource.resource == 'pods'"
 
     def labels(obj: str) -> str:
