@@ -33,7 +33,7 @@ def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Ap
         make(own, "silent", monitoring={"enabled": False})
         make(chosen)
         message = told(own, "MonitoringAvailable", "False", "NotSelected")
-        assert "set spec.monitoring.labels to what yours selects" in message
+        assert "set spec.monitoring.labels to the labels that yours selects" in message
         assert "monitoring/k8s wants rules with release=prometheus" in message
         assert told(own, "MonitoringAvailable", "True", "Selected", "labelled").endswith("Prometheus monitoring/k8s")
         message = told(chosen, "MonitoringAvailable", "True", "Selected")
