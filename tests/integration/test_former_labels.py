@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,6 +185,14 @@ def do(plane: ControlPlane, api: Api, commands: str) -> str:
     return subprocess.run(["bash", "-ec", written], env=env, capture_output=True, text=True, check=True).stdout
 
 
+def shown(plane: ControlPlane, api: Api) -> int:
+    """How many servers `kubectl triton status` shows."""
+    command = [Path(sys.executable).parent / "kubectl-triton", "status", gen.NAME, "-n", api.namespace]
+    env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
+    return len(re.findall(rf"^ *{gen.NAME}-", text, re.MULTILINE))
+
+
 @pytest.mark.parametrize("scaling", [{"replicas": 4}, {"autoscaling": {"min": 1, "max": 9}}], ids=["fixed", "scaled"])
 def test_servers_move_to_the_new_selector_without_an_outage(
     scaling: Any, control_plane_with_controllers: ControlPlane, tmp_path: Path
@@ -211,6 +220,7 @@ def test_servers_move_to_the_new_selector_without_an_outage(
         with operator_process.running(kubeconfig, tmp_path) as operator, Clients(api) as clients:
             eventually(lambda: api.find("ServiceAccount", ACCOUNT), SOON, lambda: operator.log)
             assert f"{namespace}/{gen.NAME}" in do(plane, api, listing).split()
+            assert shown(plane, api) == 4
             do(plane, api, restart)
             eventually(lambda: complete({**OURS, **THEIRS}), SOON, lambda: operator.log[-3000:])
             eventually(lambda: api.get("TritonModel", gen.NAME)["status"]["replicas"] == 4, SOON)
@@ -222,6 +232,7 @@ def test_servers_move_to_the_new_selector_without_an_outage(
             eventually(lambda: selectors(api) == [OURS] * 6, SOON, lambda: operator.log[-3000:])
             eventually(lambda: accounts(api) == {ACCOUNT}, SOON, lambda: operator.log[-3000:])
             plane.wait_until_quiet()
+            assert shown(plane, api) == 4
             deployment = api.get("Deployment", gen.NAME)
             assert deployment["spec"]["replicas"] == 4
             uids = {r["metadata"]["ownerReferences"][0]["uid"] for r in api.list("ReplicaSet")}
