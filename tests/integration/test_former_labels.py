@@ -224,6 +224,8 @@ def test_servers_move_to_the_new_selector_without_an_outage(
             do(plane, api, restart)
             eventually(lambda: complete({**OURS, **THEIRS}), SOON, lambda: operator.log[-3000:])
             eventually(lambda: api.get("TritonModel", gen.NAME)["status"]["replicas"] == 4, SOON)
+            # Nothing is left to wait for, and that is no error.
+            do(plane, api, restart.splitlines()[1])
             do(plane, api, move)
             eventually(lambda: complete(OURS), SOON, lambda: operator.log[-3000:])
             assert f"{namespace}/{gen.NAME}" not in do(plane, api, listing).split()
