@@ -42,7 +42,7 @@ def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() ->
     for obj in found:
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE
-        assert metadata["name"] in (gen.NAME, f"{gen.NAME}-headless")
+        assert metadata["name"] in (gen.NAME, f"{gen.NAME}-headless", f"tritonmodel-{gen.NAME}")
         assert {k: metadata["labels"][k] for k in names.labels(gen.NAME)} == names.labels(gen.NAME)
         assert [(o["uid"], o["controller"]) for o in metadata["ownerReferences"]] == [(gen.UID, True)]
 

@@ -108,7 +108,7 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
     api = plane.api.within("privilege")
     refuse_status(plane, "privilege", "silenced")
     for kind in KINDS:
-        api.create(child(kind, "taken"))
+        api.create(child(kind, gen.child_name(kind.kind, "taken")))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         create_every_kind(api, operator)
@@ -132,7 +132,7 @@ def create_every_kind(api: Api, operator: Operator) -> None:
     serve(api, "detection")
     for kind in KINDS:
         name = "scaled" if kind == kinds.AUTOSCALER else "detection"
-        eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
+        eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
 
 
 def serve(api: Api, name: str) -> None:

@@ -62,7 +62,7 @@ def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_pa
         add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name="detection-1", model="detection")
         for kind, name in itertools.product(KINDS, ("detection", "scaled")):
             if (kind == kinds.AUTOSCALER) == (name == "scaled"):
-                eventually(lambda k=kind.kind, n=name: api.find(k, n), SOON, lambda: operator.log)
+                eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
         from_ = api.get("NetworkPolicy", "detection")["spec"]["ingress"][-1]["from"]
         assert from_[0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": HOME}}
         for name in ("detection", "scaled"):

@@ -31,6 +31,11 @@ def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid:
     return modified(out, *modifiers)
 
 
+def child_name(kind: str, model: str) -> str:
+    """The name of the child of this kind that every TritonModel named `model` has."""
+    return names.account(model) if kind == "ServiceAccount" else model
+
+
 def model(*modifiers: Modifier, **spec: Any) -> TritonModel:
     """Returns the parsed result of `raw`."""
     return TritonModel.model_validate(raw(*modifiers, **spec))
