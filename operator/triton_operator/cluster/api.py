@@ -129,7 +129,7 @@ class KubernetesApi:
     ) -> Iterator[Object]:
         """All objects of `kind`, of one namespace or of all, page by page (see `pages`). `cached`: all at once, as the
         API server has them at hand, where they aren't too many bytes; else it waits until they are as new as etcd's,
-        for a tenth of a second or so. `metadata`: only their metadata. An object that doesn't fit (shallow.fits) is
+        for a tenth of a second or so. `metadata`: only their metadata. An object that doesn't fit (shallow.Size) is
         read in outline."""
         path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
         selected = {"labelSelector": selector} if selector else {}
@@ -139,7 +139,7 @@ class KubernetesApi:
             query |= {**selected, **({"continue": token} if token else {})}
             most = _MOST_BYTES if limit == 1 else shallow.MOST_BYTES
             data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, most=most)
-            if limit > 1 and not shallow.fits(data):
+            if limit > 1 and not shallow.size(data).fits():
                 cached, limit = False, limit if cached else pages.smaller(limit)
                 continue
             page = _read(data, ("items", 0))

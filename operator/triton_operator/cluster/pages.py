@@ -13,8 +13,8 @@ _GROWTH = 4
 
 
 def smaller(limit: int) -> int:
-    """The limit to ask with where a page of `limit` objects doesn't fit (shallow.fits). One object is read in
-    outline."""
+    """The limit for the next attempt if a page of `limit` objects doesn't fit (shallow.Size). A page of one object
+    always fits."""
     return max(1, limit // 4)
 
 

@@ -10,17 +10,19 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 LEVELS = 100
 """More than anything has that is meant, and less than any reader's limit: 254 here."""
 CUT = "nested too deeply"
-MOST_BYTES, MOST_VALUES = 1 << 20, 1 << 16
-"""Of JSON that is read as a whole. `{},` is 3 bytes that become 72; 16 bytes a value are usual."""
+MOST_BYTES = 1 << 20
+"""Of JSON that is read as a whole."""
+_BYTES_A_VALUE = 16
+"""That values must have on average. What Kubernetes writes has as many or more; `{},` is 3 bytes that become 72."""
 TOO_LARGE = "tooLarge"
-"""The key under which an object that isn't read as a whole has its size in bytes. Kubernetes has no such field."""
+"""The key under which an object that is read in outline has its Size. Kubernetes has no such field."""
 Path = tuple[str | int, ...]
 
 _OUTLINE = (b'"metadata"', b'"status"')
@@ -30,9 +32,24 @@ _CUT = dict.fromkeys(_EMPTY, orjson.dumps(CUT))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
-def fits(text: bytes) -> bool:
-    """Whether JSON has at most MOST_BYTES and MOST_VALUES, and so takes 20 MiB at most as Python objects."""
-    return len(text) <= MOST_BYTES and sum(map(text.count, (b",", b"{", b"["))) <= MOST_VALUES
+class Size(NamedTuple):
+    """Of JSON. `values`: about as many as it has, and never fewer."""
+
+    bytes: int
+    values: int
+
+    def fits(self, most_bytes: int = MOST_BYTES) -> bool:
+        """Whether it takes less than some 20 times `most_bytes` as Python objects."""
+        return self.bytes <= most_bytes and self.values <= most_values(most_bytes)
+
+
+def size(text: bytes) -> Size:
+    return Size(len(text), sum(map(text.count, (b",", b"{", b"["))))
+
+
+def most_values(most_bytes: int) -> int:
+    """How many values JSON of at most so many bytes may have."""
+    return most_bytes // _BYTES_A_VALUE
 
 
 def loads(data: bytes | str, at: Path = ()) -> Any:
@@ -42,11 +59,12 @@ def loads(data: bytes | str, at: Path = ()) -> Any:
     managedFields and every other field are empty, and TOO_LARGE is set.
     """
     text = data.encode() if isinstance(data, str) else data
-    if fits(text):
+    measured = size(text)
+    if measured.fits():
         return _loads(text)
     found = _loads(_replace(text, functools.partial(_is_left_out, len(at)), _EMPTY))
     try:
-        functools.reduce(operator.getitem, at, found)[TOO_LARGE] = len(text)
+        functools.reduce(operator.getitem, at, found)[TOO_LARGE] = measured
     except (LookupError, TypeError):
         raise ValueError(f"{len(text)} bytes of JSON that aren't about one object") from None
     return found

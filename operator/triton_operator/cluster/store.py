@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import zlib
@@ -14,8 +15,10 @@ import orjson
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.render.children import CONDITIONAL, KINDS
+from triton_operator.shares import Shares
 
 from . import shallow
+from .shallow import Size, size
 from .slim import brief, slim
 
 Object = dict[str, Any]
@@ -26,9 +29,11 @@ ObjectId = tuple[str, str]
 _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 LARGEST = 256 << 10
-"""Bytes of JSON of which an object is kept: a TritonModel without its status, which the operator writes. Of a larger
+"""Bytes of JSON up to which an object is kept: a TritonModel without its status, which the operator writes. Of a larger
 one only `brief` is."""
 _LARGEST_STATUS = 512 << 10
+_EACH = 1 << 10
+"""Bytes that an object takes beside its JSON."""
 _REMEMBERED = 10_000
 """Removed objects that are remembered: more than can go while a request is answered."""
 _CONDITIONAL = {kind.kind for kind in CONDITIONAL}
@@ -41,24 +46,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Large:
-    """An object that is too large to be kept, and its `size` in bytes of JSON."""
+    """An object that is kept in brief, and the size of its JSON. `crowded`: not because of its size, but because the
+    objects of its namespace take more than its share of the memory."""
 
     kind: str
     name: str
-    size: int
+    size: Size
+    crowded: bool
 
 
 @dataclass(eq=False, slots=True)
 class _Entry:
     """One state of an object. Its `body` is JSON, packed where it is long: as the objects that it stands for it would
     take some ten times as much memory, and of most nothing is read for hours. `controller` is its controller's uid.
-    `large`: its size in bytes where it is kept in brief, else 0. `seen`: what `Store.each` made of it."""
+    `large`: its size where it is kept in brief, else None; `crowded`: see Large. `seen`: what `Store.each` made of
+    it."""
 
     uid: str
     controller: str
     version: int
     body: bytes
-    large: int = 0
+    large: Size | None = None
+    crowded: bool = False
     seen: Any = None
 
     @classmethod
@@ -74,6 +83,19 @@ class _Entry:
         )
 
     @property
+    def memory(self) -> int:
+        """Bytes."""
+        return len(self.body) + _EACH
+
+    def in_brief(self) -> _Entry:
+        """The same state where there is no room for it. What a status says of models may be most of it."""
+        small = brief(self.object)
+        small.get("status", {}).pop("models", None)
+        return dataclasses.replace(
+            self, body=_dumps(small), large=self.large or size(self.body), crowded=True, seen=None
+        )
+
+    @property
     def object(self) -> Object:
         text = self.body if self.body.startswith(b"{") else zlib.decompress(self.body)
         obj: Object = orjson.loads(text)
@@ -81,21 +103,26 @@ class _Entry:
         return obj
 
 
-def _text(obj: Object) -> tuple[bytes, int]:
-    """The JSON of an object that is kept, and its size where that is too large and so only `brief` is kept, else 0."""
-    large = obj.get(shallow.TOO_LARGE, 0)
-    if not large:
+def _text(obj: Object) -> tuple[bytes, Size | None]:
+    """The JSON of an object that is kept, and its size where that is too large and so only `brief` is kept."""
+    large: Size | None = obj.get(shallow.TOO_LARGE)
+    if large is None:
         text = _dumps(slim(obj))
-        if len(text) <= LARGEST:
-            return text, 0
-        status = len(shallow.dumps(obj.get("status"))) if obj["kind"] == names.KIND else 0
-        if status <= _LARGEST_STATUS and len(text) - status <= LARGEST:
-            return text, 0
-        large = len(text)
+        large = size(text)
+        if large.fits(LARGEST) or (obj["kind"] == names.KIND and _fits_without_status(obj)):
+            return text, None
     small = brief(obj)
-    if len(shallow.dumps(small.get("status"))) > _LARGEST_STATUS:
+    if not _status_fits(obj):
         small["status"] = {}
     return _dumps(small), large
+
+
+def _fits_without_status(obj: Object) -> bool:
+    return size(_dumps(slim({**obj, "status": {}}))).fits(LARGEST) and _status_fits(obj)
+
+
+def _status_fits(obj: Object) -> bool:
+    return size(shallow.dumps(obj.get("status"))).fits(_LARGEST_STATUS)
 
 
 def _dumps(obj: Object) -> bytes:
@@ -118,10 +145,14 @@ class Store:
 
     An event that is older than what is known (the answer to an own write, say) changes nothing. A listing replaces what
     is known, whichever is older: after a restore of etcd from a backup the versions begin again at lower numbers.
+
+    All objects together take about `room` bytes, twice that at most. Where there is none left, objects of the
+    namespaces that take most are kept in brief, until a listing finds room for them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 96 << 20) -> None:
         self._lock = threading.RLock()
+        self._room, self._shares = room, Shares(room)
         self._objects: dict[Key, dict[ObjectId, _Entry]] = {}
         self._listings: list[_ConcurrentChanges] = []
         self._gone: dict[str, int] = {}
@@ -146,16 +177,43 @@ class Store:
         with self._lock:
             group = self._objects.setdefault(key, {})
             known = group.get(object_id)
+            kept = self._fitted(key, kept, known)
             if not self._is_gone(kept):
                 for listing in self._listings:
                     listing.put[key, object_id] = _newest(kept, listing.put.get((key, object_id)))
             if _is_old(known, kept.uid, kept.version) or self._is_gone(kept):
+                self._give_back(key, kept)
+                self._charge(key, known)
                 if not group:
                     del self._objects[key]
                 return False
             group[object_id] = kept
             self._lost.get(key, {}).pop(object_id, None)
         return known is None or known.body != kept.body
+
+    def _fitted(self, key: Key, kept: _Entry, known: _Entry | None) -> _Entry:
+        """`kept`, which takes the room of `known`; in brief where it needs more, and its namespace has none."""
+        self._give_back(key, known)
+        grows = known is None or known.crowded or kept.memory > known.memory
+        if grows and not self._shares.may_take(_namespace(key), kept.memory):
+            kept = kept.in_brief()
+        self._charge(key, kept)
+        return kept
+
+    def _charge(self, key: Key, kept: _Entry | None) -> None:
+        if kept is not None:
+            self._shares.take(_namespace(key), kept.memory)
+
+    def _give_back(self, key: Key, kept: _Entry | None) -> None:
+        if kept is not None:
+            self._shares.give_back(_namespace(key), kept.memory)
+
+    def _recount(self) -> None:
+        """What a listing has made and not put anywhere takes no room any more."""
+        self._shares = Shares(self._room)
+        for key, group in self._objects.items():
+            for kept in group.values():
+                self._charge(key, kept)
 
     def remove(self, obj: Object) -> Key | None:
         """Forgets an object that was deleted; the key of its TritonModel."""
@@ -170,7 +228,7 @@ class Store:
             known = group.get(_object_id(obj))
             # A successor of the same name may be known already.
             if known is not None and known.uid == obj["metadata"]["uid"]:
-                del group[_object_id(obj)]
+                self._give_back(key, group.pop(_object_id(obj)))
             if not group:
                 self._objects.pop(key, None)
             if obj["kind"] == names.KIND:
@@ -226,14 +284,14 @@ class Store:
                 try:
                     key = owner(obj)
                     if key is not None:
-                        listed[key, _object_id(obj)] = _Entry.of(obj)
+                        listed[key, _object_id(obj)] = self._listed(key, obj)
                 except Exception:
                     # One object that can't be read must not stop the listing: its last state stays.
                     _log.exception("failed to read %s %s", kind, _described(obj))
                     unreadable.add(_uid(obj))
             with self._lock:
                 for key, group in list(self._objects.items()):
-                    if namespace is not None and key.split("/")[0] != namespace:
+                    if namespace is not None and _namespace(key) != namespace:
                         continue
                     missing = [p for p in group if p[0] == kind and (key, p) not in listed]
                     for object_id in missing:
@@ -252,6 +310,19 @@ class Store:
         finally:
             with self._lock:
                 self._listings.remove(meanwhile)
+                self._recount()
+
+    def _listed(self, key: Key, obj: Object) -> _Entry:
+        """The state that a listing shows: most are known, and needn't be packed again."""
+        with self._lock:
+            known = self._objects.get(key, {}).get(_object_id(obj))
+        metadata = obj["metadata"]
+        state = metadata["uid"], int(metadata["resourceVersion"])
+        if known is not None and (known.uid, known.version) == state and not known.crowded:
+            return known
+        kept = _Entry.of(obj)
+        with self._lock:
+            return self._fitted(key, kept, known)
 
     def _set(self, key: Key, object_id: ObjectId, listed: _Entry, meanwhile: _ConcurrentChanges) -> bool:
         """Takes the state that a listing shows, or the one that was put meanwhile; whether a newer state than that
@@ -262,7 +333,7 @@ class Store:
         known = group.get(object_id)
         rolled_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
         self._gone.pop(listed.uid, None)
-        if known is not None and (known.uid, known.version) == (kept.uid, kept.version):
+        if known is not None and (known.uid, known.version) == (kept.uid, kept.version) and not known.crowded:
             return rolled_back  # what was made of it is kept with it
         group[object_id] = kept
         self._lost.get(key, {}).pop(object_id, None)
@@ -274,7 +345,7 @@ class Store:
     def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _ConcurrentChanges) -> None:
         """A listing shows what is still there, with its label or without."""
         for key, places in list(self._lost.items()):
-            if namespace is not None and key.split("/")[0] != namespace:
+            if namespace is not None and _namespace(key) != namespace:
                 continue
             if kind == names.KIND and self.model(key) is None:
                 del self._lost[key]
@@ -310,10 +381,11 @@ class Store:
         return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
 
     def large(self, key: Key, uid: str) -> list[Large]:
-        """What is too large to be kept of the TritonModel with this uid and what it is the controller of."""
+        """Which are kept in brief of the TritonModel with this uid and the objects that it is the controller of."""
         with self._lock:
-            found = [(object_id, o) for object_id, o in self._objects.get(key, {}).items() if o.large]
-        return [Large(*object_id, kept.large) for object_id, kept in found if uid in (kept.uid, kept.controller)]
+            group = self._objects.get(key, {}).items()
+            found = [(object_id, o) for object_id, o in group if o.large and uid in (o.uid, o.controller)]
+            return [Large(*object_id, o.large, o.crowded) for object_id, o in found if o.large]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:
@@ -366,6 +438,10 @@ def _is_old(known: _Entry | None, uid: str, version: int) -> bool:
 
 def _newest(one: _Entry, other: _Entry | None) -> _Entry:
     return one if other is None or one.version >= other.version else other
+
+
+def _namespace(key: Key) -> str:
+    return key.partition("/")[0]
 
 
 def state(obj: Object) -> str:

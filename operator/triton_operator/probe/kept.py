@@ -35,8 +35,9 @@ class KeptAnswers:
         kept = of_one.get(answer)
         if kept is None:
             kept = _Kept(answer, size_of(answer))
-            if not self._shares.take(_namespace(key), kept.size):
+            if not self._shares.may_take(_namespace(key), kept.size):
                 return None
+            self._shares.take(_namespace(key), kept.size)
             self._kept.setdefault(key, of_one)[answer] = kept
         kept.servers += 1
         return kept.answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
-from triton_operator.cluster.store import LARGEST, Large, Store, state
+from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
@@ -30,6 +30,7 @@ from .cache import ReconcileCache
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
+from .unread import invalid, too_large
 from .write_children import ChildWriter, is_orphan
 from .write_status import StatusWriter
 
@@ -37,8 +38,6 @@ Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _ANSWER = timedelta(seconds=1)
 """How long to delay a status update for the answer of a server that has just started or changed its readiness."""
-_MAX_NAMED = 5
-"""Maximum number of faults, or of objects, that a condition names."""
 _FIRST_STATUS = timedelta(seconds=3)
 """How long to delay the first status update until the Deployment's pods exist."""
 
@@ -102,12 +101,12 @@ class Reconciler:
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = _status(raw)
         if large := self._store.large(key, raw["metadata"]["uid"]):
-            self._write_unread(raw, before, _too_large(large), log)
+            self._write_unread(raw, before, too_large(large), log)
             return Result()
         try:
             model = TritonModel.model_validate(raw)
         except ValidationError as error:
-            self._write_unread(raw, before, _invalid(error), log)
+            self._write_unread(raw, before, invalid(error), log)
             return Result(requeue=True)
         cache = self._caches.setdefault(key, ReconcileCache())
 
@@ -226,26 +225,6 @@ class Reconciler:
         if status != before:
             log.error("%s: %s", problem.reason, problem.message)
             self._statuses.write(raw, before, status, log)
-
-
-def _too_large(large: Sequence[Large]) -> Problem:
-    sizes = ", ".join(f"{o.kind} {o.name} has {o.size >> 10} KiB" for o in large[:_MAX_NAMED])
-    return Problem(
-        "TooLarge",
-        f"{sizes} of JSON, but the operator reads at most {LARGEST >> 10} KiB: make the spec smaller, for example "
-        "spec.podTemplate, spec.server.args or spec.server.env. Until then the operator changes nothing, and the "
-        "servers keep running",
-    )
-
-
-def _invalid(error: ValidationError) -> Problem:
-    """The schema in the cluster and the types here differ."""
-    faults = [
-        f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]
-    ]
-    more = [f"and {error.error_count() - _MAX_NAMED} more faults"] if error.error_count() > _MAX_NAMED else []
-    return Problem("SpecInvalid", f"the spec can't be read: {'; '.join(faults + more)}")
 
 
 def _earliest(one: float | None, other: float | None) -> float | None:

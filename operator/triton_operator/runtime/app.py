@@ -34,6 +34,9 @@ it is less than the pod's grace period of 30 s."""
 _WATCHES_SECONDS = 2
 """How long to wait for the watches to end."""
 _STUCK_SECONDS = 300
+_OBJECTS = 3
+"""Sixteenths of the memory for the objects that are kept, before namespaces are held to their share. All may take twice
+that; the process itself, the answers of servers and the passes need the rest."""
 _RELIST_SECONDS = 5
 """Delay from the restart of a watch to a resync, because the other watches usually restart too."""
 
@@ -45,7 +48,7 @@ class App:
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
-        self._store = Store()
+        self._store = Store((settings.memory_mib << 20) * _OBJECTS // 16)
         self._queue = WorkQueue(settings.workers, waited=self._metrics.waited.observe)
         self._workers = Workers(settings.workers, self._queue, self._metrics, self._on_permissions_restored)
         self._listing = Listing(self._api, self._store, settings.namespaces)

@@ -20,6 +20,7 @@ class Settings:
     - `discovery_seconds`: interval between checks for optional kinds.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
+    - `memory_mib`: the container's memory limit.
     - `prometheus_url`: the Prometheus to query; empty means the one that selects the rules.
     - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
@@ -36,6 +37,7 @@ class Settings:
     discovery_seconds: float = 30.0
     progress_seconds: float = 5.0
     collect_seconds: float = 300.0
+    memory_mib: int = 512
     prometheus_url: str = ""
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
@@ -60,6 +62,7 @@ class Settings:
             discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
             progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
             collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
+            memory_mib=_number(env, "MEMORY_MIB", 512),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, least=100),

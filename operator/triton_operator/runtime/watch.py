@@ -246,7 +246,7 @@ async def _listed(
         url = resource.get_url(namespace=namespace, params=params)
         async with await api.request("get", url, settings=settings, logger=logger) as response:
             data = await _body(response, None if limit == 1 else shallow.MOST_BYTES)
-        if limit > 1 and not shallow.fits(data):
+        if limit > 1 and not shallow.size(data).fits():
             limit = pages.smaller(limit)
             continue
         page = shallow.loads(data, ("items", 0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -41,3 +43,62 @@ def test_store_keeps_an_object_that_is_nested_too_deeply() -> None:
     raw["spec"]["podTemplate"] = {"spec": json.loads(nested(600))}
     assert store.put(raw) == "vision/detection"
     assert store.model("vision/detection") is not None
+
+
+def large(**fields: object) -> dict[str, object]:
+    """An object of which a map has more bytes than are read."""
+    fields_of_all = [{"manager": "m", "fieldsV1": {"f:spec": {"f:x": {}}}}]
+    return {
+        "kind": "TritonModel",
+        "metadata": {"name": "a", "managedFields": fields_of_all, "labels": {"metadata": "{["}},
+        "spec": {"a": [{}] * 400_000, "metadata": {"name": "b"}},
+        "status": {"conditions": [{"type": "Ready"}]},
+        **fields,
+    }
+
+
+OUTLINE = {
+    "kind": "TritonModel", "metadata": {"name": "a", "managedFields": [], "labels": {"metadata": "{["}}, "spec": {},
+    "status": {"conditions": [{"type": "Ready"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("around", "at"),
+    [
+        (lambda obj: obj, ()),
+        (lambda obj: {"type": "ADDED", "object": obj}, ("object",)),
+        (lambda obj: {"kind": "List", "metadata": {"continue": "x"}, "items": [obj]}, ("items", 0)),
+    ],
+)
+def test_an_object_that_is_too_large_is_read_in_outline(
+    around: Callable[[object], dict[str, object]], at: shallow.Path
+) -> None:
+    text = json.dumps(around(large()))
+    found = shallow.loads(text, at)
+    assert found == around({**OUTLINE, shallow.TOO_LARGE: shallow.size(text.encode())})
+
+
+def test_many_small_values_are_too_large_where_their_bytes_are_not() -> None:
+    text = json.dumps({**large(), "spec": {"a": [{}] * 70_000}})
+    assert len(text) < shallow.MOST_BYTES
+    assert shallow.loads(text)["spec"] == {}
+
+
+def test_reading_what_is_too_large_takes_little_memory() -> None:
+    text = json.dumps(large()).encode()
+    tracemalloc.start()
+    shallow.loads(text)
+    took = tracemalloc.get_traced_memory()[1]
+    json.loads(text)
+    whole = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert took < 1 << 20 < 20 << 20 < whole
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" + b"{}," * 400_000 + b"{}]", b'{"items": [' + b"[]," * 400_000 + b"[]]}", b"[" * 2_000_000]
+)
+def test_what_is_too_large_and_no_object_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        shallow.loads(text, ("items", 0))

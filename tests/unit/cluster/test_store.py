@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from support import gen
 from triton_operator.cluster import store as module
 from triton_operator.cluster.store import Store
 from triton_operator.render import Choices, render
+from triton_operator.status import pods
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 
@@ -422,3 +425,140 @@ def test_map_kind_leaves_out_objects_on_which_the_function_fails() -> None:
         return {gen.NAME: "fine"}[obj["metadata"]["name"]]
 
     assert store.map_kind("TritonModel", label) == [(KEY, "fine")]
+
+
+def padded(obj: dict[str, Any], size: int) -> dict[str, Any]:
+    """`obj` with about so many bytes of JSON that don't compress."""
+    text = "".join(random.Random(size).choices(string.ascii_letters, k=size))
+    return gen.modified(obj, gen.put("spec.padding", text))
+
+
+def large_of(store: Store) -> list[tuple[str, str, bool]]:
+    return [(o.kind, o.name, o.crowded) for o in store.large(KEY, gen.UID)]
+
+
+def test_an_object_that_is_too_large_is_kept_in_brief() -> None:
+    store = Store()
+    status = {"conditions": [{"type": "Ready"}], "models": [{"name": "a"}]}
+    raw = gen.raw(gen.put("metadata.finalizers", [f"f{n}" for n in range(20)]), gen.put("status", status))
+    assert store.put(padded(raw, module.LARGEST)) == KEY
+    assert large_of(store) == [("TritonModel", gen.NAME, False)]
+    kept = store.model(KEY)
+    assert kept is not None
+    assert (kept["spec"], kept["status"], len(kept["metadata"]["finalizers"])) == ({}, status, 8)
+    assert store.map_kind("TritonModel", lambda o: o["spec"]["modelImage"]) == [], "nothing is told of what isn't read"
+    version = gen.put("metadata.resourceVersion", "2")
+    assert store.put(gen.modified(raw, version)) == KEY
+    assert large_of(store) == []
+
+
+def test_an_object_with_too_many_values_is_kept_in_brief() -> None:
+    store = Store()
+    store.put(gen.raw(gen.put("spec.many", [{}] * 20_000)))
+    [large] = store.large(KEY, gen.UID)
+    assert large.size.bytes < module.LARGEST
+    assert large.size.values > 20_000
+
+
+def test_what_the_operator_writes_into_a_status_makes_no_object_too_large() -> None:
+    store = Store()
+    models = [{"name": f"model-{n}", "version": "1", "state": "READY", "pods": "1/1"} for n in range(4000)]
+    raw = gen.raw(gen.put("status.models", models))
+    store.put(raw)
+    assert large_of(store) == []
+    assert store.model(KEY) == raw
+
+
+def test_a_child_that_is_too_large_is_told_of_its_tritonmodel_only() -> None:
+    store = Store()
+    store.put(gen.raw())
+    store.put(padded(child(), module.LARGEST))
+    store.put(padded(child("Service", uid="x"), 10))
+    assert large_of(store) == [("Deployment", "detection", False)]
+    assert store.large(KEY, "uid-of-the-next-model") == []
+    [kept] = [o for o in store.children(KEY, gen.UID) if o["kind"] == "Deployment"]
+    assert (kept["spec"], [r["name"] for r in kept["metadata"]["ownerReferences"]]) == ({}, [gen.NAME])
+
+
+def test_a_pod_that_is_too_large_looks_like_one_that_has_not_started() -> None:
+    store = Store()
+    store.put(gen.pod(gen.put("metadata.annotations", {"a": "x" * module.LARGEST})))
+    [pod] = store.of_kind(KEY, "Pod")
+    assert not pods.alive(gen.modified(pod, gen.deleting))
+    assert pods.phase(pod).reason == "Scheduling"
+    assert pods.problem(pod) is None
+    assert pods.server(pod) is None
+
+
+def of_namespace(namespace: str, number: int, size: int = 1000) -> dict[str, Any]:
+    return padded(gen.raw(name=f"m{number}", namespace=namespace, uid=f"{namespace}-{number}"), size)
+
+
+def crowded(store: Store, namespace: str, count: int) -> list[int]:
+    return [n for n in range(count) if store.large(f"{namespace}/m{n}", f"{namespace}-{n}")]
+
+
+def test_a_namespace_that_takes_all_room_takes_none_of_others() -> None:
+    store = Store(room=50_000)
+    for n in range(100):
+        store.put(of_namespace("greedy", n))
+    without = crowded(store, "greedy", 100)
+    assert without[0] > 10
+    assert set(without) >= set(range(40, 100))
+    for n in range(8):
+        store.put(of_namespace("modest", n))
+    assert crowded(store, "modest", 8) == []
+
+
+def test_objects_of_a_crowded_namespace_are_kept_whole_once_there_is_room() -> None:
+    store = Store(room=50_000)
+    objects = [of_namespace("greedy", n) for n in range(60)]
+    store.replace("TritonModel", objects)
+    assert crowded(store, "greedy", 60)
+    # An update takes the room of the state before.
+    store.put(gen.modified(objects[0], gen.put("metadata.resourceVersion", "2")))
+    assert 0 not in crowded(store, "greedy", 60)
+    store.replace("TritonModel", objects[40:])
+    assert crowded(store, "greedy", 60), "there was no room when they were listed"
+    store.replace("TritonModel", objects[40:])
+    assert crowded(store, "greedy", 60) == []
+
+
+def test_what_is_forgotten_gives_its_room_back() -> None:
+    store = Store(room=50_000)
+    objects = [of_namespace("greedy", n) for n in range(60)]
+    for _ in range(3):
+        for obj in objects:
+            store.put(obj)
+            store.put(obj)
+        for obj in objects:
+            store.remove(obj)
+        assert store._shares._sum == 0
+        assert not store._shares._taken
+        store._gone.clear()
+
+    def broken() -> Iterator[dict[str, Any]]:
+        yield from objects
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011
+        store.replace("TritonModel", broken())
+    assert store._shares._sum == 0
+
+
+def test_a_crowded_tritonmodel_keeps_its_conditions_and_no_list_of_models() -> None:
+    store = Store(room=1)
+    status = {"conditions": [{"type": "Ready"}], "models": [{"name": "a"}]}
+    store.put(gen.raw(gen.put("status", status)))
+    assert large_of(store) == [("TritonModel", gen.NAME, True)]
+    kept = store.model(KEY)
+    assert kept is not None
+    assert kept["status"] == {"conditions": [{"type": "Ready"}]}
+
+
+def test_a_listing_packs_no_state_anew_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, objects = Store(), [child(), child("Service")]
+    store.replace("Deployment", objects[:1])
+    monkeypatch.setattr(module, "slim", lambda _: pytest.fail("packed anew"))
+    store.replace("Deployment", objects[:1])
+    assert names_of(store) == {("Deployment", "detection")}

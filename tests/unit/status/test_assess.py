@@ -13,6 +13,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, settle, transitions
+from triton_operator.status.models import MOST
 from triton_operator.status.observation import Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -312,3 +313,26 @@ def test_of_the_first_status_only_a_failure_is_pressing() -> None:
         ([cond("Ready", "False", "ApplyRefused")], True),
     ):
         assert is_urgent(before, TritonModelStatus(observed_generation=1, conditions=conditions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("unusable", "words"),
+    [
+        ({"p1": "is no JSON"}, "the repository index of p1 is no JSON"),
+        ({"p2": "is no list", "p1": "is no JSON", "p3": "x"},
+         "the repository index of p1 is no JSON (and that of 2 more servers can't be used either)"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_used_is_told_with_the_reason(unusable: dict[str, str], words: str) -> None:
+    status = judge(pod(), indexes={}, unusable=unusable)
+    assert told(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "AnswerUnusable")}
+    assert message(status, "ModelsLoaded") == words
+    status = judge(pod(), unusable=unusable)
+    assert told(status) == COMPLETE
+    assert message(status, "ModelsLoaded") == f"every model is loaded on every server that answers; {words}"
+
+
+def test_it_is_told_that_not_all_of_very_many_models_are_looked_at() -> None:
+    index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MOST))
+    status = judge(pod(), indexes={gen.NAME: index})
+    assert message(status, "ModelsLoaded").endswith("; the operator looks at the first 5000 models only")

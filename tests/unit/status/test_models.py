@@ -7,7 +7,7 @@ import pytest
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.repository import report as reports
-from triton_operator.status.models import bounded, expected, load_problem, loaded, model_states
+from triton_operator.status.models import MOST, bounded, expected, load_problem, loaded, model_states
 
 
 def index(*entries: tuple[str, ...]) -> Index:
@@ -100,3 +100,14 @@ def test_nothing_is_known_where_no_server_answers() -> None:
 def test_versions_are_told_apart() -> None:
     states = model_states(gen.model(), {"p1": index(("a", "1", "READY", ""), ("a", "2", "LOADING", ""))}, None)
     assert [(m.version, m.state) for m in states] == [("1", "READY"), ("2", "LOADING")]
+
+
+def test_of_very_many_models_the_expected_ones_are_looked_at_first() -> None:
+    indexes = {name: index(*((f"{name}-{n}",) for n in range(MOST))) for name in ("a", "b")}
+    states = model_states(gen.model(), indexes, report("wanted"))
+    assert len(states) == MOST
+    assert [m.state for m in states if m.name == "wanted"] == ["MISSING"]
+    problem = load_problem(states)
+    assert problem is not None
+    assert problem.message.count(";") == 50
+    assert problem.message.endswith("; and 4950 more models")
