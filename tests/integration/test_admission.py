@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from hack import kubernetes_types
 from support import gen
 from support.api import Api, RefusedError
+from support.controlplane import ControlPlane
+from support.people import make
 from triton_operator.api.types import RESERVED_FLAGS
+from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
 
 LONG = "x" * 2000
+PODS: dict[str, dict[str, Any]] = {
+    file.stem: {"podTemplate": yaml.safe_load(file.read_text())}
+    for file in sorted((Path(__file__).parent / "pods").glob("*.yaml"))
+}
+"""Pod templates as they are used with model servers."""
 
 
 def server(**fields: Any) -> dict[str, Any]:
@@ -41,6 +54,30 @@ def egress(**port: Any) -> dict[str, Any]:
 
 def expression(**requirement: Any) -> dict[str, Any]:
     return clients(podSelector={"matchExpressions": [requirement]})
+
+
+def template(**metadata: Any) -> dict[str, Any]:
+    return {"podTemplate": {"metadata": metadata}}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"podTemplate": {"spec": spec}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return pod(containers=[{"name": "triton", **fields}])
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def behavior(**rules: Any) -> dict[str, Any]:
+    return {"autoscaling": {"max": 2, "behavior": rules}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return functools.reduce(lambda inner, _: {"a": inner}, range(levels), {})
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -131,8 +168,42 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rollout": {"drainSeconds": 3601}}, "less than or equal to 3600"),
     ({"rollout": {"exitSeconds": 0}}, "greater than or equal to 1"),
     ({"rollout": {"exitSeconds": 3601}}, "less than or equal to 3600"),
+    # The pod template: types, and more than a pod could use
     ({"podTemplate": {"spec": []}}, "must be of type object"),
-    ({"podTemplate": {"metadata": {"labels": {"a": 1}}}}, "must be of type string"),
+    (template(labels={"a": 1}), "must be of type string"),
+    (template(labels={"a": "b c"}), "spec.podTemplate.metadata.labels.a in body should match"),
+    (template(labels={f"l{n}": "" for n in range(65)}), "must have at most 64 items"),
+    (template(annotations={f"a{n}": "" for n in range(65)}), "must have at most 64 items"),
+    (template(annotations={"a": "x" * 16385}), "spec.podTemplate.metadata.annotations.a: Too long"),
+    (template(annotations={f"a{n}": "x" * 16384 for n in range(4)}), "annotations may have 65536 characters in all"),
+    (pod(nodeSelector={"a": [{}] * 300_000}), "spec.podTemplate.spec.nodeSelector.a in body must be of type string"),
+    (pod(nodeSelector={"a": 1}), "spec.podTemplate.spec.nodeSelector.a in body must be of type string"),
+    (pod(nodeSelector={"a": "x" * 64}), "spec.podTemplate.spec.nodeSelector.a: Too long"),
+    (pod(nodeSelector={f"l{n}": "x" for n in range(65)}), "must have at most 64 items"),
+    (pod(affinity={"nodeAffinity": [{}]}), "must be of type object"),
+    (pod(affinity=required(*[{}] * 65)), "nodeSelectorTerms: Too many: 65: must have at most 64 items"),
+    (pod(affinity=required({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"] * 129}]})),
+     "values: Too many: 129: must have at most 128 items"),
+    (pod(tolerations=[{"key": "a"}] * 65), "spec.podTemplate.spec.tolerations: Too many: 65"),
+    (pod(tolerations=[{"key": ["a"]}]), "spec.podTemplate.spec.tolerations[0].key in body must be of type string"),
+    (pod(topologySpreadConstraints=[{"maxSkew": 1}] * 65), "topologySpreadConstraints: Too many: 65"),
+    (pod(topologySpreadConstraints=[{"maxSkew": "1"}]), "must be of type integer"),
+    (pod(volumes=[{"name": "a", "emptyDir": {"medium": ["a"]}}]), "must be of type string"),
+    (pod(containers="triton"), "spec.podTemplate.spec.containers in body must be of type array"),
+    (pod(containers=[{"name": ["a"]}]), "spec.podTemplate.spec.containers[0].name in body must be of type string"),
+    (container(args=["x"] * 129), "spec.podTemplate.spec.containers[0].args: Too many: 129"),
+    (container(args=["x" * 32769]), "spec.podTemplate.spec.containers[0].args[0]: Too long"),
+    (container(command=[{}]), "spec.podTemplate.spec.containers[0].command[0] in body must be of type string"),
+    (container(env=[{"name": "A", "value": 1}]), "spec.podTemplate.spec.containers[0].env[0].value in body must be of"),
+    (container(resources={"limits": {"cpu": {"a": 1}}}), "must have at most 0 items"),
+    (container(resources={"limits": {"cpu": "many"}}), "limits.cpu in body should match"),
+    (container(securityContext={"capabilities": {"add": [["a"]]}}), "must be of type string"),
+    (server(env=[{"name": "A", "value": 1}]), "spec.server.env[0].value in body must be of type string"),
+    (server(env=[{"name": "A", "value": "x" * 32769}]), "spec.server.env[0].value: Too long"),
+    (server(env=[{"name": "A", "valueFrom": {"secretKeyRef": [1]}}]), "must be of type object"),
+    (server(env=[{"name": "A"}] * 129), "spec.server.env: Too many: 129"),
+    (behavior(scaleUp={"policies": "fast"}), "must be of type array"),
+    (behavior(scaleUp={"policies": [{"type": "Pods", "value": 1, "periodSeconds": 15}] * 65}), "Too many: 65"),
 ]  # fmt: skip
 
 
@@ -186,8 +257,20 @@ ACCEPTED: list[dict[str, Any]] = [
     egress(),
     {"replicas": 0},
     {"entrypoint": "Détection-🚦"},
-    {"podTemplate": {"spec": {"anything": {"goes": [1, "2", None]}}, "metadata": {"labels": {"a": "b"}}}},
-]
+    behavior(scaleDown={"policies": [{"type": "Percent", "value": 25, "periodSeconds": 60}], "selectPolicy": "Min",
+                        "stabilizationWindowSeconds": 300, "tolerance": "0.05"}),
+    # A Kubernetes to come may have other values.
+    pod(tolerations=[{"key": "example.com/level", "operator": "Gt", "value": "3", "effect": "NoSchedule"}]),
+    pod(restartPolicy="SomeOther"),
+    # Null removes a rendered field.
+    pod(
+        securityContext={"fsGroup": None, "seccompProfile": None},
+        containers=[{"name": "triton", "livenessProbe": None}],
+    ),
+    container(readinessProbe={"httpGet": {"path": "/only-a-part"}}),
+    container(resources={"limits": {"cpu": 0.5, "memory": "1Gi", "nvidia.com/gpu": 1}}),
+    *PODS.values(),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("spec", ACCEPTED, ids=lambda v: str(v)[:60])
@@ -207,9 +290,22 @@ def test_rejects_names_that_are_too_long_for_a_service(name: str, message: str, 
         return create(api, {}, name)
 
 
-def test_rejects_unknown_fields(api: Api) -> None:
-    with pytest.raises(RefusedError, match="unknown field"):
-        create(api, {"replica": 2})
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (pod(affinity=nested(60)), "spec.podTemplate.spec.affinity.a"),
+        (pod(fieldOfNobody=1), "spec.podTemplate.spec.fieldOfNobody"),
+        (server(env=[{"name": "A", "other": nested(60)}]), "spec.server.env[0].other"),
+        (behavior(anything=nested(60)), "spec.autoscaling.behavior.anything"),
+        (pod(nodeSelector=nested(60)), "spec.podTemplate.spec.nodeSelector.a.a"),
+        ({"replica": 2}, "spec.replica"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_rejects_unknown_fields_and_names_them(spec: dict[str, Any], field: str, api: Api) -> None:
+    with pytest.raises(RefusedError) as refusal:
+        create(api, spec)
+    assert f'unknown field "{field}"' in refusal.value.message
 
 
 def test_sets_defaults(api: Api) -> None:
@@ -219,3 +315,23 @@ def test_sets_defaults(api: Api) -> None:
     assert spec["modelImage"]["delivery"] == "Auto"
     assert spec["disruption"] == {"maxUnavailable": 1}
     assert "replicas" not in spec
+
+
+@pytest.mark.parametrize("spec", PODS.values(), ids=PODS.keys())
+def test_a_pod_template_makes_a_deployment_that_the_api_server_takes(spec: dict[str, Any], api: Api) -> None:
+    model = gen.model(**spec)
+    [deployment] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    deployment["metadata"] = {"name": gen.NAME, "labels": deployment["metadata"]["labels"]}
+    api.request("POST", api.path("Deployment") + "?dryRun=All&fieldValidation=Strict", deployment)
+
+
+def test_what_a_user_writes_into_a_pod_template_is_kept_as_it_is(api: Api) -> None:
+    for name, spec in PODS.items():
+        made = make(api, name.replace("_", "-"), **spec)["spec"]["podTemplate"]
+        assert made == spec["podTemplate"] | {"metadata": made.get("metadata", {})}
+
+
+def test_the_embedded_types_are_those_of_the_api_server(control_plane: ControlPlane) -> None:
+    assert json.loads(kubernetes_types.TARGET.read_text()) == kubernetes_types.types(control_plane.api), (
+        "run hack/kubernetes_types.py"
+    )

@@ -88,13 +88,12 @@ REFUSED: list[tuple[Object, str]] = [
     (pod(containers=[{"name": "triton"}, {"name": "sidecar", "image": "i"}]), "a container sidecar"),
     (pod(initContainers=[{"name": "first", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
     (pod(initContainers=[{"name": "tools", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
-    (pod(ephemeralContainers=[{"name": "e", "image": "i"}]), "spec.podTemplate.spec.ephemeralContainers"),
     # Secrets and other things of the namespace
     *((pod(volumes=[{"name": "data", kind: {}}]), "the volume data (anything but emptyDir)") for kind in (
-        "secret", "configMap", "projected", "persistentVolumeClaim", "csi", "ephemeral", "nfs", "downwardAPI", "image",
-        "yetToCome")),
+        "secret", "configMap", "projected", "persistentVolumeClaim", "csi", "ephemeral", "nfs", "downwardAPI",
+        "image")),
     *(({"server": {"env": [env(source)]}}, "the variable TOKEN") for source in (
-        SECRET, {"configMapKeyRef": {"name": "c", "key": "k"}}, {"fileKeyRef": {}}, None, "x", [],
+        SECRET, {"configMapKeyRef": {"name": "c", "key": "k"}}, {"fileKeyRef": {}}, None,
         {"fieldRef": {"fieldPath": "metadata.name"}, **SECRET})),
     (server(env=[env(SECRET)]), "the variable TOKEN from a Secret or ConfigMap"),
     (server(envFrom=[{"secretRef": {"name": "s"}}]), "containers[triton].envFrom"),
@@ -105,16 +104,25 @@ REFUSED: list[tuple[Object, str]] = [
     # What picks pods by their labels, and programs that obey annotations
     ({"podTemplate": {"metadata": {"labels": {"app": "payments"}}}}, "spec.podTemplate.metadata.labels app"),
     ({"podTemplate": {"metadata": {"annotations": {"vault.hashicorp.com/role": "a"}}}}, "vault.hashicorp.com/role"),
-    # What no schema has looked at
+    # What the schema lets in and no pod could have
     *((pod(**{field: value}), f"spec.podTemplate.spec.{field} as anything but a list")
       for field in ("containers", "volumes", "tolerations")
-      for value in (None, "x", 1, True, {}, {"name": "triton", "key": "a"}, [1], [None], [[]], [{}],
-                    [{"name": None, "key": None}], [{"name": 1, "key": 1}])),
-    *((pod(affinity=value), "affinity as anything but an object") for value in (None, "x", [], 1)),
-    *((server(env=value), "env as anything but a list of") for value in (None, "x", {}, [1], [{}], [{"name": 1}])),
-    *((server(volumeMounts=value), "volumeMounts as anything but a list of") for value in (None, "x", {}, [1], [{}])),
+      for value in (None, [{}], [{"name": None, "key": None}])),
+    (pod(affinity=None), "affinity as anything but an object"),
+    *((server(env=value), "env as anything but a list of") for value in (None, [{}])),
+    *((server(volumeMounts=value), "volumeMounts as anything but a list of") for value in (None, [{}])),
     # Several at once
     ({**pod(hostNetwork=True, volumes=[HOST]), "server": {"env": [env(SECRET)]}}, "the volume data"),
+]  # fmt: skip
+
+MALFORMED: list[Object] = [
+    *(pod(**{field: value})
+      for field in ("containers", "volumes", "tolerations")
+      for value in ("x", 1, True, {}, {"name": "triton", "key": "a"}, [1], [None], [[]], [{"name": 1, "key": 1}])),
+    *(pod(affinity=value) for value in ("x", [], 1)),
+    *({"server": {"env": [env(value)]}} for value in ("x", [])),
+    *(server(env=value) for value in ("x", {}, [1], [{"name": 1}])),
+    *(server(volumeMounts=value) for value in ("x", {}, [1])),
 ]  # fmt: skip
 
 ALLOWED: list[Object] = [
@@ -152,6 +160,25 @@ def test_each_of_the_table_is_refused_to_who_may_not_create_pods_and_to_nobody_e
         assert not refusal(lambda o=obj: dry_run(podmaker, o)), spec
 
 
+def test_a_value_of_the_wrong_type_is_refused_to_everybody(team: Team) -> None:
+    for number, spec in enumerate(MALFORMED):
+        for user in ("developer", "podmaker"):
+            said = refusal(lambda u=user, n=number, s=spec: dry_run(team.api(u), tritonmodel(f"malformed-{n}", **s)))
+            assert said.startswith("422"), (spec, said)
+            assert "must be of type" in said, (spec, said)
+
+
+def test_a_field_that_a_pod_template_cannot_have_is_dropped(team: Team) -> None:
+    """kubectl refuses it, and other clients get a warning."""
+    for spec in (pod(ephemeralContainers=[{"name": "e", "image": "i"}]), pod(volumes=[{"name": "a", "yetToCome": {}}])):
+        developer, obj = team.api("developer"), tritonmodel("dropped", **spec)
+        made = developer.request("POST", f"{developer.path('TritonModel')}?dryRun=All", obj)
+        assert "yetToCome" not in str(made["spec"])
+        assert "ephemeralContainers" not in str(made["spec"])
+        strict = f"{developer.path('TritonModel')}?dryRun=All&fieldValidation=Strict"
+        assert "unknown field" in refusal(lambda p=strict, o=obj, d=developer: d.request("POST", p, o))
+
+
 def test_what_is_ordinary_is_for_every_developer(team: Team) -> None:
     developer = team.api("developer")
     for number, spec in enumerate(ALLOWED):
@@ -175,6 +202,7 @@ def test_everything_that_is_wrong_is_told_at_once(team: Team) -> None:
         assert words in said
 
 
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 PRIVILEGED: Object = {
     "server": {"env": [env(SECRET)], **GPU},
     "podTemplate": {
@@ -182,7 +210,7 @@ PRIVILEGED: Object = {
         "spec": {
             "hostNetwork": True,
             "tolerations": [{"key": "team-b"}, {"key": "nvidia.com/gpu"}],
-            "affinity": {"podAntiAffinity": {"a": 1}},
+            "affinity": {"podAntiAffinity": {PREFERRED: []}},
             "volumes": [HOST],
             "containers": [
                 {"name": "triton", "volumeMounts": [{**MOUNT, "readOnly": True}], "securityContext": {"runAsUser": 0}},
@@ -225,7 +253,7 @@ def test_what_is_there_already_holds_nobody_up(team: Team) -> None:
         (pod(tolerations=[{"key": "team-b", "effect": "NoExecute"}]), "the toleration of team-b"),
         # An accelerator that is given back takes its toleration with it.
         ({"server": {"resources": {"limits": None}}}, "the toleration of nvidia.com/gpu"),
-        (pod(affinity={"podAntiAffinity": {"a": 2}}), "affinity.podAntiAffinity"),
+        (pod(affinity={"podAntiAffinity": {PREFERRED: [{"weight": 1}]}}), "affinity.podAntiAffinity"),
         (server(securityContext={"runAsUser": 1, "privileged": True}), "containers[triton].securityContext"),
         # A mount that was read-only, and what only the sidecar had.
         (server(volumeMounts=[MOUNT]), "a mount of the volume data"),
@@ -331,22 +359,34 @@ def test_a_budget_that_blocks_drains_is_for_who_may_create_budgets(team: Team, b
     developer.patch("TritonModel", "detector", {"spec": {"disruption": None}})
 
 
-def test_a_template_of_any_size_is_refused_at_once(team: Team) -> None:
-    """The API server computes little for it, and lets nothing through because it would be too much."""
+def test_rejects_larger_values_than_a_pod_can_use_for_everyone(team: Team) -> None:
     names = [f"v{n}" for n in range(2000)]
     volumes = [*({"name": name, "emptyDir": {}} for name in names), HOST]
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
     variables = [{"name": name, "value": "x"} for name in names]
-    developer = team.api("developer")
-    for spec, field in (
-        (pod(volumes=volumes, containers=[{"name": "triton", "volumeMounts": [MOUNT]}]), "volumes"),
-        (server(volumeMounts=mounts), "volumeMounts"),
-        (server(env=variables), "env"),
-        (pod(containers=[{"name": "triton", "env": variables, "volumeMounts": mounts}] * 8), "volumeMounts"),
+    for spec, field, most in (
+        (pod(volumes=volumes, containers=[{"name": "triton", "volumeMounts": [MOUNT]}]), "volumes", 64),
+        (server(volumeMounts=mounts), "containers[0].volumeMounts", 64),
+        (server(env=variables), "containers[0].env", 128),
+        (pod(containers=[{"name": "triton"}] * 20), "containers", 16),
     ):
-        obj = tritonmodel("many", **spec)
-        assert f"{field} as anything but a list of at most 64" in refusal(lambda o=obj: dry_run(developer, o))
-        assert not refusal(lambda o=obj: dry_run(team.api("podmaker"), o))
+        for user in ("developer", "podmaker"):
+            said = refusal(lambda u=user, s=spec: dry_run(team.api(u), tritonmodel("many", **s)))
+            assert f"spec.podTemplate.spec.{field}: Too many: " in said, said
+            assert f"must have at most {most} items" in said, said
+
+
+def test_the_largest_template_that_the_schema_takes_is_judged(team: Team) -> None:
+    """The API server computes little for it, and lets nothing through because it would be too much."""
+    names = [f"v{n}" for n in range(64)]
+    variables = [{"name": f"{name}-{n}", "value": "x"} for name in names for n in range(2)]
+    spec = pod(
+        volumes=[{"name": name, "emptyDir": {}} for name in names],
+        containers=[{"name": "triton", "env": variables, "volumeMounts": [MOUNT] * 64}] * 16,
+    )
+    obj = tritonmodel("many", **spec)
+    assert "have what needs the verb create on pods" in refusal(lambda: dry_run(team.api("developer"), obj))
+    assert not refusal(lambda: dry_run(team.api("podmaker"), obj))
 
 
 def test_the_page_on_security_has_the_allow_list() -> None:

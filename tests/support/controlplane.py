@@ -39,6 +39,7 @@ _CONTROLLERS = (
     "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller,"
     "validatingadmissionpolicy-status-controller"
 )
+_TRITON_MODEL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel"}
 AUDIT_POLICY = ROOT / "manifests" / "audit" / "policy.yaml"
 
 
@@ -78,6 +79,26 @@ class ControlPlane:
         """Applies crds/ and waits until the API server serves them."""
         for file in sorted((ROOT / "crds").glob("*.yaml")):
             self._install(crd for crd in yaml.safe_load_all(file.read_text()))
+
+    @contextlib.contextmanager
+    def without_bounds(self) -> Iterator[None]:
+        """While it lasts, the CRD lets anything into podTemplate.spec, server.env and autoscaling.behavior, as it did
+        before it had a schema for them."""
+        (crd,) = (o for f in (ROOT / "crds").glob("*models.yaml") for o in yaml.safe_load_all(f.read_text()))
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        spec["podTemplate"]["properties"]["spec"] = spec["server"]["properties"]["env"]["items"] = anything
+        spec["autoscaling"]["properties"]["behavior"] = anything
+        self.api.apply(crd)
+        unknown = {"modelImage": {"reference": "a"}, "podTemplate": {"spec": {"unknown": 1}}}
+        body = {**_TRITON_MODEL, "metadata": {"name": "probe"}, "spec": unknown}
+        path = f"{self.api.path('TritonModel')}?dryRun=All"
+        try:
+            eventually(lambda: "unknown" in str(self.api.request("POST", path, body)["spec"]), 30, "no bounds")
+            yield
+        finally:
+            self.install_crds()
+            eventually(lambda: "unknown" not in str(self.api.request("POST", path, body)["spec"]), 30, "bounds")
 
     def install_monitoring(self) -> None:
         """Installs the CRDs of prometheus-operator that the operator uses."""

@@ -55,8 +55,11 @@ IntOrPercent = Annotated[
          "pattern": r"^[0-9]+%$", "minimum": 0, "maxLength": 8}
     ),
 ]  # fmt: skip
+EMBEDS = "x-triton-embeds"
+"""In a JSON schema: of which Kubernetes type an object is (manifests/embedded)."""
 _DEEPEST = 50
-"""Maximum nesting of fields without a schema. Real values have fewer than 12 levels."""
+"""Maximum nesting of an embedded object. Real values have fewer than 12 levels; objects that were stored without a
+schema may have thousands."""
 
 
 def _not_deep(value: dict[str, Any]) -> dict[str, Any]:
@@ -70,11 +73,14 @@ def _deeper(value: Any, levels: int) -> bool:
     return any(levels == 0 or _deeper(item, levels - 1) for item in items if isinstance(item, dict | list))
 
 
-Untyped = Annotated[
-    dict[str, Any],
-    AfterValidator(_not_deep),
-    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
-]
+def _embedded(name: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "object", EMBEDS: name})
+
+
+_Embedded = Annotated[dict[str, Any], AfterValidator(_not_deep)]
+EnvVar = Annotated[_Embedded, _embedded("EnvVar")]
+PodSpec = Annotated[_Embedded, _embedded("PodSpec")]
+ScalingBehavior = Annotated[_Embedded, _embedded("HorizontalPodAutoscalerBehavior")]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^/ \t-\r]+$")]
 _ONE_MODEL = "loadModels has one model per item, and a name has no comma: write [a, b] instead of ['a,b']"
 

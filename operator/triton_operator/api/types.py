@@ -10,7 +10,20 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from . import names
-from .fields import NO_SPACE, Base, IntOrPercent, LabelValue, ModelName, ModelToLoad, Quantity, Untyped, config, rule
+from .fields import (
+    NO_SPACE,
+    Base,
+    EnvVar,
+    IntOrPercent,
+    LabelValue,
+    ModelName,
+    ModelToLoad,
+    PodSpec,
+    Quantity,
+    ScalingBehavior,
+    config,
+    rule,
+)
 from .network import NetworkPolicy
 
 RESERVED_FLAGS = (
@@ -120,7 +133,7 @@ class Server(Base):
     args: Annotated[list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]], Field(max_length=64)] = []
     """More flags for tritonserver, e.g. --cache-config=local,size=104857600. Where pods have IPv6 addresses only:
     --http-address=ipv6:[::]"""
-    env: Annotated[list[Untyped], Field(max_length=128)] = []
+    env: Annotated[list[EnvVar], Field(max_length=128)] = []
     """Environment variables, as in a container (name with value or valueFrom)."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm, which Python models use to pass tensors. Default: half of the memory limit, or 1Gi
@@ -188,7 +201,7 @@ class Autoscaling(Base):
     predict: bool = False
     """Scale for the load that the last five minutes promise for in two minutes, at most twice the present one.
     Only ever upwards."""
-    behavior: Untyped | None = None
+    behavior: ScalingBehavior | None = None
     """How fast it goes, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: up as fast
     as doubling every 15 s, down by at most a quarter a minute, and only after 5 minutes of less load."""
 
@@ -230,12 +243,23 @@ class Monitoring(Base):
     annotation max-tps needs it."""
 
 
+_ANNOTATIONS = 64 << 10
+
+
 class PodMetadata(Base):
     """Labels and annotations."""
 
-    labels: dict[str, str] = {}
+    model_config = config(
+        rule(
+            "!has(self.annotations) || self.annotations.map(k, size(k) + size(self.annotations[k])).sum() "
+            f"<= {_ANNOTATIONS}",
+            f"annotations may have {_ANNOTATIONS} characters in all, names and values together",
+        )
+    )
+
+    labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = {}
     """Labels of the pods, beside the operator's own."""
-    annotations: dict[str, str] = {}
+    annotations: Annotated[dict[str, Annotated[str, Field(max_length=16384)]], Field(max_length=64)] = {}
     """Annotations of the pods, beside the operator's own."""
 
 
@@ -244,7 +268,7 @@ class PodTemplate(Base):
 
     metadata: PodMetadata = PodMetadata()
     """Labels and annotations of the pods."""
-    spec: Untyped = {}
+    spec: PodSpec = {}
     """A part of a PodSpec (see kubectl explain pod.spec), e.g. nodeSelector, tolerations, priorityClassName,
     volumes. Lists with names, such as containers and env, merge by name: the server's container is `triton`."""
 

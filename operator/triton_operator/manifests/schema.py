@@ -6,11 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from triton_operator.api.fields import EMBEDS
+
+from . import embedded
+
 Schema = dict[str, Any]
 _KEEP = {
     "type", "description", "default", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "maxItems", "minItems", "maxProperties", "required", "format", "x-kubernetes-int-or-string", "anyOf",
-    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations", "x-kubernetes-list-type",
+    "x-kubernetes-validations", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
 }  # fmt: skip
 
@@ -23,6 +27,9 @@ def structural(model: type[BaseModel]) -> Schema:
 
 def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
     node = _resolve(node, defs)
+    if EMBEDS in node:
+        described = {"description": " ".join(node["description"].split())} if "description" in node else {}
+        return {**described, **embedded.schema(node[EMBEDS])}
     if node.get("x-kubernetes-int-or-string"):
         return {k: v for k, v in node.items() if k in _KEEP and v is not None}
     out = {k: v for k, v in node.items() if k in _KEEP and k != "anyOf" and v is not None}
@@ -43,8 +50,6 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
         out["additionalProperties"] = _convert(node["additionalProperties"], defs)
         if out.get("default") == {}:
             del out["default"]
-    if out.get("x-kubernetes-preserve-unknown-fields"):
-        out.pop("default", None)
     return out
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, serving, told
 from support import gen, operator_process
-from support.api import Api, Object, eventually
+from support.api import Api, eventually
 from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import names
@@ -55,20 +55,20 @@ def wait_until_all_are_deleted(api: Api, operator: Operator) -> None:
     eventually(lambda: missing(api) == list(KINDS), SOON, lambda: ({*KINDS} - {*missing(api)}, operator.log[-3000:]))
 
 
-def nested(levels: int) -> Object:
-    return {"a": nested(levels - 1)} if levels else {}
+TOO_LARGE = [f"--flag={'x' * 4000}{n}" for n in range(64)]
+"""Server flags that are larger than the maximum size of an object that the operator reads."""
 
 
 def test_deletes_undesired_children_that_lost_their_label(own: Api, kubeconfig: Path, tmp_path: Path) -> None:
-    """While the spec is invalid, the operator corrects no drift. So the test can remove the labels before the children
-    become undesired."""
+    """While the spec is too large, the operator corrects no drift. So the test can remove the labels before the
+    children become undesired."""
     with running_operator(kubeconfig, tmp_path) as operator:
         create_all_children(own, operator)
-        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"deep": nested(300)}}}})
-        told(own, "Progressing", "False", "SpecInvalid")
+        own.patch("TritonModel", gen.NAME, {"spec": {"server": {"args": TOO_LARGE}}})
+        told(own, "Progressing", "False", "TooLarge")
         remove_label(own, *KINDS)
         time.sleep(1)  # until the watches have reported the changes
-        own.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None, **UNDESIRED}})
+        own.patch("TritonModel", gen.NAME, {"spec": {"server": {"args": None}, **UNDESIRED}})
         wait_until_all_are_deleted(own, operator)
 
 

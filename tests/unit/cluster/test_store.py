@@ -561,4 +561,4 @@ def test_a_listing_packs_no_state_anew_that_is_known(monkeypatch: pytest.MonkeyP
     store.replace("Deployment", objects[:1])
     monkeypatch.setattr(module, "slim", lambda _: pytest.fail("packed anew"))
     store.replace("Deployment", objects[:1])
-    assert names_of(store) == {("Deployment", "detection")}
+    assert stored_names(store) == {("Deployment", "detection")}
