@@ -320,7 +320,7 @@ def test_of_the_first_status_only_a_failure_is_pressing() -> None:
     [
         ({"p1": "is no JSON"}, "the repository index of p1 is no JSON"),
         ({"p2": "is no list", "p1": "is no JSON", "p3": "x"},
-         "the repository index of p1 is no JSON (and that of 2 more servers can't be used either)"),
+         "the repository index of p1 is no JSON (the same is true of 2 more servers)"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_told_with_the_reason(unusable: dict[str, str], words: str) -> None:
@@ -332,7 +332,7 @@ def test_an_answer_that_cannot_be_used_is_told_with_the_reason(unusable: dict[st
     assert message(status, "ModelsLoaded") == f"every model is loaded on every server that answers; {words}"
 
 
-def test_it_is_told_that_not_all_of_very_many_models_are_looked_at() -> None:
+def test_reports_that_only_the_first_of_very_many_models_are_in_the_status() -> None:
     index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MOST))
     status = judge(pod(), indexes={gen.NAME: index})
-    assert message(status, "ModelsLoaded").endswith("; the operator looks at the first 5000 models only")
+    assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")
