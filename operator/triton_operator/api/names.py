@@ -21,6 +21,8 @@ METRICS_JOB = "triton-operator-metrics"
 
 SAMPLE_LIMIT = 5000
 """How many samples Prometheus takes of one scrape of a server. Triton has 17 to 60 for each version of a model."""
+RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
+"""Where the pages about alerts are, unless an administrator has copies of them."""
 PROMETHEUS_NAMESPACE = "monitoring"
 """Where the Prometheuses are that the operator asks, unless an administrator says otherwise."""
 

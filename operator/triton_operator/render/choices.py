@@ -24,6 +24,7 @@ class Choices:
     - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
+    - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
     - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
@@ -40,6 +41,7 @@ class Choices:
     operator_namespace: str = names.FIELD_MANAGER
     metrics_job: str = names.METRICS_JOB
     sample_limit: int = names.SAMPLE_LIMIT
+    runbooks: str = names.RUNBOOKS
     template: dict[str, Any] | None = None
     newer_template: bool = False
     initial_replicas: int | None = None

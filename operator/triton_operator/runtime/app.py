@@ -264,6 +264,7 @@ class App:
             operator_namespace=self._settings.namespace,
             metrics_job=self._settings.metrics_job,
             sample_limit=self._settings.sample_limit,
+            runbooks=self._settings.runbooks,
         )
         self._prober.start()
         return Reconciler(

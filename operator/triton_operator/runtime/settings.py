@@ -25,6 +25,7 @@ class Settings:
     - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
+    - `runbooks`: base URL of the alerts' runbooks.
     """
 
     tools_image: str
@@ -41,6 +42,7 @@ class Settings:
     prometheus_url: str = ""
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
+    runbooks: str = names.RUNBOOKS
     metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
     log_level: str = "INFO"
@@ -66,6 +68,7 @@ class Settings:
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, least=100),
+            runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
             log_level=_choice(env, "LOG_LEVEL", ("INFO", "DEBUG", "WARNING", "ERROR")),

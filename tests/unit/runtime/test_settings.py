@@ -28,6 +28,7 @@ def test_everything() -> None:
         "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
         "RESYNC_SECONDS": "3", "COLLECT_SECONDS": "4", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
         "PROMETHEUS_NAMESPACES": "observability, monitoring", "SAMPLE_LIMIT": "20000",
+        "RUNBOOKS_URL": "https://wiki.example.com/triton",
     }  # fmt: skip
     settings = Settings.from_environment(LEAST | env)
     assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == ("ops", ("a", "b"), 2, 9)
@@ -35,6 +36,7 @@ def test_everything() -> None:
     assert (settings.log_format, settings.log_level) == ("plain", "DEBUG")
     assert settings.identity.startswith("p_")
     assert (settings.prometheus_namespaces, settings.sample_limit) == (("observability", "monitoring"), 20000)
+    assert settings.runbooks == "https://wiki.example.com/triton"
     assert Settings.from_environment(LEAST | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 
 
