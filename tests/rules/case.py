@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from support import gen
-from triton_operator.api import thresholds
+from triton_operator.api import names, thresholds
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render.choices import Choices
 
@@ -82,8 +82,15 @@ def _test(test: Object, every: str) -> Object:
             *(_firing(at, alerts) for at, alerts in test.get("firing", {}).items()),
             *(_value(expr, at, want) for expr, times in test.get("values", {}).items() for at, want in times.items()),
         ],
-        "alert_rule_test": test.get("alert_rule_test", []),
+        "alert_rule_test": [_with_runbooks(alert) for alert in test.get("alert_rule_test", [])],
     }
+
+
+def _with_runbooks(test: Object) -> Object:
+    """Every alert has the address of its runbook."""
+    page = {"runbook_url": f"{names.RUNBOOKS}/{test['alertname']}.md"}
+    expected = [{**one, "exp_annotations": {**one["exp_annotations"], **page}} for one in test["exp_alerts"]]
+    return {**test, "exp_alerts": expected}
 
 
 def _samples(text: str) -> str:

@@ -8,8 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import yaml
 
 from support import gen
+from support.controlplane import ROOT
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render.choices import Choices
@@ -124,12 +126,29 @@ def test_every_alert_says_what_happens_and_what_to_do() -> None:
     found = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
     for alert in found:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
-        assert set(alert["annotations"]) == {"summary", "description"}
+        assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
         assert "$labels.tritonmodel" in alert["annotations"]["summary"]
     assert {a["alert"].removeprefix("TritonModel") for a in found} == {
         "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
-        "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn",
+        "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
+        "ServerRestarts",
     }  # fmt: skip
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    rendered = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    spec = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())["spec"]
+    installed = [rule for group in spec["groups"] for rule in group["rules"]]
+    found = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}
+    assert found == {name: f"{names.RUNBOOKS}/{name}.md" for name in found}
+    assert {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")} == set(found)
+
+
+def test_an_administrator_says_where_the_runbooks_are() -> None:
+    choices = Choices("operator:1", "Copy", entrypoint="net", runbooks="https://wiki.example.com/{{triton}}/")
+    for alert in alerts(choices):
+        url = alert["annotations"]["runbook_url"]
+        assert url == f'https://wiki.example.com/{{{{"{{{{"}}}}triton}}}}/{alert["alert"]}.md'
 
 
 def test_only_what_scales_can_be_at_its_most() -> None:
@@ -144,8 +163,7 @@ def test_only_what_scales_can_be_at_its_most() -> None:
 def test_labels_for_the_receiver_are_on_every_alert_and_take_none_of_ours() -> None:
     wanted = {"team": "vision", "severity": "none", "tritonmodel": "x", "version": "9", "not-a-label": "x"}
     for alert in alerts(monitoring={"alertLabels": wanted}):
-        own = alert["labels"].keys() - {"window"}
-        assert own == {"team", "severity"}
+        assert alert["labels"].keys() == {"team", "severity"}
         assert alert["labels"]["severity"] != "none"
 
 

@@ -22,7 +22,7 @@ _AHEAD_SECONDS = 120
 
 
 def recording(subject: Subject) -> list[Rule]:
-    return [*_thresholds(subject), *_demand(subject), *_load(subject), *_queue(subject)]
+    return [*_thresholds(subject), *_servers(subject), *_demand(subject), *_load(subject), *_queue(subject)]
 
 
 def limits(scope: Scope, kind: str) -> str:
@@ -32,8 +32,7 @@ def limits(scope: Scope, kind: str) -> str:
 
 def demand_by_limit(scope: Scope) -> str:
     """Demand of the model (without the label `version`) and of each version, to be joined with the limits."""
-    demand = scope.pick("triton:demand:rate1m")
-    return f"(sum by ({PER_MODEL}) ({demand}) or sum by ({PER_MODEL}, version) ({demand}))"
+    return scope.pick("triton:demand_by_limit:rate1m")
 
 
 def tokens(scope: Scope) -> str:
@@ -47,9 +46,10 @@ def _thresholds(subject: Subject) -> list[Rule]:
     Of the operator's replicas the one counts that has seen the newest state of the TritonModel: a change is there
     when the first of them has been scraped, and a replica whose watch hangs never wins.
 
-    One series, that of max-qps, is there for every TritonModel while any operator lives. While it is there nothing
-    falls back, so that a removed limit goes at once. The last values come from the previous evaluation and not from
-    `last_over_time`, which would bring back what had been removed before the operator went.
+    One series, that of max-qps, is there for every TritonModel while any operator lives. While it is there no limit of
+    a version falls back, so that a removed one goes at once. A kind that isn't there at all falls back: an operator of
+    another version doesn't know it. The last values come from the previous evaluation and not from `last_over_time`,
+    which would bring back what had been removed before the operator went.
     """
     scope = subject.scope
     model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
@@ -59,8 +59,7 @@ def _thresholds(subject: Subject) -> list[Rule]:
     return [
         record(
             "triton:threshold:live",
-            f"max by ({PER_MODEL}, kind, version) (\n  {gauge} and on ({PER_MODEL}, instance) ({_newest(subject)})\n"
-            f"  or {gauge} unless on ({PER_MODEL}) {subject.of_operator(_SEEN)}\n)",
+            _of_newest(subject, gauge, f"{PER_MODEL}, kind, version"),
         ),
         record(
             "triton:threshold:last",
@@ -70,16 +69,22 @@ def _thresholds(subject: Subject) -> list[Rule]:
         *_literals(scope, subject.thresholds),
         record(
             "triton:threshold",
-            f"{last}\nor (\n  {scope.pick('triton:threshold:literal')}\n"
+            f"{last}\nor (\n  {scope.pick('triton:threshold:literal', equal('version', ''))}\n"
+            f"  unless on ({PER_MODEL}, kind) {scope.pick('triton:threshold:last', equal('version', ''))}\n)\n"
+            f"or (\n  {scope.pick('triton:threshold:literal', unequal('version', ''))}\n"
             f"  unless on ({PER_MODEL}) {scope.pick('triton:threshold:last', *model_wide)}\n)",
         ),
     ]
 
 
-def _newest(subject: Subject) -> str:
-    """The replicas of the operator that have seen the newest state."""
+def _of_newest(subject: Subject, gauge: str, by: str) -> str:
+    """`gauge` by the replicas of the operator that have seen the newest state; by all, where none tells which state."""
     seen = subject.of_operator(_SEEN)
-    return f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
+    newest = f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
+    return (
+        f"max by ({by}) (\n  {gauge} and on ({PER_MODEL}, instance) ({newest})\n"
+        f"  or {gauge} unless on ({PER_MODEL}) {seen}\n)"
+    )
 
 
 def _literals(scope: Scope, values: Mapping[ThresholdKey, float]) -> list[Rule]:
@@ -96,6 +101,23 @@ def _literals(scope: Scope, values: Mapping[ThresholdKey, float]) -> list[Rule]:
     ]
 
 
+def _servers(subject: Subject) -> list[Rule]:
+    """How many servers there shall be, and how many are ready, by the operator's word. While there is no operator, the
+    last number that was wanted counts, and those servers are ready whose metrics can be scraped."""
+    scope = subject.scope
+    wanted, ready = (
+        _of_newest(subject, subject.of_operator("triton_operator_replicas", equal("state", state)), PER_MODEL)
+        for state in ("wanted", "ready")
+    )
+    last = scope.pick("triton:servers:wanted")
+    return [
+        record("triton:servers:wanted", f"{wanted}\nor {last}"),
+        record(
+            "triton:servers:ready", f"{ready}\nor (sum by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last} * 0"
+        ),
+    ]
+
+
 def _demand(subject: Subject) -> list[Rule]:
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     entry = subject.entry
@@ -104,8 +126,9 @@ def _demand(subject: Subject) -> list[Rule]:
     failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *entry)}[{span}]))"
     coefficient = scope.pick("triton:threshold", equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
     out = [
-        record("triton:my_qps_threshold:1m", served),
-        record("triton:qps:rate1m", scope.pick("triton:my_qps_threshold:1m")),
+        record("triton:qps:rate1m", served),
+        # The name by which others know it.
+        record("triton:my_qps_threshold:1m", scope.pick("triton:qps:rate1m")),
         record(
             "triton:demand:rate1m",
             f"{by} (\n  {tag(scope.pick('triton:qps:rate1m'), 'of', 'served')}\n"
@@ -114,6 +137,9 @@ def _demand(subject: Subject) -> list[Rule]:
             f"* on ({PER_MODEL}) group_left () {coefficient}",
         ),
     ]
+    demand = scope.pick("triton:demand:rate1m")
+    by_limit = f"sum by ({PER_MODEL}) ({demand})\nor sum by ({PER_MODEL}, version) ({demand})"
+    out.append(record("triton:demand_by_limit:rate1m", by_limit))
     if subject.token_counter:
         made = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
         out.append(record("triton:tokens:rate1m", f"{by} ({made})"))
@@ -122,20 +148,25 @@ def _demand(subject: Subject) -> list[Rule]:
 
 def _pending(subject: Subject, span: str) -> str:
     """By how much the queues grow a second: requests that came and were neither served nor refused. An ensemble is
-    never pending itself; its steps are. A queue that shrinks doesn't count: one of a server that crashed would
-    take its demand away."""
+    never pending itself; its steps are, and what waits for them counts for the version of the ensemble that serves
+    most.
+
+    A queue that shrinks doesn't count: that of a server that crashed would take away the demand of this server, or
+    hide the growing queue of another one."""
     scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
     if not subject.ensemble:
         pending = scope.pick("nv_inference_pending_request_count", *subject.entry)
-        return f"clamp_min(sum by ({PER_MODEL}, model, version) (delta({pending}[{span}])), 0) / {seconds}"
+        return f"sum by ({PER_MODEL}, model, version) (clamp_min(delta({pending}[{span}]), 0)) / {seconds}"
     pending = scope.pick("nv_inference_pending_request_count", unequal("model", subject.entrypoint))
-    growth = f"clamp_min(sum by ({PER_MODEL}) (delta({pending}[{span}])), 0) / {seconds}"
-    return tag(tag(growth, "model", subject.entrypoint), "version", "1")
+    of_server = f"sum by ({PER_MODEL}, pod, instance) (delta({pending}[{span}]))"
+    growth = f"sum by ({PER_MODEL}) (clamp_min({of_server}, 0)) / {seconds}"
+    version = f"topk by ({PER_MODEL}) (1, {scope.pick('triton:qps:rate1m')})"
+    return f"{growth} + on ({PER_MODEL}) group_right () 0 * {version}"
 
 
 def _load(subject: Subject) -> list[Rule]:
     scope = subject.scope
-    demand = f"sum by ({PER_MODEL}) ({scope.pick('triton:demand:rate1m')})"
+    demand = scope.pick("triton:demand_by_limit:rate1m", equal("version", ""))
     used = [f"{demand_by_limit(scope)} / on ({PER_MODEL}, version) {limits(scope, thresholds.MAX_QPS.name)}"]
     load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
     if subject.token_counter:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from .promql import PER_MODEL, Rule, Scope, record, window
+from .promql import PER_MODEL, Rule, Scope, record, unequal, window
 from .subject import Subject
 
+CANCELED = "CANCELED"
+"""Triton's reason where a client gave up. It is no failure of the server."""
 WINDOWS = ("5m", "30m", "1h", "6h", "3d")
 MOST_RATIO = 0.9
 """A loose objective has burn rates that can't be reached; where this part of all requests fails it burns anyway."""
@@ -20,7 +22,8 @@ def slo_recording(subject: Subject) -> list[Rule]:
     scope, span = subject.scope, window(300, subject.scrape_seconds)
     by = f"sum by ({PER_MODEL}, model)"
     served = f"{by} (rate({scope.pick('nv_inference_request_success', *subject.entry)}[{span}]))"
-    failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *subject.entry)}[{span}]))"
+    failures = scope.pick("nv_inference_request_failure", *subject.entry, unequal("reason", CANCELED))
+    failed = f"{by} (rate({failures}[{span}]))"
     return [
         record("triton:failures:rate5m", f"{subject.once(failed)}\nor {served} * 0"),
         record("triton:requests:rate5m", f"{served}\n+ {scope.pick('triton:failures:rate5m')}"),

@@ -19,7 +19,7 @@ FAILURES_PER_REQUEST = 2
 @dataclass(frozen=True)
 class Subject:
     """One TritonModel, as far as its rules depend on it. `entrypoint`: "" is unknown; every model of the server then
-    counts. `max_replicas`: None where nothing scales."""
+    counts. `max_replicas`: None where nothing scales. `runbooks`: where the pages about alerts are."""
 
     scope: Scope
     metrics_job: str
@@ -30,6 +30,8 @@ class Subject:
     max_replicas: int | None
     utilization: float
     predict: bool
+    startup_seconds: int
+    runbooks: str
 
     @property
     def entry(self) -> tuple[str, ...]:
@@ -71,4 +73,6 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         max_replicas=scaling.max if scaling else None,
         utilization=scaling.utilization if scaling else 1,
         predict=bool(scaling and scaling.predict),
+        startup_seconds=model.spec.rollout.startup_seconds,
+        runbooks=choices.runbooks,
     )
