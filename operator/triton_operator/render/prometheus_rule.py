@@ -12,7 +12,7 @@ from .child import Child
 from .choices import Choices
 from .common import obj
 from .pod_monitor import labelled, monitored
-from .rules.alerts import alerts, slo_alerts
+from .rules.alerts import alerts, slow_alerts
 from .rules.promql import Rule
 from .rules.recording import recording
 from .rules.slo import slo_recording
@@ -28,7 +28,7 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
         _group(
             f"{model.name}-slo",
             about.slo_seconds,
-            slo_recording(about) + (slo_alerts(about) if monitoring.alerts else []),
+            slo_recording(about) + (slow_alerts(about) if monitoring.alerts else []),
         ),
     ]
     return labelled(obj(model, kinds.PROMETHEUS_RULE, spec={"groups": groups}), model)

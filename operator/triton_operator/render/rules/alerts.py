@@ -67,23 +67,28 @@ def _number(value: str) -> str:
 def alerts(subject: Subject) -> list[Rule]:
     """What needs the newest samples."""
     found = [
-        _not_serving(subject),
-        _servers_missing(subject),
-        _server_restarts(subject),
         _qps_overflow(subject),
         *([_tps_overflow(subject)] if subject.token_counter else []),
         _qps_spike(subject),
-        _limit_missing(subject),
-        _metrics_absent(subject),
-        _disagreement(subject),
         *([_at_max_replicas(subject)] if subject.max_replicas is not None else []),
         _queue_duration(subject),
     ]
     return [_labelled(subject, rule) for rule in found]
 
 
-def slo_alerts(subject: Subject) -> list[Rule]:
-    return [_labelled(subject, rule) for rule in (_request_failures(subject), *_error_budget_burn(subject))]
+def slow_alerts(subject: Subject) -> list[Rule]:
+    """What lasts for minutes before it is told, or reads hours of samples."""
+    found = [
+        _not_serving(subject),
+        _servers_missing(subject),
+        _server_restarts(subject),
+        _limit_missing(subject),
+        _metrics_absent(subject),
+        _disagreement(subject),
+        _request_failures(subject),
+        *_error_budget_burn(subject),
+    ]
+    return [_labelled(subject, rule) for rule in found]
 
 
 def _not_serving(subject: Subject) -> Rule:
