@@ -16,6 +16,7 @@ WORDS = ROOT / "hack" / "prose.txt"
 HISTORY = "CHANGELOG.md"
 """Its entries aren't rewritten, so it isn't checked."""
 RECORD_PARTS = ("## Context", "## Decision", "## Consequences")
+RUNBOOK_PARTS = ("## What it means", "## What to look at", "## What to do")
 CODE = re.compile(r"^```.*?^```|`[^`]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -52,9 +53,11 @@ def _avoided() -> Iterator[tuple[re.Pattern[str], str]]:
 
 
 def _form(name: str, text: str) -> Iterator[str]:
-    """Yields what the page lacks: for whom it is, or the parts of a decision record."""
+    """Yields what the page lacks: its readers, or the parts of a decision record or a runbook."""
     if name.startswith("docs/decisions/"):
         yield from (f"the record has no part {part!r}" for part in RECORD_PARTS if f"\n{part}\n" not in text)
+    elif name.startswith("docs/runbooks/"):
+        yield from (f"the runbook has no part {part!r}" for part in RUNBOOK_PARTS if f"\n{part}\n" not in text)
     elif name.startswith("docs/") and not re.search(r"^# .*\n\nFor ", text, re.MULTILINE):
         yield "the first sentence must say for whom the page is: 'For …: …'"
 
