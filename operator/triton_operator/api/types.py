@@ -153,7 +153,8 @@ class Disruption(Base):
     """What node drains may take away at once. Applies with more than one replica."""
 
     max_unavailable: IntOrPercent = 1
-    """Pods that may be away at once, as a number or a percentage."""
+    """Pods that may be away at once, as a number or a percentage. 0 blocks the drain of their nodes, and needs the
+    right to create PodDisruptionBudgets."""
 
 
 class Rollout(Base):
