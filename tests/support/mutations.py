@@ -43,7 +43,12 @@ def edit(file: str, old: str, new: str) -> Change:
 
 def move(source: str, target: str) -> Change:
     """Renames a file or directory."""
-    return lambda root: (root / source).rename(root / target)
+
+    def change(root: Path) -> None:
+        (root / target).parent.mkdir(parents=True, exist_ok=True)
+        (root / source).rename(root / target)
+
+    return change
 
 
 def remove(path: str) -> Change:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
+
+from triton_operator.repository.files import Directory, Store
 
 from . import unpack
 from .tritonserver import DockerError, docker
@@ -19,6 +20,8 @@ MAX_DOCUMENT = 16 * 2**20
 """Bytes of a manifest; registries take 4 MiB."""
 MAX_INDEXES = 4
 """Indexes that lead to one another before the manifest; there is one."""
+MAX_LAYERS = 1024
+"""Layers of an image; Docker makes 127 at most."""
 
 
 class ImageError(ValueError):
@@ -26,72 +29,94 @@ class ImageError(ValueError):
 
 
 @contextmanager
-def repository(target: str, path: str) -> Iterator[Path]:
-    """The directory of models that `target` means: itself where it is a directory; `path` inside of an image that
-    `docker save` or an OCI tool wrote to a file; else `path` inside of the image of that name, which Docker has or
-    pulls. What is unpacked is gone when the context is left. Raises ImageError."""
+def repository(target: str, path: str) -> Iterator[Store]:
+    """The models that `target` means: a directory; `path` inside of an image that `docker save` or an OCI tool wrote to
+    a file; else `path` inside of the image of that name, which Docker has or pulls. Raises ImageError."""
     place = Path(target)
     if place.is_dir():
-        yield place
+        yield Directory(place)
         return
-    with tempfile.TemporaryDirectory(prefix="triton-validate-") as folder:
-        root = Path(folder, "models")
-        root.mkdir()
+    with ExitStack() as stack:
         try:
-            if place.is_file():
-                _from_file(place, path, root)
-            else:
-                _from_docker(target, path, root)
+            read = _from_file if place.is_file() else _from_docker
+            store = read(target, path, stack)
         except Exception as error:  # an image that is made so can have the readers raise anything
             raise ImageError(f"{target}: {str(error) or type(error).__name__}") from None
-        yield root
+        yield store
 
 
-def _from_docker(reference: str, path: str, root: Path) -> None:
+@contextmanager
+def on_disk(store: Store) -> Iterator[Path]:
+    """The repository as a directory, for programs that need one; a copy is gone when the context is left.
+    Raises ImageError."""
+    if isinstance(store, Directory):
+        yield Path(store.root)
+        return
+    with tempfile.TemporaryDirectory(prefix="triton-validate-") as folder:
+        try:
+            unpack.write(store, Path(folder))
+        except OSError as error:
+            raise ImageError(f"the repository can't be copied for the server: {error.strerror}") from None
+        Path(folder).chmod(0o755)  # for the server's user
+        yield Path(folder)
+
+
+def _from_docker(reference: str, path: str, stack: ExitStack) -> Store:
     """`docker cp` of a container that is never started: the image may have no program at all."""
     try:
         container = docker("create", reference, "never-started").split("\n")[-1]
     except DockerError as error:
         raise ImageError(f"no directory, no file, and no image: {error}") from None
+    spool = _spool(stack)
     try:
         source = f"{container}:{path.rstrip('/')}/."
-        with subprocess.Popen(["docker", "cp", source, "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as copy:
-            assert copy.stdout is not None  # noqa: S101, for the type checker
-            assert copy.stderr is not None  # noqa: S101
-            with suppress(tarfile.ReadError):  # an empty stream: docker says why
-                _unpack(copy.stdout, root)
-            said = copy.stderr.read().decode(errors="replace").strip()
-        if copy.returncode:
-            raise ImageError(f"nothing at {path}: {said}")
+        done = subprocess.run(["docker", "cp", source, "-"], stdout=spool, stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            raise ImageError(f"nothing at {path}: {done.stderr.decode(errors='replace').strip()}")
     finally:
         subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)
+    spool.seek(0)
+    return streamed(spool, path)
 
 
-def _unpack(stream: IO[bytes], root: Path) -> None:
-    tree = unpack.Tree(root)
-    with unpack.archive(stream, "r|") as archive:
-        for member in archive:
-            tree.add(archive, member, "")
-    tree.seal()
+def _spool(stack: ExitStack) -> IO[bytes]:
+    """A file of our own on the disk, gone when `stack` is closed."""
+    return stack.enter_context(tempfile.NamedTemporaryFile(prefix="triton-validate-"))
 
 
-def _from_file(file: Path, path: str, root: Path) -> None:
-    """Apply the image's layers, of each only what lies under `path`."""
-    tree = unpack.Tree(root)
-    with file.open("rb") as opened, unpack.archive(opened) as archive:
-        names = set(archive.getnames())
-        for layer in _layers(archive, names):
-            held = archive.extractfile(layer)
-            if held is None:
-                raise ImageError(f"layer {layer} isn't in it")
-            with held, unpack.archive(held) as content:
-                _apply(content, path, tree)
-    tree.seal()
-    if not any(root.iterdir()):
+def streamed(tar: IO[bytes], path: str) -> Store:
+    """The models in an archive of the directory `path` alone."""
+    image = unpack.Image()
+    image.add(tar)
+    return unpack.Archived(image.top, path)
+
+
+def _from_file(file: str, path: str, stack: ExitStack) -> Store:
+    """The models at `path`, as the image's layers make them. Only compressed layers are copied, and of them only what
+    lies at `path`."""
+    opened, packed = unpack.decompressed(stack.enter_context(Path(file).open("rb")))  # noqa: SIM115 - the stack closes
+    archive = tarfile.open(fileobj=opened, mode="r:", tarinfo=unpack.Header)  # noqa: SIM115 - it holds no file itself
+    image, copied = unpack.Image(), []
+    for name in _layers(archive):
+        held = archive.extractfile(name)
+        if held is None:
+            raise ImageError(f"layer {name} isn't in it")
+        layer, compressed = unpack.decompressed(held)
+        image.add(layer)
+        if packed or compressed:
+            copied.append(layer)
+    folder = image.under(path)
+    if folder is None or not folder.held:
         raise ImageError(f"nothing at {path}")
+    store = unpack.Archived(folder, path)
+    if copied:
+        spool = _spool(stack)
+        for layer in copied:
+            unpack.keep(layer, spool, (content for content in store.files() if content.source is layer))
+    return store
 
 
-def _layers(archive: tarfile.TarFile, names: set[str]) -> list[str]:
+def _layers(archive: tarfile.TarFile) -> list[str]:
     """The layers' names in the archive, the lowest first: by docker's manifest.json or OCI's index.json."""
 
     def document(name: str) -> object:
@@ -103,9 +128,10 @@ def _layers(archive: tarfile.TarFile, names: set[str]) -> list[str]:
             raise ImageError(f"{name} is larger than {MAX_DOCUMENT} bytes")
         return json.loads(text)
 
+    names = set(archive.getnames())
     if "manifest.json" in names:
         manifest = document("manifest.json")
-        return list(manifest[0]["Layers"])  # type: ignore[index]
+        return _bounded(list(manifest[0]["Layers"]))  # type: ignore[index]
     if "index.json" not in names:
         raise ImageError("neither written by docker save nor an OCI archive")
     current = document("index.json")
@@ -114,30 +140,14 @@ def _layers(archive: tarfile.TarFile, names: set[str]) -> list[str]:
             current = document(_blob(current["manifests"][0]["digest"]))
     if not isinstance(current, dict) or "layers" not in current:
         raise ImageError("there is no manifest in it")
-    return [_blob(layer["digest"]) for layer in current["layers"]]
+    return _bounded([_blob(layer["digest"]) for layer in current["layers"]])
+
+
+def _bounded(layers: list[str]) -> list[str]:
+    if len(layers) > MAX_LAYERS:
+        raise ImageError(f"{len(layers)} layers")
+    return layers
 
 
 def _blob(digest: str) -> str:
     return "blobs/" + digest.replace(":", "/", 1)
-
-
-def _apply(layer: tarfile.TarFile, path: str, tree: unpack.Tree) -> None:
-    for member in layer:
-        name = unpack.inside(member.name, path)
-        if name is None:
-            continue
-        folder, base = posixpath.split(name)
-        if base == ".wh..wh..opq":
-            tree.empty(folder or ".")
-        elif base.startswith(".wh."):
-            tree.remove(_deleted(folder, base))
-        else:
-            tree.add(layer, member, path)
-
-
-def _deleted(folder: str, mark: str) -> str:
-    """What a layer says is deleted."""
-    name = unpack.inside(posixpath.join(folder, mark.removeprefix(".wh.")), "")
-    if name is None or name == (folder or "."):
-        raise ImageError(f"{posixpath.join(folder, mark)} marks nothing")
-    return name

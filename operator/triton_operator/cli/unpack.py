@@ -1,44 +1,56 @@
-"""Unpacks tar archives that nobody vouches for.
+"""The files of an image, from its layers' tar archives, which may mean harm.
 
-Not with tarfile's own extraction: its safe filters are missing before Python 3.11.4, and could be led out of the
-directory until the middle of 2025 (CVE-2025-4517). Here nothing is written through a link, and nothing comes into being
-but directories, plain files and links; `Tree.seal` refuses the links that lead out, before anybody reads.
+Nothing is unpacked. tarfile reads headers only; each file is known by where its content lies in the archive, and is
+read from there when a check asks for it. Links are followed in the image alone, and never by the kernel.
 """
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
+import io
+import lzma
 import os
 import shutil
-import stat
 import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
+
+from triton_operator.repository.files import MAX_LINKS, Entry, Files, Kind, Store, join
 
 MAX_ENTRIES = 1_000_000
-MAX_DEPTH = 64
-"""Directories inside of one another; a model has three."""
+"""Files, directories and links of an image."""
+MAX_DEPTH = 256
+"""Directories inside of one another."""
+MAX_NAME = 4096
+"""Bytes of a path, as on Linux."""
 MAX_HEADER = 2**20
 """Bytes of a header that is read into memory, with a long name or extended attributes."""
+MAX_BYTES = 2**40
+"""Bytes that a compressed layer may turn into; only what lies under the models' path is kept."""
 
-_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_CHUNK = 2**20
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class RefusedError(ValueError):
-    """The archive has what no model repository needs; the text says what."""
+    """The archive has what no image needs; the text says what."""
 
 
-class _Entry(tarfile.TarInfo):
-    """A header whose size is checked before it is believed: a negative one is read forever before Python 3.13.6
+class Header(tarfile.TarInfo):
+    """A header whose size is checked before it is believed: tarfile reads a negative one forever before Python 3.13.6
     (CVE-2025-8194), and a large one fills the memory."""
 
     def _block(self, count: int) -> int:
-        if count < 0 or (self.type in _HEADERS and count > MAX_HEADER):
+        if count < 0 or (self.type in _LONG and count > MAX_HEADER):
             raise RefusedError(f"a header says {count} bytes")
         return super()._block(count)  # type: ignore[misc, no-any-return]
 
 
-_HEADERS = (
+_LONG = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
     tarfile.XHDTYPE,
@@ -47,142 +59,301 @@ _HEADERS = (
 )
 
 
-def archive(file: IO[bytes], mode: str = "r:*") -> tarfile.TarFile:
-    """The archive in `file`, for reading."""
-    return tarfile.open(fileobj=file, mode=mode, tarinfo=_Entry)  # type: ignore[call-overload, no-any-return]
+@dataclass(slots=True)
+class File:
+    """A plain file: `size` bytes of `source`, from `start` on."""
+
+    source: IO[bytes]
+    start: int
+    size: int
 
 
-def inside(name: str, folder: str) -> str | None:
-    """What an archive's `name` is called below its `folder`, and "." for that itself; None for what lies elsewhere."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise RefusedError(f"{name}: .. in a name")
-    above = [part for part in folder.split("/") if part not in ("", ".")]
-    if parts[: len(above)] != above:
-        return None
-    return "/".join(parts[len(above) :]) or "."
+@dataclass(slots=True)
+class Link:
+    """A symbolic link."""
+
+    target: str
 
 
-class Tree:
-    """A directory of ours, into which archives are unpacked, one over the other."""
+@dataclass(slots=True)
+class Special:
+    """A device, a pipe, a sparse file, or what tarfile has no name for."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root.resolve()
-        self._entries = MAX_ENTRIES
-        self._room = shutil.disk_usage(root).free * 9 // 10
 
-    def add(self, source: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
-        """Unpack one entry that lies below `folder`, in the place of what is there."""
-        name = inside(member.name, folder)
-        if name is None or name == ".":
-            return
-        place = self._place(name)
+@dataclass(slots=True)
+class Folder:
+    """A directory."""
+
+    held: dict[str, Node] = field(default_factory=dict)
+
+
+Node: TypeAlias = File | Link | Special | Folder
+
+
+def headers(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+    """The headers of the uncompressed archive in `file`, each checked. Raises RefusedError and tarfile.TarError."""
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=Header) as archive:
+        count = 0
+        while (member := archive.next()) is not None:
+            count += 1
+            if count > MAX_ENTRIES:
+                raise RefusedError(f"more than {MAX_ENTRIES} entries")
+            if member.size < 0 or member.offset_data + member.size > MAX_BYTES:
+                raise RefusedError(f"{member.name[:80]}: {member.size} bytes")
+            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them
+            yield member
+
+
+def decompressed(file: IO[bytes]) -> tuple[IO[bytes], bool]:
+    """`file` as it is, or what it holds when it is compressed, and whether it is."""
+    start = file.read(6)
+    file.seek(0)
+    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+    match kind:
+        case None:
+            return file, False
+        case "gzip":
+            return gzip.GzipFile(fileobj=file), True  # type: ignore[return-value]
+        case "bzip2":
+            return bz2.BZ2File(file), True
+        case "xz":
+            return lzma.LZMAFile(file), True
+    raise RefusedError(f"a layer that is compressed with {kind}: save the image with docker save, or with gzip")
+
+
+class Image:
+    """The files of an image, as its layers make them: the lowest is added first."""
+
+    def __init__(self) -> None:
+        self.top = Folder()
+        self._entries = 0
+
+    def add(self, layer: IO[bytes], below: str = "") -> None:
+        """Put the uncompressed `layer` over what is there, inside of the directory `below`. Its contents are read from
+        `layer` later."""
+        for member in headers(layer):
+            path = join(below, _clean(member.name))
+            parts = path.split("/") if path else []
+            if not parts:
+                continue
+            if len(path.encode(errors="surrogateescape")) > MAX_NAME or len(parts) > MAX_DEPTH:
+                raise RefusedError(f"{path[:80]}…: a path of {len(parts)} directories and {len(path)} characters")
+            if parts[-1] == ".wh..wh..opq":
+                if isinstance(folder := self._find(parts[:-1]), Folder):
+                    folder.held.clear()
+            elif parts[-1].startswith(".wh."):
+                self._delete(path, parts)
+            else:
+                self._put(parts, self._node(layer, member, below))
+
+    def under(self, path: str) -> Folder | None:
+        """The directory at `path` of the image, links followed inside of the image."""
+        found = self._find([part for part in path.split("/") if part])
+        return found if isinstance(found, Folder) else None
+
+    def _node(self, layer: IO[bytes], member: tarfile.TarInfo, below: str) -> Node:
         if member.isdir():
-            if not _is_directory(place):
-                self._remove(place)
-                self._make_directory(place)
+            return Folder()
+        if member.issym():
+            return Link(member.linkname)
+        if member.islnk():
+            name = join(below, _clean(member.linkname))
+            shared = self._find(name.split("/"), follow=False)
+            if shared is None or isinstance(shared, Folder):
+                raise RefusedError(f"{member.name}: a hard link to {member.linkname}, which is no file of the image")
+            return shared
+        if member.isreg() and not member.issparse():
+            return File(layer, member.offset_data, member.size)
+        return Special()
+
+    def _put(self, parts: list[str], node: Node) -> None:
+        folder = self._folder(parts[:-1])
+        here = folder.held.get(parts[-1])
+        if isinstance(node, Folder) and isinstance(here, Folder):
             return
-        self._count(name)
-        self._remove(place)
-        if member.isreg():
-            self._write(source, member, place)
-        elif member.issym():
-            place.symlink_to(member.linkname)
-        elif member.islnk():
-            self._link(source, member, place, folder)
-        else:
-            raise RefusedError(f"{name}: neither a file, a directory nor a link")
+        self._count()
+        folder.held[parts[-1]] = node
 
-    def empty(self, name: str) -> None:
-        """Take away what is in the directory `name`."""
-        place = self._place(name)
-        if _is_directory(place):
-            shutil.rmtree(place)
-            place.mkdir()
+    def _folder(self, parts: list[str]) -> Folder:
+        """The directory at `parts`, made where it isn't there. A link to a directory counts as that."""
+        at = self.top
+        for index, part in enumerate(parts):
+            node = at.held.get(part)
+            if isinstance(node, Link):
+                node = self._find(parts[: index + 1])
+            if not isinstance(node, Folder):
+                node = at.held[part] = Folder()
+                self._count()
+            at = node
+        return at
 
-    def remove(self, name: str) -> None:
-        self._remove(self._place(name))
+    def _count(self) -> None:
+        self._entries += 1
+        if self._entries > MAX_ENTRIES:
+            raise RefusedError(f"more than {MAX_ENTRIES} files and directories")
 
-    def seal(self) -> None:
-        """Refuse links that lead out. Links that lead nowhere may stay: whoever reads finds nothing."""
-        for above, folders, files in os.walk(self.root, onerror=_raise):
-            for place in (Path(above, name) for name in (*folders, *files)):
-                if place.is_symlink() and not _target(place).is_relative_to(self.root):
-                    raise RefusedError(
-                        f"{place.relative_to(self.root)}: a link to {place.readlink()}, which lies outside"
-                    )
+    def _delete(self, path: str, parts: list[str]) -> None:
+        name = parts[-1].removeprefix(".wh.")
+        if name in ("", ".", ".."):
+            raise RefusedError(f"{path} marks nothing as deleted")
+        if isinstance(folder := self._find(parts[:-1]), Folder):
+            folder.held.pop(name, None)
 
-    def _place(self, name: str) -> Path:
-        """Where `name` is to be. Every directory above is there, and none is a link."""
-        parts = name.split("/")
-        if len(parts) > MAX_DEPTH:
-            raise RefusedError(f"{len(parts)} directories inside of one another")
-        place = self.root
-        for part in parts[:-1]:
-            place = place / part
-            if not os.path.lexists(place):
-                self._make_directory(place)
-            elif not _is_directory(place):
-                raise RefusedError(f"{name}: {place.relative_to(self.root)} is no directory")
-        return place if parts[-1] == "." else place / parts[-1]
-
-    def _make_directory(self, place: Path) -> None:
-        self._count(place.name)
-        place.mkdir()
-
-    def _count(self, name: str) -> None:
-        self._entries -= 1
-        if self._entries < 0:
-            raise RefusedError(f"{name}: more than {MAX_ENTRIES} files and directories")
-
-    def _write(self, source: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-        """The size is what comes out, also of a sparse file."""
-        if not 0 <= member.size <= self._room:
-            raise RefusedError(f"{member.name}: {member.size} bytes, and there is room for {self._room}")
-        self._room -= member.size
-        content = source.extractfile(member)
-        if content is None:
-            raise RefusedError(f"{member.name}: no file")
-        with content, place.open("xb") as file:  # x: neither over a file nor through a link
-            shutil.copyfileobj(content, file, 2**20)
-        place.chmod(member.mode & 0o755 | 0o600)
-
-    def _link(self, source: tarfile.TarFile, member: tarfile.TarInfo, place: Path, folder: str) -> None:
-        """A hard link: to what is here, or to a file that lies elsewhere in the archive, whose content is taken."""
-        name = inside(member.linkname, folder)
-        if name is not None:
-            os.link(self._place(name), place, follow_symlinks=False)
-            return
-        elsewhere = source.getmember(member.linkname)
-        if not elsewhere.isreg():
-            raise RefusedError(f"{member.name}: a hard link to {member.linkname}, which is no file")
-        self._write(source, elsewhere, place)
-
-    @staticmethod
-    def _remove(place: Path) -> None:
-        if _is_directory(place):
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
+    def _find(self, parts: list[str], follow: bool = True) -> Node | None:
+        """What lies at `parts`; links on the way are followed, the last one only with `follow`."""
+        above: list[Folder] = []
+        at: Node = self.top
+        todo, links = list(reversed(parts)), 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                at = above.pop() if above else self.top
+                continue
+            if not isinstance(at, Folder):
+                return None
+            node = at.held.get(part)
+            if isinstance(node, Link) and (follow or todo):
+                links += 1
+                if links > MAX_LINKS:
+                    return None
+                if node.target.startswith("/"):
+                    at, above = self.top, []
+                todo += [step for step in reversed(node.target.split("/")) if step not in ("", ".")]
+                continue
+            if node is None:
+                return None
+            above.append(at)
+            at = node
+        return at
 
 
-def _is_directory(place: Path) -> bool:
-    """Itself, not what a link leads to."""
-    try:
-        return stat.S_ISDIR(place.lstat().st_mode)
-    except FileNotFoundError:
-        return False
+class Archived:
+    """A repository in an image."""
+
+    def __init__(self, folder: Folder, root: str) -> None:
+        self.root = root
+        self._folder = folder
+
+    def entry(self, path: str) -> Entry:
+        match self._at(path):
+            case Folder():
+                return Entry(Kind.FOLDER)
+            case Link(target):
+                return Entry(Kind.LINK, target=target)
+            case File(size=size):
+                return Entry(Kind.FILE, size)
+        return Entry(Kind.SPECIAL)
+
+    def names(self, path: str) -> list[str]:
+        node = self._at(path)
+        if not isinstance(node, Folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return list(node.held)
+
+    def open(self, path: str) -> IO[bytes]:
+        node = self._at(path)
+        if not isinstance(node, File):
+            raise OSError("not a plain file")
+        return io.BufferedReader(_Window(node))
+
+    def files(self) -> Iterator[File]:
+        """Each plain file, once."""
+        todo: list[Folder] = [self._folder]
+        seen: set[int] = set()
+        while todo:
+            for node in todo.pop().held.values():
+                if isinstance(node, Folder):
+                    todo.append(node)
+                elif isinstance(node, File) and id(node) not in seen:
+                    seen.add(id(node))
+                    yield node
+
+    def _at(self, path: str) -> Node:
+        node: Node | None = self._folder
+        for part in path.split("/") if path else []:
+            node = node.held.get(part) if isinstance(node, Folder) else None
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return node
 
 
-def _target(link: Path) -> Path:
-    """Where the kernel ends when it follows. Only `strict` tells of a way that is too long for Python to follow."""
-    try:
-        return Path(os.path.realpath(link, strict=True))
-    except OSError as error:
-        if error.errno not in _LEADS_NOWHERE:
-            raise
-        return Path(os.path.realpath(link))
+class _Window(io.RawIOBase):
+    """The content of a file in an archive."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = max(min(len(buffer), self._file.size - self._at), 0)
+        self._file.source.seek(self._file.start + self._at)
+        content = self._file.source.read(count)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def keep(stream: IO[bytes], into: IO[bytes], files: Iterator[File]) -> None:
+    """Copy the contents of `files`, which lie in `stream`, to the end of `into`, from where they are read from then on.
+    Raises RefusedError where the disk has no room, EOFError where the stream ends too early."""
+    room = shutil.disk_usage(str(into.name)).free * 9 // 10
+    for file in sorted(files, key=lambda file: file.start):
+        room -= file.size
+        if room < 0:
+            raise RefusedError(f"{file.size} bytes of a file, and the disk has no room for it")
+        stream.seek(file.start)
+        start, left = into.seek(0, os.SEEK_END), file.size
+        while left:
+            chunk = stream.read(min(left, _CHUNK))
+            if not chunk:
+                raise EOFError("a layer is cut off")
+            into.write(chunk)
+            left -= len(chunk)
+        file.source, file.start = into, start
+
+
+def write(store: Store, folder: Path) -> None:
+    """Write the repository to the empty directory `folder`: directories, plain files, and links that stay inside.
+
+    The directories on the way to a file are made here, and links come last: nothing is written through a link.
+    """
+    files = Files(store)
+    todo, links = [""], []
+    while todo:
+        at = todo.pop()
+        for name in store.names(at):
+            path = join(at, name)
+            entry = store.entry(path)
+            if entry.kind is Kind.FOLDER:
+                (folder / path).mkdir()
+                todo.append(path)
+            elif entry.kind is Kind.FILE:
+                with store.open(path) as source, (folder / path).open("xb") as target:
+                    shutil.copyfileobj(source, target, _CHUNK)
+            elif entry.kind is Kind.LINK:
+                links.append(path)
+    for path in links:
+        try:
+            target_path, _ = files.resolve(path)
+        except OSError:
+            continue
+        (folder / path).symlink_to(os.path.relpath(folder / target_path, (folder / path).parent))
+
+
+def _clean(name: str) -> str:
+    """A name of an archive without `.` and empty parts. Raises RefusedError for `..` and for a zero."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in name:
+        raise RefusedError(f"{name[:80]!r}: not a name that an image can have")
+    return "/".join(parts)

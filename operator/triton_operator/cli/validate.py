@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -15,6 +14,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
 from triton_operator.repository import formats, versions
 from triton_operator.repository.checks import CODES, Expected, judge
+from triton_operator.repository.files import Store
 from triton_operator.repository.findings import Finding, Severity, in_order
 from triton_operator.repository.load import load
 
@@ -91,11 +91,11 @@ def command(
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
     wanted = _expected(model, **given)
     try:
-        with images.repository(name, inside) as root:
-            repository, found = load(root)
+        with images.repository(name, inside) as store:
+            repository, found = load(store)
             findings = judge(repository, found, wanted)
             if with_server:
-                verdict = _with_server(root, wanted, image, seconds, sorted(repository.models))
+                verdict = _with_server(store, wanted, image, seconds, sorted(repository.models))
                 findings = in_order((*findings, *verdict))
     except (images.ImageError, tritonserver.DockerError) as error:
         raise Unchecked(str(error)) from None
@@ -142,6 +142,6 @@ def _expected(
     return replace(base, **{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]
 
 
-def _with_server(root: Path, wanted: Expected, image: str, seconds: float, models: list[str]) -> tuple[Finding, ...]:
-    with tritonserver.started(root, wanted, image, seconds) as start:
+def _with_server(store: Store, wanted: Expected, image: str, seconds: float, models: list[str]) -> tuple[Finding, ...]:
+    with images.on_disk(store) as root, tritonserver.started(root, wanted, image, seconds) as start:
         return tritonserver.findings(start, models, image, seconds)

@@ -32,6 +32,9 @@ CODES = {
     "TR001": "no models, or the path is a level too high or too low",
     "TR002": "a file or directory that can't be read",
     "TR003": "a directory that is no model",
+    "TR004": "a link that leads out of the repository",
+    "TR005": "a file that is too large to be checked",
+    "TR006": "a link that leads nowhere",
     "TR101": "config.pbtxt: syntax",
     "TR102": "config.pbtxt: unknown field",
     "TR103": "config.pbtxt: name differs from the directory",
@@ -160,8 +163,12 @@ def judge(repository: Repository, found: Iterable[Finding], wanted: Expected = N
     Where only some models are loaded, errors of the others become warnings: Triton won't touch them at start.
     """
     everything = (*found, *check(repository, wanted))
-    idle = repository.models.keys() - loaded(repository, wanted.load_models)
+    named = loaded(repository, wanted.load_models) if wanted.load_models else None
+
+    def idle(model: str) -> bool:
+        return named is not None and model != "" and model not in named
+
     return in_order(
-        replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR and f.model in idle else f
+        replace(f, severity=Severity.WARNING) if f.severity is Severity.ERROR and idle(f.model) else f
         for f in everything
     )

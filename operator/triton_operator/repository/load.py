@@ -1,26 +1,30 @@
-"""Reads a directory into a Repository. The only file here, with `check`, that touches the disk."""
+"""Reads a directory or an archive into a Repository."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 
+from triton_operator.repository.files import Directory, Entry, Files, Kind, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import MODEL_FILES, Data, Model, Repository
+from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node, places, written
 from triton_operator.repository.schema import ModelConfig
 
+MAX_CONFIG = 32 * 2**20
+"""Bytes of a config.pbtxt that are read. Triton has no limit; a larger one isn't judged."""
 MAX_TEXT = 4 * 2**20
-"""Bytes of a config.pbtxt or model.py that are read; more of them is something else under that name."""
+"""Bytes of a model.py, or of a file with strings, that are read; a larger one isn't judged."""
 
 DEPTH = 3
 """How many levels down misplaced models are looked for."""
@@ -36,138 +40,254 @@ _PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
 class _Reader:
     """Collects what can't be read, so that one bad file doesn't hide the others."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, files: Files) -> None:
+        self.files = files
         self.findings: list[Finding] = []
 
-    def unreadable(self, path: Path, reason: str) -> None:
-        self.findings.append(
-            Finding(
-                "TR002",
-                Severity.ERROR,
-                self.name(path),
-                None,
-                None,
-                f"cannot be read: {reason}",
-                f"make it readable for user {os.geteuid()}, as which the pod runs"
-                if "denied" in reason
-                else "see that the image holds a plain file or directory here",
-            )
+    def unreadable(self, path: str, reason: str) -> None:
+        self._add(
+            "TR002",
+            Severity.ERROR,
+            path,
+            f"cannot be read: {reason}",
+            f"make it readable for user {os.geteuid()}, as which the pod runs"
+            if "denied" in reason
+            else "see that the image holds a plain file or directory here",
         )
 
-    def name(self, path: Path) -> str:
-        return one_line(path.relative_to(self.root).as_posix())
+    def too_large(self, path: str, most: int) -> None:
+        message = f"larger than {most} bytes, and so not checked"
+        self._add("TR005", Severity.WARNING, path, message, "see that it is the file that Triton is to read")
 
-    def children(self, directory: Path) -> tuple[list[Path], list[Path]]:
-        """Directories and files, sorted by name; symbolic links count as what they lead to."""
-        folders: list[Path] = []
-        files: list[Path] = []
+    def outside(self, path: str, target: str) -> None:
+        self._add(
+            "TR004",
+            Severity.WARNING,
+            path,
+            f"a link to {target}, outside of the repository, and not checked: the server follows it in its own image",
+            "put the file into the repository, unless the server's image has it",
+        )
+
+    def nowhere(self, path: str) -> None:
+        self._add(
+            "TR006",
+            Severity.ERROR,
+            path,
+            "a link that leads nowhere or in a circle, at which Triton stops reading the directory",
+            "correct the link, or take it out",
+        )
+
+    def failed(self, path: str, error: OSError) -> None:
+        """The finding for what the system or our own rules say."""
+        if isinstance(error, OutsideError):
+            self.outside(path, error.target)
+        else:
+            self.unreadable(path, error.strerror or str(error) or type(error).__name__)
+
+    def children(self, directory: str) -> dict[str, Entry]:
+        """What is in a directory: name → what it is, links followed; sorted by name."""
         try:
-            for entry in sorted(directory.iterdir()):
-                (folders if entry.is_dir() else files).append(entry)
+            return {name: self.files.look(join(directory, name)) for name in self.files.names(directory)}
         except OSError as error:
-            self.unreadable(directory, error.strerror or type(error).__name__)
-        return folders, files
+            self.failed(directory, error)
+            return {}
 
-    def text(self, path: Path) -> str | None:
+    def content(self, path: str, most: int) -> bytes | None:
         try:
-            if not path.is_file():  # a pipe would block, a dangling link is nothing to read
+            entry = self.files.resolve(path)[1]
+            if entry.kind is not Kind.FILE:  # a pipe would block
                 self.unreadable(path, "not a regular file")
                 return None
-            if path.stat().st_size > MAX_TEXT:
-                self.unreadable(path, f"larger than {MAX_TEXT} bytes")
-                return None
-            return path.read_bytes().decode("utf-8")
+            content = self.files.read(path, most + 1)
         except OSError as error:
-            self.unreadable(path, error.strerror or type(error).__name__)
-        except UnicodeDecodeError as error:
-            self.unreadable(path, f"not UTF-8 at byte {error.start}")
-        return None
+            self.failed(path, error)
+            return None
+        if len(content) > most:
+            self.too_large(path, most)
+            return None
+        return content
+
+    def _add(self, code: str, severity: Severity, path: str, message: str, remedy: str) -> None:
+        self.findings.append(Finding(code, severity, one_line(path) or ".", None, None, message, remedy))
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Repository, tuple[Finding, ...]]:
-    """Read the model repository at `path`, and tell what of it can't be read.
+def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Finding, ...]]:
+    """Read the model repository in the directory `source`, or in a store, and tell what of it can't be read.
 
     What is unreadable or unparsable becomes a finding and leaves its place in the Repository empty; no exception
-    comes from the content of the directory, nor from its absence.
+    comes from the content of the directory, nor from its absence. No link is followed out of the repository.
     """
-    root = Path(path)
-    reader = _Reader(root)
-    folders, _ = reader.children(root)
-    models = {model.name: model for model in (_model(reader, folder) for folder in folders)}
+    store = Directory(source) if isinstance(source, str | os.PathLike) else source
+    reader = _Reader(Files(store))
+    models: dict[str, Model] = {}
+    for name, entry in reader.children("").items():
+        if entry.kind is Kind.FOLDER:
+            model = _model(reader, name)
+            models[model.name] = model
+        elif entry.kind is Kind.OUTSIDE:
+            reader.outside(name, entry.target)
+            models[one_line(name)] = Model(one_line(name), one_line(name), None, f"{one_line(name)}/config.pbtxt",
+                                           unread=True)  # fmt: skip
+        elif entry.kind is Kind.NOTHING:
+            reader.nowhere(name)
     empty = not any(model.looks_like_one() for model in models.values())
     repository = Repository(
-        path=str(path),
+        path=str(source) if isinstance(source, str | os.PathLike) else store.root,
         models=models,
-        below=tuple(sorted(set(_below(reader, root, DEPTH)))) if empty else (),
-        is_model=empty and _is_model(reader, root),
+        below=tuple(sorted(set(_below(reader, "", DEPTH)))) if empty else (),
+        is_model=empty and _is_model(reader, ""),
     )
     return repository, tuple(reader.findings)
 
 
-def _model(reader: _Reader, directory: Path) -> Model:
-    folders, files = reader.children(directory)
-    config_file = directory / "config.pbtxt"
+def _model(reader: _Reader, directory: str) -> Model:
+    held = reader.children(directory)
+    config_file = join(directory, "config.pbtxt")
     contents: dict[str, frozenset[str]] = {}
-    for folder in folders:
-        inner, leaves = reader.children(folder) if folder.name.isdecimal() else ([], [])
-        contents[one_line(folder.name)] = frozenset(one_line(entry.name) for entry in inner + leaves)
-    config, where = _config(reader, config_file) if config_file in files else (None, Node(1, 1))
+    closed = set()
+    for name, entry in held.items():
+        path = join(directory, name)
+        if entry.kind is Kind.NOTHING:
+            reader.nowhere(path)
+        elif entry.kind is Kind.OUTSIDE and name.isdecimal():
+            reader.outside(path, entry.target)
+            closed.add(one_line(name))
+        if entry.kind is Kind.FOLDER or (entry.kind is Kind.OUTSIDE and name.isdecimal()):
+            inner = reader.children(path) if name.isdecimal() and entry.kind is Kind.FOLDER else {}
+            contents[one_line(name)] = frozenset(map(one_line, inner))
+    has_config = "config.pbtxt" in held
+    config, where = _config(reader, config_file) if has_config else (None, Node(1, 1))
     model = Model(
-        name=one_line(directory.name),
-        directory=reader.name(directory),
+        name=one_line(directory),
+        directory=one_line(directory),
         config=config,
-        config_path=reader.name(config_file),
-        has_config=config_file in files,
+        config_path=one_line(config_file),
+        has_config=has_config,
         folders=contents,
-        files=frozenset(one_line(file.name) for file in files),
+        files=frozenset(one_line(name) for name, entry in held.items() if one_line(name) not in contents),
+        closed=frozenset(closed),
         where=where,
     )
+    model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
     sources, networks = _model_files(reader, directory, model)
-    return replace(model, sources=sources, networks=networks, data=_data(reader, directory, model))
+    return replace(model, sources=sources, networks=networks)
 
 
-def _model_files(reader: _Reader, directory: Path, model: Model) -> tuple[dict[str, str], dict[str, Network | str]]:
+def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
+    """What lies at the paths that the configuration names, and at those of the model files, relative to the model."""
+    config = model.config
+    paths: set[str] = set()
+    for version in model.served:
+        names = {config.default_model_filename} if config is not None and config.default_model_filename else set()
+        names = names or (MODEL_FILES.keys() | {n for ns in DEFAULT_FILES.values() for n in ns}) & model.folders.get(
+            str(version), frozenset()
+        )
+        paths |= {f"{version}/{name.lstrip('/')}" for name in names}
+        if config is not None:
+            paths |= {f"{version}/{name}" for name in config.cc_model_filenames.values()}
+    if config is not None:
+        paths |= {tensor.label_filename for tensor in config.output if tensor.label_filename}
+        paths |= {
+            f"warmup/{tensor.input_data_file}"
+            for sample in config.model_warmup
+            for tensor in sample.inputs.values()
+            if tensor.WhichOneof("input_data_type") == "input_data_file"
+        }
+        paths |= {
+            f"initial_state/{first.data_file}"
+            for state in config.sequence_batching.state
+            for first in state.initial_state
+            if first.WhichOneof("state_data") == "data_file"
+        }
+        if (environment := environment_path(config)) is not None:
+            paths.add(environment)
+    found = {path: reader.files.look(join(directory, path)) for path in sorted(paths)}
+    for path, entry in found.items():
+        if entry.kind is Kind.OUTSIDE and path != ENVIRONMENT and ".." not in path.split("/"):
+            reader.outside(join(directory, path), entry.target)
+    return found
+
+
+ENVIRONMENT = "EXECUTION_ENV_PATH"
+"""The parameter of the python backend that names a packed environment."""
+_HERE = "$$TRITON_MODEL_DIRECTORY"
+
+
+def environment_path(config: Any) -> str | None:
+    """The path of the model's own Python environment, relative to the model; None where it has none, or one that lies
+    elsewhere in the server's image."""
+    if ENVIRONMENT not in config.parameters:
+        return None
+    said = config.parameters[ENVIRONMENT].string_value
+    return said.removeprefix(_HERE).lstrip("/") if said.startswith(_HERE) else None
+
+
+def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[str, str], dict[str, Network | str]]:
     """The python files that Triton would run, and what ONNX files declare. Of other model files it is only told
     whether they can be read."""
-    named = model.config.default_model_filename if model.config is not None else ""
     sources: dict[str, str] = {}
     networks: dict[str, Network | str] = {}
-    for version in model.served:
-        for name in {named} if named else MODEL_FILES.keys() & model.folders[str(version)]:
-            path = directory / str(version) / name.lstrip("/")
-            # A name may be anything: too long for a file, or that of one elsewhere, which is none of ours to read.
-            if ".." in path.parts or not os.path.exists(path):  # noqa: PTH110 - Path's raises
-                continue
-            if not os.access(path, os.R_OK, effective_ids=True):
-                reader.unreadable(path, os.strerror(errno.EACCES))
-            elif model.backend == "python" and path.suffix == ".py":
-                if (text := reader.text(path)) is not None:
-                    sources[reader.name(path)] = text
-            elif model.backend == "onnxruntime" and path.is_file():
-                networks[reader.name(path)] = _network(path)
+    for path in model.model_files:
+        entry, whole = model.named[path], join(directory, path)
+        if entry.kind is Kind.UNKNOWN or not entry.readable:
+            reader.unreadable(whole, os.strerror(errno.EACCES))
+        elif entry.kind is Kind.SPECIAL:
+            reader.unreadable(whole, "not a regular file")
+        elif entry.kind is Kind.FILE and model.backend == "python" and path.endswith(".py"):
+            if (text := _source(reader, whole)) is not None:
+                sources[one_line(whole)] = text
+        elif entry.kind is Kind.FILE and model.backend == "onnxruntime":
+            networks[one_line(whole)] = _network(reader, whole, entry.size)
     return sources, networks
 
 
-def _network(path: Path) -> Network | str:
+def _source(reader: _Reader, path: str) -> str | None:
+    """The text of a Python file, by the encoding that it declares, as Python reads it."""
+    content = reader.content(path, MAX_TEXT)
+    if content is None:
+        return None
     try:
-        return read_onnx(path)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return content.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        reader.findings.append(
+            Finding(
+                "TR301",
+                Severity.ERROR,
+                one_line(path),
+                1,
+                None,
+                f"cannot be decoded: {one_line(str(error))}",
+                "save it as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-",
+            )
+        )
+        return None
+
+
+def _network(reader: _Reader, path: str, size: int) -> Network | str:
+    try:
+        with reader.files.open(path) as file:
+            return read_onnx(file, size)
     except OnnxError as error:
         return str(error)
     except OSError as error:
-        return error.strerror or type(error).__name__
+        return error.strerror or str(error) or type(error).__name__
 
 
-def _data(reader: _Reader, directory: Path, model: Model) -> dict[str, Data]:
+def _data(reader: _Reader, directory: str, model: Model) -> dict[str, Data]:
     """The files that hold a tensor each, for warm-up and for the first state of sequences."""
     found: dict[str, Data] = {}
-    for name in sorted(DATA_FOLDERS & model.folders.keys()):
-        for path in reader.children(directory / name)[1]:
-            if not path.is_file():
+    for folder in sorted(DATA_FOLDERS & model.folders.keys()):
+        for name, entry in reader.children(join(directory, folder)).items():
+            path = join(directory, folder, name)
+            if entry.kind is Kind.OUTSIDE:
+                reader.outside(path, entry.target)
+            if entry.kind is not Kind.FILE:
                 continue
-            size = path.stat().st_size
-            content = path.read_bytes() if size <= MAX_TEXT and os.access(path, os.R_OK) else None
-            found[path.relative_to(directory).as_posix()] = Data(size, None if content is None else _strings(content))
+            content = None
+            if entry.size <= MAX_TEXT and entry.readable:
+                content = reader.content(path, MAX_TEXT)
+            found[f"{folder}/{one_line(name)}"] = Data(entry.size, None if content is None else _strings(content))
     return found
 
 
@@ -180,22 +300,27 @@ def _strings(content: bytes) -> int | None:
     return count if at == len(content) else None
 
 
-def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
+def _config(reader: _Reader, path: str) -> tuple[Any, Node]:
     """The parsed message and its places; (None, root) with a finding where the text isn't a ModelConfig."""
     nowhere = Node(1, 1)
-    text = reader.text(path)
-    if text is None:
+    content = reader.content(path, MAX_CONFIG)
+    if content is None:
+        return None, nowhere
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reader.unreadable(path, f"not UTF-8 at byte {error.start}")
         return None, nowhere
     if row := _BACKSLASHES.search(text):
-        reader.findings.append(_backslashes(reader.name(path), text.count("\n", 0, row.start()) + 1))
+        reader.findings.append(_backslashes(one_line(path), text.count("\n", 0, row.start()) + 1))
         return None, nowhere
     try:
         config = text_format.Parse(text, ModelConfig())
     except text_format.ParseError as error:
-        reader.findings.append(_syntax(reader.name(path), text, error))
+        reader.findings.append(_syntax(one_line(path), text, error))
         return None, nowhere
     except ValueError as error:  # a number beyond its field's type, of which the parser keeps no place
-        reader.findings.append(_out_of_range(reader.name(path), text, str(error)))
+        reader.findings.append(_out_of_range(one_line(path), text, str(error)))
         return None, nowhere
     where = places(text)
     for field, value, node in written(config, where):
@@ -204,7 +329,7 @@ def _config(reader: _Reader, path: Path) -> tuple[Any, Node]:
                 Finding(
                     "TR101",
                     Severity.ERROR,
-                    reader.name(path),
+                    one_line(path),
                     node.line,
                     node.column,
                     f"{field.enum_type.name} has no value {value}",
@@ -250,17 +375,21 @@ def _out_of_range(file: str, text: str, message: str) -> Finding:
     return Finding("TR101", Severity.ERROR, file, line, None, message, "correct the number")
 
 
-def _below(reader: _Reader, directory: Path, depth: int) -> Iterator[str]:
+def _below(reader: _Reader, directory: str, depth: int) -> Iterator[str]:
     """Directories under `directory` that hold a model, without reading them."""
     if depth == 0:
         return
-    for folder in reader.children(directory)[0]:
-        if any(_is_model(reader, child) for child in reader.children(folder)[0]):
-            yield reader.name(folder)
+    for folder in _folders(reader, directory):
+        if any(_is_model(reader, child) for child in _folders(reader, folder)):
+            yield one_line(folder)
         else:
             yield from _below(reader, folder, depth - 1)
 
 
-def _is_model(reader: _Reader, directory: Path) -> bool:
-    folders, files = reader.children(directory)
-    return any(f.name == "config.pbtxt" for f in files) or any(f.name.isdecimal() for f in folders)
+def _folders(reader: _Reader, directory: str) -> list[str]:
+    return [join(directory, name) for name, entry in reader.children(directory).items() if entry.kind is Kind.FOLDER]
+
+
+def _is_model(reader: _Reader, directory: str) -> bool:
+    held = reader.children(directory)
+    return "config.pbtxt" in held or any(e.kind is Kind.FOLDER and n.isdecimal() for n, e in held.items())

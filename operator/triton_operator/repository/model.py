@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from triton_operator.repository.files import Entry
 from triton_operator.repository.onnx import Network
 from triton_operator.repository.places import Node
 
@@ -25,6 +26,17 @@ MODEL_FILES = {
     "model.py": "python",
 }
 """The files by which Triton tells the backend where config.pbtxt doesn't."""
+DEFAULT_FILES = {
+    "python": ("model.py",),
+    "onnxruntime": ("model.onnx",),
+    "tensorrt": ("model.plan",),
+    "pytorch": ("model.pt",),
+    "tensorflow": ("model.savedmodel", "model.graphdef"),
+    "openvino": ("model.xml",),
+    "dali": ("model.dali", "dali.py"),
+    "vllm": ("model.json",),
+}
+"""What a version directory must hold, one of these; backends that are not listed have rules of their own."""
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "tensorflow_graphdef": "tensorflow",
@@ -69,6 +81,12 @@ class Model:
     """ONNX files of the versions: path relative to the repository → what it declares, or why it is no ONNX model."""
     data: Mapping[str, Data] = field(default_factory=dict)
     """The files of warmup/ and initial_state/: path relative to the model, e.g. `warmup/image`."""
+    named: Mapping[str, Entry] = field(default_factory=dict)
+    """What lies at each path that the configuration names, and at those of model files, relative to the model."""
+    closed: frozenset[str] = frozenset()
+    """Versions whose content isn't known: links that lead out of the repository."""
+    unread: bool = False
+    """Whether nothing of the model is known: its directory is a link that leads out of the repository."""
     where: Node = field(default_factory=lambda: Node(1, 1))
     """Where config.pbtxt says what."""
 
@@ -119,9 +137,14 @@ class Model:
         """The names of all that is in the version directories that are served."""
         return frozenset().union(*(self.folders[str(v)] for v in self.served))
 
+    @property
+    def model_files(self) -> tuple[str, ...]:
+        """The files of the served versions that the backend loads and that may be there, relative to the model."""
+        return tuple(path for path in self.named if path.partition("/")[0] in self.folders)
+
     def looks_like_one(self) -> bool:
         """Whether anything in the directory says that a model was meant."""
-        return self.has_config or bool(self.versions)
+        return self.has_config or bool(self.versions) or self.unread
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 MOST_TENSORS = 10_000
@@ -61,21 +60,20 @@ class Network:
     """Files with weights that the network refers to, relative to its own directory."""
 
 
-def read(path: Path) -> Network:
-    """The interface of the ONNX file at `path`. Raises OnnxError where it is none, OSError where it can't be read."""
-    size = path.stat().st_size
+def read(file: IO[bytes], size: int) -> Network:
+    """The interface of the ONNX model in the `size` bytes of `file`. Raises OnnxError where it is none, OSError where
+    it can't be read."""
     if not size:
         raise OnnxError("the file is empty")
-    with path.open("rb") as file:
-        if file.read(40).startswith(b"version https://git-lfs"):
-            raise OnnxError("it is a pointer of git LFS, not the model itself")
-        try:
-            graphs = [(start, end) for number, start, end in _fields(file, 0, size) if number == 7]
-            if len(graphs) != 1:
-                raise OnnxError("it holds no graph")
-            return _network(file, *graphs[0])
-        except EOFError:
-            raise OnnxError("it is cut off, or no ONNX at all") from None
+    if file.read(40).startswith(b"version https://git-lfs"):
+        raise OnnxError("it is a pointer of git LFS, not the model itself")
+    try:
+        graphs = [(start, end) for number, start, end in _fields(file, 0, size) if number == 7]
+        if len(graphs) != 1:
+            raise OnnxError("it holds no graph")
+        return _network(file, *graphs[0])
+    except EOFError:
+        raise OnnxError("it is cut off, or no ONNX at all") from None
 
 
 def _network(file: IO[bytes], start: int, end: int) -> Network:

@@ -193,11 +193,10 @@ class TestTarFiles:
         second = {"models/.wh.old": b"", "models/pre/1/model.py": good_files["models/pre/1/model.py"]}
         image = getattr(self, kind)(tmp_path / "image.tar", first, second)
         assert run(image).exit_code == 0, run(image).output
-        with images.repository(str(image), "/models") as root:
-            assert sorted(p.name for p in root.iterdir()) == ["detect", "net", "post", "pre"]
-        assert not root.exists()
-        with images.repository(str(image), "/") as root:
-            assert sorted(p.name for p in root.iterdir()) == ["etc", "models"]
+        with images.repository(str(image), "/models") as store:
+            assert sorted(store.names("")) == ["detect", "net", "post", "pre"]
+        with images.repository(str(image), "/") as store:
+            assert sorted(store.names("")) == ["etc", "models"]
 
     def test_opaque_directory(self, tmp_path, good):
         first = {"models/pre/9/model.py": b"old"}
@@ -218,17 +217,6 @@ class TestTarFiles:
     def test_no_tar(self, tmp_path):
         (tmp_path / "image.tar").write_text("text")
         assert run(tmp_path / "image.tar").exit_code == 2
-
-    def test_files_outside_are_refused(self, tmp_path, good):
-        """A link that leads out is no way to write anywhere else."""
-        held = io.BytesIO()
-        with tarfile.open(fileobj=held, mode="w") as archive:
-            member = tarfile.TarInfo("models/out")
-            member.type, member.linkname = tarfile.SYMTYPE, "/etc"
-            archive.addfile(member)
-        manifest = json.dumps([{"Layers": ["0.tar"]}]).encode()
-        image = self.archive(tmp_path / "image.tar", {"manifest.json": manifest, "0.tar": held.getvalue()})
-        assert run(image).exit_code == 2
 
 
 def test_without_docker(monkeypatch):

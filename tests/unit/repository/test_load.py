@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.mutations import edit, folder, forbid, remove, write
-from triton_operator.repository.load import MAX_TEXT, load
+from support.mutations import edit, folder, forbid, move, remove, write
+from triton_operator.repository.load import MAX_CONFIG, MAX_TEXT, load
 from unit.repository.gen import brief, findings, good
 
 
@@ -118,32 +118,90 @@ def test_backend_by_the_name_of_the_directory(tmp_path):
     assert load(tmp_path)[0].models["resize.dali"].backend == "dali"
 
 
-def test_symbolic_links(tmp_path):
-    """As Kubernetes mounts ConfigMaps, and as people share weights between models."""
-    real = good(tmp_path / "real")
-    linked = tmp_path / "linked"
-    linked.mkdir()
-    for model in real.iterdir():
-        (linked / model.name).symlink_to(model)
-    assert findings(linked) == ()
+def test_follows_links_inside_of_the_repository(tmp_path):
+    """As Kubernetes mounts ConfigMaps, and as people share weights between models and versions."""
+    root = good(tmp_path / "models", move("net", ".data/net"), move("detect/config.pbtxt", "detect/shared"))
+    (root / "net").symlink_to(".data/net")
+    (root / "detect/config.pbtxt").symlink_to(root / "detect/shared")
+    (root / "net/2").symlink_to("1")
+    (root / "pre/2").symlink_to("../../models/pre/1")  # by way of the directory above, and back
+    repository, found = load(root)
+    assert brief(found) == []
+    assert repository.models["net"].config.max_batch_size == 8
+    assert list(repository.models["pre"].sources) == ["pre/2/model.py"]
+    assert list(repository.models["net"].networks) == ["net/2/model.onnx"]
 
 
-def test_loops_and_dangling_links(tmp_path):
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("net/config.pbtxt", "/etc/passwd"),
+        ("net/config.pbtxt", "../../secret"),
+        ("pre/2/model.py", "/etc/passwd"),
+        ("net/2/model.onnx", "/etc/passwd"),
+        ("pre/2", "/etc"),
+        ("other", "/etc"),
+        ("other", ".."),
+        ("net/config.pbtxt", "up/secret"),
+        ("net/warmup/x", "/proc/self/mem"),
+        ("net/warmup/x", "/dev/zero"),
+        ("net/config.pbtxt", "/proc/self/environ"),
+        ("net/config.pbtxt", "/proc/self/cwd/net/config.pbtxt"),
+    ],
+)
+def test_reads_nothing_behind_a_link_that_leads_out(tmp_path, link, target):
+    """The server follows it in its own image, of which nothing is known here: a warning, and not a word of content."""
+    (tmp_path / "secret").write_text("secret_of_another")
+    root = good(tmp_path / "models")
+    (root / "net/up").symlink_to("../..")
+    place = root / link
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+    found = findings(root, server=(2, 51))
+    assert f"warning TR004 {link}" in brief(found)
+    assert not [f for f in found if f.severity == "error"], found
+    assert not any(word in str(f) for f in found for word in ("secret_of", "root:", "TR10"))
+
+
+def test_links_in_a_circle_end(tmp_path):
+    root = good(tmp_path)
+    for n in range(50):
+        (root / f"net/1/{n}").symlink_to(f"{n + 1}")
+    (root / "net/1/self").symlink_to("self")
+    assert findings(root) == ()
+    (root / "net/1/model.onnx").unlink()
+    (root / "net/1/model.onnx").symlink_to("self")
+    assert brief(findings(root)) == ["error TR204 net/1"]
+
+
+@pytest.mark.parametrize("place", ["gone", "net/gone", "net/2"])
+def test_rejects_a_link_to_nothing_where_triton_looks_at_each_entry(tmp_path, place):
+    root = good(tmp_path)
+    (root / place).symlink_to("nowhere")
+    assert brief(findings(root)) == [f"error TR006 {place}"]
+    # A model that isn't loaded hinders nobody.
+    assert brief(findings(root, load_models=("pre",)))[0] == f"warning TR006 {place}"
+
+
+def test_a_config_that_is_a_link_to_nothing(tmp_path):
     root = good(tmp_path, remove("net/config.pbtxt"))
     (root / "net" / "config.pbtxt").symlink_to("nowhere")
-    (root / "net" / "1" / "self").symlink_to(".")
-    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+    assert "error TR006 net/config.pbtxt" in brief(findings(root))
 
 
-def test_a_pipe_does_not_block(tmp_path):
-    root = good(tmp_path, remove("net/config.pbtxt"))
-    os.mkfifo(root / "net" / "config.pbtxt")
-    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+@pytest.mark.parametrize("path", ["pre/1/model.py", "net/1/model.onnx", "net/config.pbtxt"])
+def test_special_files_are_not_opened(tmp_path, path):
+    root = good(tmp_path, remove(path))
+    os.mkfifo(root / path)
+    assert brief(findings(root)) == [f"error TR002 {path}"]
 
 
-def test_a_huge_text_is_not_read(tmp_path):
-    root = good(tmp_path, write("net/config.pbtxt", "#" * (MAX_TEXT + 1)))
-    assert brief(findings(root)) == ["error TR002 net/config.pbtxt"]
+@pytest.mark.parametrize(("path", "most"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_TEXT)])
+def test_warns_of_a_text_that_is_too_large_to_be_read(tmp_path, path, most):
+    """Triton has no limit, so that it can't be an error."""
+    root = good(tmp_path, write(path, b"#" * (most + 1)))
+    assert brief(findings(root)) == [f"warning TR005 {path}"]
 
 
 def test_windows_line_ends(tmp_path):

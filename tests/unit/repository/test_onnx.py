@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,7 @@ REPOSITORIES = Path(__file__).parents[3] / "model_images"
 
 
 def parsed(tmp_path: Path, content: bytes) -> Network:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(content)
-    return read(path)
+    return read(io.BytesIO(content), len(content))
 
 
 def test_inputs_and_outputs(tmp_path):
@@ -53,7 +52,7 @@ def test_agrees_with_onnxruntime(path):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     known = {t.name: (t.type, len(t.shape)) for t in (*session.get_inputs(), *session.get_outputs())}
-    net = read(path)
+    net = read(io.BytesIO(path.read_bytes()), path.stat().st_size)
     assert {t.name: ("tensor(float)", len(t.dims or ())) for t in (*net.inputs, *net.outputs)} == known
 
 

@@ -50,7 +50,7 @@ def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check
     def run(repository: Repository, _: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
             # A directory that is no model at all has one finding, from layout.stray.
-            if model.looks_like_one():
+            if model.looks_like_one() and not model.unread:
                 yield from check(repository, model)
 
     return run
@@ -61,7 +61,7 @@ def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[
 
     def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
-            if model.looks_like_one():
+            if model.looks_like_one() and not model.unread:
                 yield from check(repository, model, expected)
 
     return run

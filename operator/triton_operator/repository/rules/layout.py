@@ -5,21 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.model import MODEL_FILES, NOT_VERSIONS, Model, Repository
+from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, NOT_VERSIONS, Model, Repository
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
-
-DEFAULT_FILES = {
-    "python": ("model.py",),
-    "onnxruntime": ("model.onnx",),
-    "tensorrt": ("model.plan",),
-    "pytorch": ("model.pt",),
-    "tensorflow": ("model.savedmodel", "model.graphdef"),
-    "openvino": ("model.xml",),
-    "dali": ("model.dali", "dali.py"),
-    "vllm": ("model.json",),
-}
-"""What a version directory must hold, one of these; backends that are not listed have rules of their own."""
 
 _NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """What people write instead of config.pbtxt, in lower case."""
@@ -151,13 +140,15 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
         if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
             return
         if model.config.default_model_filename:
-            wanted = (model.config.default_model_filename.lstrip("/").split("/", 1)[0],)
+            wanted = (model.config.default_model_filename,)
     for version in model.served:
+        if str(version) in model.closed:
+            continue
         held = model.folders[str(version)]
         where = f"{model.directory}/{version}"
         if model.is_ensemble and not held:
             yield note(where, "TR205", "empty, which is right for an ensemble", _KEEP)
-        elif not model.is_ensemble and wanted and not held.intersection(wanted):
+        elif not model.is_ensemble and wanted and not any(_there(model, version, name) for name in wanted):
             state = f"holds {', '.join(sorted(held)[:5])}" if held else "is empty"
             yield error(
                 where,
@@ -165,3 +156,9 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
                 f"has no {' or '.join(wanted)}, which backend {model.backend} loads: it {state}",
                 "add the file, or name another one in default_model_filename" if held else "add the file; " + _KEEP,
             )
+
+
+def _there(model: Model, version: int, name: str) -> bool:
+    """Whether a file may be there: also where a link leads out of the repository."""
+    entry = model.named.get(f"{version}/{name.lstrip('/')}")
+    return entry is not None and entry.kind is not Kind.NOTHING

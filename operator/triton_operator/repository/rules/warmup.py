@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Data, Model, Repository
 from triton_operator.repository.needs import element_bytes, product
@@ -105,10 +106,11 @@ def _fits(given: list[int], wanted: list[int]) -> bool:
 
 def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str) -> Iterator[Finding]:
     """TR701, TR702: the file is there, and is as long as its tensor."""
-    data = model.data.get(path)
+    there = model.named.get(path)
+    if there is None or there.kind is Kind.OUTSIDE:
+        return
+    data = model.data.get(path) or (Data(there.size) if there.kind is Kind.FILE else None)
     if data is None:
-        if "/" in path.partition("/")[2]:
-            return  # below a directory of its own, which isn't read
         beside = {name.rpartition("/")[2] for name in model.data}
         yield error(
             model.config_path,
@@ -120,7 +122,7 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
         return
     elements = product(tensor.dims) * times
     if tensor.data_type == DataType.TYPE_STRING:
-        if data.strings != elements and data.size:
+        if data.strings != elements and data.size and path in model.data:
             yield error(
                 f"{model.directory}/{path}",
                 "TR702",
