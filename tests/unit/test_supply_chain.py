@@ -30,6 +30,15 @@ def test_every_package_is_pinned_with_hashes(lock: Path) -> None:
         assert "://" not in line
 
 
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "model_images").rglob("requirements*.txt")), ids=lambda p: p.parent.name
+)
+def test_the_sample_images_pin_their_packages(file: Path) -> None:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9.]+( ; .+)?", line)] == []
+
+
 @pytest.mark.parametrize("file", LOCKED_INSTALLS)
 def test_packages_are_installed_by_their_hashes(file: str) -> None:
     installs = re.findall(r"pip\"?(?: --python \S+)? install [^\n&]+", (ROOT / file).read_text())
