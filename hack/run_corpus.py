@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator")]
 from corpus.ask import complaint  # noqa: E402
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD, Good  # noqa: E402
+from corpus.legal import LEGAL, Legal  # noqa: E402
 from triton_operator.cli import tritonserver  # noqa: E402
 from triton_operator.repository.checks import Expected  # noqa: E402
 
@@ -24,7 +25,7 @@ SECONDS = 45.0
 """The longest time that a server may take to start. A good repository takes 2 to 4 seconds."""
 
 
-def verdict(case: Good | Fault, wanted: Expected, image: str) -> dict[str, str]:
+def verdict(case: Good | Legal | Fault, wanted: Expected, image: str) -> dict[str, str]:
     """Returns the stage at which the server reports a fault (start, load, hang, request, never), and its message."""
     with tempfile.TemporaryDirectory() as folder:
         root = case.write(Path(folder) / "models")
@@ -60,12 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", default=tritonserver.IMAGE)
     parser.add_argument("only", nargs="*", help="names of repositories to run; the others keep their verdicts")
+    parser.add_argument("--new", action="store_true", help="run only repositories without a verdict")
     options = parser.parse_args()
     known: dict[str, Any] = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
     native = tritonserver.docker(
         "run", "--rm", "--entrypoint=sh", options.image, "-c", "ls /opt/tritonserver/backends/onnxruntime"
     )
-    for part, cases in (("good", GOOD), ("faults", FAULTS)):
+    for part, cases in (("good", GOOD), ("legal", LEGAL), ("faults", FAULTS)):
         before = known.get(part, {})
         after = {}
         for case in cases:
@@ -73,6 +75,9 @@ def main() -> int:
             if options.only and case.name not in options.only:
                 if case.name in before:
                     after[case.name] = before[case.name]
+                continue
+            if options.new and case.name in before:
+                after[case.name] = before[case.name]
                 continue
             after[case.name] = verdict(case, wanted, options.image)
             print(f"{part} {case.name}: {after[case.name]['when']}: {after[case.name]['said'][:150]}", flush=True)
@@ -82,7 +87,7 @@ def main() -> int:
     VERDICTS.write_text(json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     counts = Counter(row["when"] for row in known["faults"].values())
     print(", ".join(f"{when}: {count}" for when, count in counts.most_common()))
-    return 0 if all(row["when"] == "never" for row in known["good"].values()) else 1
+    return 0 if all(row["when"] == "never" for part in ("good", "legal") for row in known[part].values()) else 1
 
 
 if __name__ == "__main__":

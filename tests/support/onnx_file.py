@@ -36,6 +36,11 @@ def value(name: str, kind: int, dims: Dims | None) -> bytes:
     return block(1, name) + block(2, block(1, number(1, kind) + shape))
 
 
+def sequence(name: str, kind: int) -> bytes:
+    """A ValueInfoProto of a sequence of tensors."""
+    return block(1, name) + block(2, block(4, block(1, block(1, number(1, kind)))))
+
+
 def node(operation: str, inputs: Sequence[str], outputs: Sequence[str], attributes: bytes = b"") -> bytes:
     names = [*(block(1, i) for i in inputs), *(block(2, o) for o in outputs)]
     return b"".join(names) + block(3, operation) + block(4, operation) + attributes

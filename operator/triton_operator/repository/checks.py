@@ -12,6 +12,7 @@ from triton_operator.repository.findings import Finding, Severity, in_order
 from triton_operator.repository.graph import loaded
 from triton_operator.repository.model import Repository
 from triton_operator.repository.rules import (
+    answers,
     batching,
     calls,
     config,
@@ -73,6 +74,7 @@ CODES = {
     "TR309": "model.py: execute that returns nothing, or returns something where responses are sent",
     "TR310": "model.py: pb_utils is used and not imported",
     "TR311": "model.py: syntax that is newer than the server's Python",
+    "TR312": "model.py: fewer responses than requests",
     "TR401": "ensemble: model of a step is missing",
     "TR402": "ensemble: input that the step's model doesn't declare",
     "TR403": "ensemble: output that the step's model doesn't declare",
@@ -103,6 +105,8 @@ CODES = {
     "TR605": "model.onnx: another shape",
     "TR606": "model.onnx: fixed batch",
     "TR607": "model.onnx: its weights are missing",
+    "TR608": "model.onnx: optional input that can't be left out",
+    "TR609": "model.onnx: input or output that is no tensor",
     "TR701": "warm-up or first state: file is missing",
     "TR702": "warm-up or first state: file of another size than its tensor",
     "TR703": "warm-up: batch above max_batch_size",
@@ -129,8 +133,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("queues", each_model(batching.queues)),
     ("sequences", each_model(batching.sequences)),
     ("batch tensors", each_model(batching.batch_tensors)),
-    ("model.py", each_model(source.python)),
+    ("model.py", each_model_expected(source.python)),
     ("model.py: methods", each_model(source.methods)),
+    ("model.py: responses", each_model(answers.answers)),
     ("model.py: the server's Python", each_model_expected(source.newer)),
     ("model.py: tensors", each_model(calls.names)),
     ("model.onnx", each_model(onnx.network)),

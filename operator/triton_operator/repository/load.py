@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import posixpath
 import re
 import tokenize
 from collections.abc import Iterator
@@ -170,7 +171,8 @@ def _model(reader: _Reader, directory: str) -> Model:
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
     sources, networks = _model_files(reader, directory, model)
-    return replace(model, sources=sources, networks=networks)
+    model = replace(model, sources=sources, networks=networks)
+    return replace(model, named={**model.named, **_weights(reader, model)})
 
 
 def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
@@ -239,6 +241,16 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
         elif entry.kind is Kind.FILE and model.backend == "onnxruntime":
             networks[one_line(whole)] = _network(reader, whole, entry.size)
     return sources, networks
+
+
+def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
+    """What lies where the networks look for weights of their own."""
+    found: dict[str, Entry] = {}
+    for file, network in model.networks.items():
+        for name in network.external if isinstance(network, Network) else ():
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
+            found[path.partition("/")[2]] = reader.files.look(path)
+    return found
 
 
 def _source(reader: _Reader, path: str) -> str | None:

@@ -140,7 +140,8 @@ class Model:
     @property
     def model_files(self) -> tuple[str, ...]:
         """The files of the served versions that the backend loads and that may be there, relative to the model."""
-        return tuple(path for path in self.named if path.partition("/")[0] in self.folders)
+        served = {str(version) for version in self.served}
+        return tuple(path for path in self.named if path.partition("/")[0] in served)
 
     def looks_like_one(self) -> bool:
         """Whether anything in the directory says that a model was meant."""

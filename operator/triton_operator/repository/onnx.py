@@ -14,6 +14,8 @@ from typing import IO
 MOST_TENSORS = 10_000
 """Inputs and outputs that are read; more of them is no network but a broken file."""
 _NAME_BYTES = 4096
+_NO_TENSORS = (4, 5, 8, 9)
+"""Fields of a TypeProto: a sequence, a map, a sparse tensor, an optional."""
 
 # onnx.TensorProto.DataType → Triton's DataType, as the onnxruntime backend translates it.
 TYPES = {
@@ -47,6 +49,8 @@ class Tensor:
     """Triton's name, e.g. TYPE_FP32; empty for what Triton has no name for, and for what is no tensor."""
     dims: tuple[int, ...] | None
     """With the batch dimension; -1 is a variable one. None where the file declares no shape."""
+    is_tensor: bool = True
+    """False for a sequence, a map or an optional, none of which Triton can take or give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Network:
     inputs: tuple[Tensor, ...]
     """What a request must bring: without those that have a value in the file."""
     outputs: tuple[Tensor, ...]
+    defaults: tuple[Tensor, ...] = ()
+    """Inputs that have a value in the file, which a request may override."""
     external: tuple[str, ...] = ()
     """Files with weights that the network refers to, relative to its own directory."""
 
@@ -92,12 +98,17 @@ def _network(file: IO[bytes], start: int, end: int) -> Network:
                     constants.add(_text(file, a, b))
                 elif inner == 13 and (location := _location(file, a, b)):
                     external.add(location)
-    return Network(tuple(t for t in given if t.name not in constants), tuple(made), tuple(sorted(external)))
+    return Network(
+        tuple(t for t in given if t.name not in constants),
+        tuple(made),
+        tuple(t for t in given if t.name in constants),
+        tuple(sorted(external)),
+    )
 
 
 def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
     """A ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
-    name, kind, dims = "", "", None
+    name, kind, dims, is_tensor = "", "", None, True
     for number, a, b in _fields(file, start, end):
         if number == 1:
             name = _text(file, a, b)
@@ -105,7 +116,9 @@ def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
             for which, c, d in _fields(file, a, b):
                 if which == 1:
                     kind, dims = _tensor_type(file, c, d)
-    return Tensor(name, kind, dims)
+                elif which in _NO_TENSORS:
+                    is_tensor = False
+    return Tensor(name, kind, dims, is_tensor)
 
 
 def _tensor_type(file: IO[bytes], start: int, end: int) -> tuple[str, tuple[int, ...] | None]:

@@ -208,7 +208,7 @@ FAULTS = [
                 'input { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] optional: true }\noutput {',
             ),
         ],
-        [],
+        ["error TR608 net/config.pbtxt:4:66"],
     ),
     (
         "tensor that nobody writes",

@@ -6,19 +6,27 @@ import pytest
 
 from corpus.faults import FAULTS, Fault
 from corpus.good import GOOD, Good
+from corpus.legal import LEGAL, Legal
 from triton_operator.repository.checks import judge
+from triton_operator.repository.findings import Severity
 from triton_operator.repository.load import load
 
 
 def test_sizes_and_names():
     assert len(GOOD) >= 10
     assert len(FAULTS) >= 60
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len({case.name for case in (*FAULTS, *LEGAL, *GOOD)}) == len(FAULTS) + len(LEGAL) + len(GOOD)
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
 def test_good(tmp_path, good: Good):
     assert [str(finding) for finding in judge(*load(good.write(tmp_path)), good.wanted)] == []
+
+
+@pytest.mark.parametrize("legal", LEGAL, ids=lambda legal: legal.name)
+def test_legal(tmp_path, legal: Legal):
+    found = judge(*load(legal.write(tmp_path)), legal.expected)
+    assert [str(finding) for finding in found if finding.severity is not Severity.NOTE] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from support import onnx_file
+from support.mutations import write
 from support.onnx_file import FP32, INT64, STRING, model, node, shape_constant, value
 from triton_operator.repository.onnx import Network, OnnxError, Tensor, read
+from unit.repository.gen import findings
 
 REPOSITORIES = Path(__file__).parents[3] / "model_images"
 
@@ -102,3 +104,77 @@ def test_noise(tmp_path):
             parsed(tmp_path, bytes(content))
         except OnnxError:
             continue
+
+
+def judged(tmp_path: Path, config: str, *, inputs: list[bytes], outputs: list[bytes], weights: tuple[bytes, ...] = ()):
+    """What the check says of a network and of the config.pbtxt beside it."""
+    change = write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)
+    change(tmp_path)
+    write("m/1/model.onnx", model(inputs, outputs, [], weights))(tmp_path)
+    return [f"{f.severity} {f.code}" for f in findings(tmp_path)]
+
+
+def declared(side: str, name: str, dims: str, more: str = "") -> str:
+    return f'{side} {{ name: "{name}" data_type: TYPE_FP32 dims: {dims} {more} }}\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "side", "dims", "batch", "said"),
+    [
+        (["n", 4], "input", "[ 4 ]", 8, []),
+        (["n", 4], "input", "[ -1 ]", 8, ["error TR605"]),
+        (["n", "m"], "input", "[ 4 ]", 8, []),
+        (["n", "m"], "input", "[ -1 ]", 8, []),
+        ([1, 4], "input", "[ 4 ]", 8, ["error TR606"]),
+        ([3, 4], "input", "[ 3, -1 ]", 0, ["error TR605"]),
+        ([], "input", "[ 1 ]", 0, []),
+        ([], "input", "[ 1 ]", 8, []),
+        ([], "input", "[ 2 ]", 0, ["error TR605"]),
+        (["n", 4], "output", "[ 4 ]", 8, []),
+        (["n", 4], "output", "[ -1 ]", 8, ["error TR605"]),
+        (["n", "m"], "output", "[ 4 ]", 8, ["warning TR605"]),
+        ([], "output", "[ 1 ]", 0, []),
+        (None, "output", "[ 7 ]", 8, []),
+    ],
+)
+def test_compares_shapes_as_the_backend_does(tmp_path, file, side, dims, batch, said):
+    tensors = {"input": value("a", FP32, ["n", 4]), "output": value("b", FP32, ["n", 4])}
+    tensors[side] = value("ab"[side == "output"], FP32, file)
+    other = declared("output", "b", "[ -1, 4 ]" if batch == 0 else "[ 4 ]")
+    if side == "output":
+        other = declared("input", "a", "[ -1, 4 ]" if batch == 0 else "[ 4 ]")
+    config = f"max_batch_size: {batch}\n" + declared(side, "ab"[side == "output"], dims) + other
+    assert judged(tmp_path, config, inputs=[tensors["input"]], outputs=[tensors["output"]]) == said
+
+
+@pytest.mark.parametrize(("shape", "said"), [([-1], []), (["n", 4], ["error TR605"])])
+def test_ragged_input_is_one_long_row(tmp_path, shape, said):
+    config = "max_batch_size: 8\n" + declared("input", "a", "[ -1 ]", "allow_ragged_batch: true")
+    config += declared("output", "b", "[ 4 ]")
+    net = {"inputs": [value("a", FP32, shape)], "outputs": [value("b", FP32, ["n", 4])]}
+    assert judged(tmp_path, config, **net) == said
+
+
+@pytest.mark.parametrize(
+    ("batch", "dims", "weights", "said"),
+    [
+        (0, "[ 1 ]", True, []),
+        (8, "[ 1 ]", True, ["error TR608"]),
+        (0, "[ 1 ]", False, ["error TR608"]),
+    ],
+)
+def test_optional_input_needs_a_value_in_the_file(tmp_path, batch, dims, weights, said):
+    first = "[ 4 ]" if batch else "[ -1, 4 ]"
+    config = f"max_batch_size: {batch}\n" + declared("input", "a", first) + declared("output", "b", first)
+    config += f'input {{ name: "scale" data_type: TYPE_INT64 dims: {dims} optional: true }}\n'
+    scale = value("scale", INT64, ["n", 1] if batch else [1])
+    net = {"inputs": [value("a", FP32, ["n", 4]), scale], "outputs": [value("b", FP32, ["n", 4])]}
+    assert judged(tmp_path, config, weights=(shape_constant("scale", [1]),) if weights else (), **net) == said
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_rejects_what_is_no_tensor(tmp_path, side):
+    config = "max_batch_size: 8\n" + declared("input", "a", "[ 4 ]") + declared("output", "b", "[ 4 ]")
+    net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
+    net[f"{side}s"].append(onnx_file.sequence("probabilities", FP32))
+    assert "error TR609" in judged(tmp_path, config, **net)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from support.mutations import edit, write
@@ -59,10 +61,6 @@ FINE = {
         for request in requests:
             request.get_response_sender().send(None)
 """,
-    "a generator": HEAD + """
-    def execute(self, requests):
-        yield from requests
-""",
     "class method": HEAD + BACK + """
     @classmethod
     def auto_complete_config(cls, config):
@@ -110,6 +108,15 @@ def test_syntax_of_a_newer_python(tmp_path):
     assert brief(findings(root, server=(2, 52))) == brief(findings(root)) == []
 
 
+@pytest.mark.parametrize("line", ['f"{self.names["a"]}"', "t'{x}'"])
+def test_syntax_that_a_newer_python_of_the_server_may_take_is_a_warning(tmp_path, line):
+    source = HEAD + BACK + f"\n    def f(self, r):\n        return {line} {'' if sys.version_info < (3, 12) else '?'}\n"
+    assert said(tmp_path / "a", source)[0].startswith("warning TR301 pre/1/model.py:9")
+    # The server's Python is older than this one.
+    root = good(tmp_path / "b", write("pre/1/model.py", source))
+    assert brief(findings(root, server=(2, 51)))[0].startswith("error TR301 pre/1/model.py:9")
+
+
 def test_controls_of_sequences_are_inputs(tmp_path):
     control = """
 sequence_batching { control_input [ { name: "START"
@@ -128,13 +135,163 @@ def test_response_of_none_for_decoupled(tmp_path):
     assert said(tmp_path / "b", source.format("return requests"), decoupled) == ["error TR309 pre/1/model.py:6:9"]
 
 
+DECOUPLED = write("pre/config.pbtxt", PRE + "model_transaction_policy { decoupled: true }\n")
+BATCHED = write("pre/config.pbtxt", PRE + "dynamic_batching { }\n")
+RESPONSES = {
+    "a helper takes the sender": """
+    def execute(self, requests):
+        for request in requests:
+            self.answer(request)
+    def answer(self, request):
+        request.get_response_sender().send(None)
+""",
+    "a helper returns the responses": """
+    def execute(self, requests):
+        return self.answers(requests)
+    def answers(self, requests):
+        return [None for _ in requests]
+""",
+    "a task answers": """
+    def execute(self, requests):
+        for request in requests:
+            coroutine = self.answer(request)
+            asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return None
+    async def answer(self, request):
+        sender = request.get_response_sender()
+""",
+    "a list in a variable": """
+    def execute(self, requests):
+        responses: list = []
+        for request in requests:
+            responses.append(request)
+        return responses
+""",
+    "a coroutine": """
+    async def execute(self, requests):
+        return [await self.answer(request) for request in requests]
+""",
+    "an early return": """
+    def execute(self, requests):
+        if not self.ready:
+            return [None] * len(requests)
+        return self.answers(requests)
+""",
+}
+SENT = {
+    "an early return": """
+    def execute(self, requests):
+        if not self.ready:
+            return
+        for request in requests:
+            request.get_response_sender().send(None)
+        return None
+""",
+    "both ways": """
+    def execute(self, requests):
+        responses = []
+        if self.config["decoupled"]:
+            return None
+        return responses
+""",
+    "a helper's result": """
+    def execute(self, requests):
+        return self._stream(requests)
+    def _stream(self, requests):
+        for request in requests:
+            request.get_response_sender().send(None)
+""",
+    "the result of a function from elsewhere": """
+    def execute(self, requests):
+        return stream(requests)
+""",
+}
+REFUSED = {
+    "nothing": "    def execute(self, requests):\n        pass\n",
+    "nothing, by a helper": "    def execute(self, requests):\n        return self.f()\n    def f(self): pass\n",
+    "a tuple": "    def execute(self, requests):\n        return tuple(requests)\n",
+    "a tuple of two": "    def execute(self, requests):\n        return 1, 2\n",
+    "a dict": "    def execute(self, requests):\n        out = {}\n        return out\n",
+    "a response": "    def execute(self, requests):\n        return pb_utils.InferenceResponse([])\n",
+    "a generator expression": "    def execute(self, requests):\n        return (r for r in requests)\n",
+    "a generator": "    def execute(self, requests):\n        for r in requests:\n            yield r\n",
+}
+
+
+@pytest.mark.parametrize("source", RESPONSES.values(), ids=RESPONSES)
+def test_accepts_responses(tmp_path, source):
+    assert said(tmp_path / "a", HEAD + source) == []
+    assert said(tmp_path / "b", HEAD + source, BATCHED) == []
+
+
+@pytest.mark.parametrize("source", SENT.values(), ids=SENT)
+def test_accepts_what_a_decoupled_model_returns(tmp_path, source):
+    assert said(tmp_path, HEAD + source, DECOUPLED) == []
+
+
+@pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED)
+def test_rejects_what_is_no_list_of_responses(tmp_path, source):
+    (finding,) = said(tmp_path, HEAD + source)
+    assert finding.startswith("error TR309 pre/1/model.py:")
+
+
+def test_warns_where_a_function_from_elsewhere_may_answer(tmp_path):
+    source = "import vendor\n" + HEAD + "    def execute(self, requests):\n        vendor.answer(requests)\n"
+    assert said(tmp_path, source) == ["warning TR309 pre/1/model.py:6:5"]
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("        for request in requests:\n            responses = [request]\n            return responses\n", 8),
+        ("        return [pb_utils.InferenceResponse([])]\n", 6),
+    ],
+)
+def test_warns_of_one_response_for_a_whole_batch(tmp_path, body, line):
+    source = HEAD + "    def execute(self, requests):\n" + body
+    assert [f.rpartition(":")[0] for f in said(tmp_path / "a", source, BATCHED)] == [
+        f"warning TR312 pre/1/model.py:{line}"
+    ]
+    # Without a scheduler that batches there is one request at a time.
+    assert said(tmp_path / "b", source) == []
+
+
+def test_an_extra_tensor_beside_complete_outputs_is_a_note(tmp_path):
+    source = (
+        HEAD
+        + BACK
+        + """
+    def f(self, r):
+        return [pb_utils.Tensor("TENSOR", 1), pb_utils.Tensor("SCALE", 1), pb_utils.Tensor("EXTRA", 1)]
+"""
+    )
+    assert said(tmp_path, source) == ["note TR306 pre/1/model.py:9:92"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + HEAD.encode() + BACK.encode(),
+        b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + HEAD.encode() + BACK.encode(),
+    ],
+    ids=["a byte order mark", "latin-1"],
+)
+def test_reads_the_encoding_that_the_source_declares(tmp_path, content):
+    assert said(tmp_path, content) == []
+
+
+@pytest.mark.parametrize("content", [b"# caf\xe9\n", b"# -*- coding: nonesuch -*-\n"])
+def test_rejects_an_encoding_that_python_cannot_read(tmp_path, content):
+    assert said(tmp_path, content + HEAD.encode() + BACK.encode()) == ["error TR301 pre/1/model.py:1"]
+
+
 def test_batch_that_is_fixed(tmp_path):
     """A network with the batch among its dims goes with max_batch_size 0."""
     root = good(
         tmp_path,
         edit("net/config.pbtxt", "max_batch_size: 8", "max_batch_size: 0"),
         edit("net/config.pbtxt", "[ 3, 64, 64 ]", "[ -1, 3, 64, 64 ]"),
-        edit("net/config.pbtxt", "[ 100, 6 ]", "[ 1, 100, 6 ]"),
+        edit("net/config.pbtxt", "[ 100, 6 ]", "[ -1, 100, 6 ]"),
         edit("net/config.pbtxt", "dynamic_batching { preferred_batch_size: [ 4, 8 ] }\n", ""),
     )
     assert brief(findings(root)) == []

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error, listed, nearest, warning
-from triton_operator.repository.rules.source import completes_itself, place, trees
+from triton_operator.repository.rules.base import error, listed, nearest, note, warning
+from triton_operator.repository.rules.source import completes_itself, imports_neighbours, place, trees
 
 _READ = "get_input_tensor_by_name"
 _WRITE = ("Tensor",)
@@ -53,8 +53,12 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
             continue
         writes = list(_writes(tree, constants))
         strange = [call for call in writes if call.name is not None and call.name not in made]
+        written = {call.name for call in writes}
+        lacking = [t for t in config.output if t.name not in written]
         for call in strange:
-            yield error(
+            # Where all outputs are made, this one may be an intermediate result, or an extra that the backend drops.
+            level = (error if all(w.name for w in writes) else warning) if lacking else note
+            yield level(
                 file,
                 "TR306",
                 f"makes output {call.name!r}, which config.pbtxt doesn't declare, and which is dropped",
@@ -62,7 +66,7 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                 place(call.node),
             )
         sure = writes and not strange and all(call.name is not None for call in writes)
-        if sure and not _imports_neighbours(model, file, tree):
+        if sure and not imports_neighbours(model, file, tree):
             for index, tensor in enumerate(config.output):
                 if tensor.name not in {call.name for call in writes}:
                     yield warning(
@@ -138,16 +142,3 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 def _mentions(tree: ast.Module, name: str) -> bool:
     return any(getattr(node, "attr", getattr(node, "id", "")) == name for node in ast.walk(tree))
-
-
-def _imports_neighbours(model: Model, file: str, tree: ast.Module) -> bool:
-    """Whether it imports a module that lies beside it, which may make tensors too."""
-    version = file.split("/")[-2]
-    beside = {name.removesuffix(".py") for name in model.folders.get(version, ())}
-    imported = {
-        (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) else alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    return bool(beside & imported) or any(isinstance(n, ast.ImportFrom) and n.level > 0 for n in ast.walk(tree))

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import MODEL_FILES, PLATFORMS, Model, Repository
 from triton_operator.repository.places import written
-from triton_operator.repository.rules.base import Expected, error, warning
+from triton_operator.repository.rules.base import Expected, error, note, warning
 from triton_operator.repository.versions import unknown
 
 KNOWN_BACKENDS = (
@@ -53,8 +53,8 @@ def name(_: Repository, model: Model) -> Iterator[Finding]:
 def backend(_: Repository, model: Model) -> Iterator[Finding]:
     """TR105, TR106: no backend, or one that nobody knows."""
     config = model.config
-    if config is None or model.is_ensemble:
-        return
+    if config is None or model.is_ensemble or config.HasField("model_repository_agents"):
+        return  # an agent brings another configuration
     if config.platform and not config.backend:
         if config.platform not in PLATFORMS:
             near = _near(config.platform, (*PLATFORMS, "ensemble"))
@@ -73,10 +73,11 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
             f'add e.g. backend: "python", or a file named one of {", ".join(MODEL_FILES)}',
         )
     elif config.backend and config.backend not in KNOWN_BACKENDS and not _shipped(model):
-        yield warning(
+        near = _near(config.backend, KNOWN_BACKENDS)
+        yield (warning if near else note)(
             model.config_path,
             "TR106",
-            f"backend {config.backend!r} is none of the Triton project's{_near(config.backend, KNOWN_BACKENDS)}",
+            f"backend {config.backend!r} is none of the Triton project's{near}",
             "correct it, unless the server's image brings it",
             model.where.find("backend"),
         )

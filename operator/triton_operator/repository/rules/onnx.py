@@ -6,27 +6,30 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import error, listed, nearest
+from triton_operator.repository.rules.base import error, listed, nearest, warning
 from triton_operator.repository.schema import type_name
 
 _FILE = "export the model anew, or correct config.pbtxt"
 
 
 def network(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR601-TR606: the file, and each input and output that either side has."""
+    """TR601-TR609: the file, and each input and output that either side has."""
     for file, net in model.networks.items():
         if isinstance(net, str):
             yield error(file, "TR601", f"no ONNX model: {net}", "put the exported network there")
             continue
         yield from _weights(model, file, net)
+        yield from _strange(file, net)
         if model.config is None:
             continue
         where = f" in {file.rpartition('/')[2]}"
-        yield from _side(model, "input", net.inputs, where)
+        yield from _side(model, "input", (*net.inputs, *net.defaults), where)
         yield from _side(model, "output", net.outputs, where)
+        yield from _optional(model, net, where)
         inputs = _requested(model)
         for tensor in net.inputs if model.config.input else ():
             if tensor.name not in inputs:
@@ -50,16 +53,47 @@ def _requested(model: Model) -> set[str]:
 
 def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
     """TR607: weights in files beside the network, which are easily left behind."""
-    version = posixpath.basename(posixpath.dirname(file))
-    held = model.folders.get(version, frozenset())
     for name in net.external:
-        if posixpath.normpath(name).split("/", 1)[0] not in held:
-            yield error(
-                file,
-                "TR607",
-                f"its weights are in {name!r}, which isn't beside it",
-                f"add the file to {posixpath.dirname(file)}/, or export the weights into the model",
-            )
+        entry = model.named.get(posixpath.normpath(posixpath.join(posixpath.dirname(file), name)).partition("/")[2])
+        if entry is None or entry.kind is not Kind.NOTHING:
+            continue
+        yield error(
+            file,
+            "TR607",
+            f"its weights are in {name!r}, which isn't beside it",
+            f"add the file to {posixpath.dirname(file)}/, or export the weights into the model",
+        )
+
+
+def _strange(file: str, net: Network) -> Iterator[Finding]:
+    """TR609: what the backend refuses wherever it stands in the file."""
+    for side, tensors in (("input", net.inputs), ("output", net.outputs)):
+        for tensor in tensors:
+            if not tensor.is_tensor:
+                yield error(
+                    file,
+                    "TR609",
+                    f"{side} {tensor.name!r} is a sequence, a map or an optional, and Triton takes tensors alone",
+                    "export the model with tensors, e.g. with zipmap=False for what skl2onnx makes",
+                )
+
+
+def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR608: the backend takes an optional input only for a value that the file has, and only without batches."""
+    given = {tensor.name for tensor in net.defaults}
+    for index, tensor in enumerate(model.config.input):
+        if not tensor.optional:
+            continue
+        at = model.where.find("input", index, "optional")
+        if model.config.max_batch_size > 0:
+            message = f"optional input {tensor.name!r}, and max_batch_size is {model.config.max_batch_size}"
+            remedy = "set max_batch_size to 0, or take optional out"
+        elif tensor.name not in given and tensor.name in {t.name for t in net.inputs}:
+            message = f"optional input {tensor.name!r}, for which there is no value{where}"
+            remedy = "take optional out, or export the model with an initializer for this input"
+        else:
+            continue
+        yield error(model.config_path, "TR608", message, remedy, at)
 
 
 def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Iterator[Finding]:
@@ -85,31 +119,55 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
                 f"set data_type: {actual.data_type}",
                 at.find("data_type"),
             )
-        if actual.dims is not None and tensor.dims:
+        batched = side == "output" and any(tensor.name in t.target_name for t in model.config.batch_output)
+        if actual.dims is not None and tensor.dims and not batched:
             yield from _shape(model, side, tensor, actual.dims, where, index)
 
 
 def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where: str, index: int) -> Iterator[Finding]:
+    """TR605, TR606: as the backend compares (CompareDimsSupported in onnxruntime_utils.cc): what is fixed in the file
+    must be the same here; of an output, what is variable in the file must be variable here, too."""
     batch = model.config.max_batch_size
     at = model.where.find(side, index, "dims")
     said = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
-    if batch > 0 and actual and actual[0] != -1 and len(actual) == len(said) + 1:
+    name = f"{side} {tensor.name!r}"
+    if not actual:
+        if any(size != 1 for size in said):
+            yield error(model.config_path, "TR605", f"{name} is {_text(said)}, and a single value{where}",
+                        "set dims: [ 1 ]", at)  # fmt: skip
+        return
+    if side == "input" and tensor.allow_ragged_batch:
+        if actual != (-1,):
+            yield error(model.config_path, "TR605", f"ragged {name} is {_text(actual)}{where}, and must be [ -1 ]",
+                        "export the model for inputs that lie one behind the other, or take allow_ragged_batch out",
+                        at)  # fmt: skip
+        return
+    if batch > 0 and actual[0] != -1 and len(actual) == len(said) + 1:
         yield error(
             model.config_path,
             "TR606",
-            f"{side} {tensor.name!r} has a fixed batch of {actual[0]}{where}, and max_batch_size is {batch}",
+            f"{name} has a fixed batch of {actual[0]}{where}, and max_batch_size is {batch}",
             "export the model with a dynamic batch, or set max_batch_size to 0 and put the batch into dims",
             model.where.find("max_batch_size"),
         )
         return
     full = (-1, *said) if batch > 0 else said
-    if len(full) != len(actual) or any(a != b and -1 not in (a, b) for a, b in zip(full, actual, strict=True)):
+    sizes = list(zip(full, actual, strict=False))
+    if len(full) != len(actual) or any(a != b for a, b in sizes if b != -1):
         yield error(
             model.config_path,
             "TR605",
-            f"{side} {tensor.name!r} is {_text(full)}{' with the batch' if batch > 0 else ''}, "
-            f"and {_text(actual)}{where}",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, and {_text(actual)}{where}",
             f"set dims: {_text(actual[1:] if batch > 0 else actual)}" if len(actual) > (batch > 0) else _FILE,
+            at,
+        )
+    elif side == "output" and any(a != b for a, b in sizes):
+        # A warning: ONNX Runtime may find the size out, though the file doesn't tell it.
+        yield warning(
+            model.config_path,
+            "TR605",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, and variable{where}: {_text(actual)}",
+            f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
             at,
         )
 

@@ -1,16 +1,17 @@
 """model.py of the python backend: what can be told without running it.
 
-It is read by the Python that this runs on, which must be no older than the server's: newer syntax would be called
-an error here.
+It is read by the Python that this runs on. What a newer Python of the server may take is a warning.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import sys
 import warnings
 from collections.abc import Iterator
 
-from triton_operator.repository.findings import Finding
+from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error, warning
@@ -21,17 +22,29 @@ UTILS = "triton_python_backend_utils"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+_NEWER = re.compile(
+    "|".join(
+        (
+            r"\b[fFrR]{1,2}[\"']",  # 3.12: any quotes within an f-string
+            r"^\s*type\s+\w+",  # 3.12: type X = int
+            r"^\s*(?:async\s+)?(?:def|class)\s+\w+\s*\[",  # 3.12: def first[T](…)
+            r"^\s*except\s+[\w.]+\s*,",  # 3.14: except A, B:
+            r"\bt[\"']",  # 3.14: t"…"
+        )
+    )
+)
+"""Lines that a Python after 3.11 may take, where this one doesn't."""
 _ARGUMENTS = {"initialize": 1, "execute": 1, "finalize": 0}
 """How many arguments the backend passes to each method, after self."""
 
 
-def python(_: Repository, model: Model) -> Iterator[Finding]:
+def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR301-TR303: syntax, the class, and its execute, without which a model loads and fails every request."""
     for file, text in model.sources.items():
         try:
             tree = _parse(text)
         except SyntaxError as problem:
-            yield _syntax(file, problem)
+            yield _syntax(file, problem, python_of(expected.server) if expected.server else None)
             continue
         except (ValueError, RecursionError, MemoryError) as problem:  # null bytes; nesting beyond the parser
             yield error(file, "TR301", f"cannot be parsed: {problem}", "correct it")
@@ -50,7 +63,7 @@ def python(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def methods(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR304, TR308-TR310: the methods as the backend calls them."""
+    """TR304, TR308, TR310: the methods as the backend calls them."""
     for file, tree in trees(model):
         if unbound := _unbound(tree):
             message = f"{unbound.id} is used and never imported"
@@ -61,8 +74,6 @@ def methods(_: Repository, model: Model) -> Iterator[Finding]:
                     yield from _called(file, method)
                 if isinstance(method, Function) and method.name == "auto_complete_config":
                     yield from _completes(file, method)
-                if isinstance(method, Function) and method.name == "execute" and model.config is not None:
-                    yield from _answers(file, method, model.config.model_transaction_policy.decoupled)
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
@@ -114,11 +125,22 @@ def completes_itself(model: Model) -> bool:
     return any("auto_complete_config" in text for text in model.sources.values())
 
 
-def _syntax(file: str, problem: SyntaxError) -> Finding:
-    base = error(file, "TR301", f"syntax: {problem.msg}", "correct the Python source")
+def _syntax(file: str, problem: SyntaxError, server: tuple[int, int] | None) -> Finding:
+    """An error, except where the server's Python may know what this one doesn't."""
     text = (problem.text or "").strip()[:80]
-    message = f"{base.message}, in: {text}" if text else base.message
-    return Finding(base.code, base.severity, file, problem.lineno, problem.offset, message, base.remedy)
+    newer = server > sys.version_info[:2] if server else bool(_NEWER.search(problem.text or ""))
+    message = f"syntax: {problem.msg}" + (f", in: {text}" if text else "")
+    if newer:
+        message += f" (read by Python {sys.version_info[0]}.{sys.version_info[1]}; the server's may be newer)"
+    return Finding(
+        "TR301",
+        Severity.WARNING if newer else Severity.ERROR,
+        file,
+        problem.lineno,
+        problem.offset,
+        message,
+        "correct the Python source",
+    )
 
 
 def _called(file: str, method: Function) -> Iterator[Finding]:
@@ -150,37 +172,12 @@ def _completes(file: str, method: Function) -> Iterator[Finding]:
             "write @staticmethod above def auto_complete_config(auto_complete_model_config)",
             place(method),
         )
-    elif not any(node.value is not None for node in _returns(method)) and not _ends_in_raise(method):
+    elif not any(node.value is not None for node in returns(method)) and not ends_in_raise(method):
         yield error(
             file,
             "TR308",
             "auto_complete_config returns nothing, and the backend takes its result for the configuration",
             "end it with return auto_complete_model_config",
-            place(method),
-        )
-
-
-def _answers(file: str, method: Function, decoupled: bool) -> Iterator[Finding]:
-    """TR309: responses are returned, except by a decoupled model, which sends them."""
-    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _inside(method)):
-        return
-    given = [n for n in _returns(method) if n.value and not (isinstance(n.value, ast.Constant) and not n.value.value)]
-    sends = any(isinstance(n, ast.Attribute) and n.attr == "get_response_sender" for n in ast.walk(method))
-    if decoupled and given:
-        # Where all responses were sent, and the last one was said to be, the backend only complains in its log.
-        yield (warning if sends else error)(
-            file,
-            "TR309",
-            "execute of a decoupled model must return None, and this returns something",
-            "send responses by request.get_response_sender(), or take model_transaction_policy out of config.pbtxt",
-            place(given[0]),
-        )
-    if not decoupled and not given and not sends and not _ends_in_raise(method):
-        yield error(
-            file,
-            "TR309",
-            "execute returns no responses",
-            "return a list with one InferenceResponse for each of the requests",
             place(method),
         )
 
@@ -197,6 +194,19 @@ def _unbound(tree: ast.Module) -> ast.Name | None:
     return None if bound else min(uses, key=lambda n: (n.lineno, n.col_offset), default=None)
 
 
+def imports_neighbours(model: Model, file: str, tree: ast.Module) -> bool:
+    """Whether it imports a module that lies beside it, which may make tensors too."""
+    version = file.split("/")[-2]
+    beside = {name.removesuffix(".py") for name in model.folders.get(version, ())}
+    imported = {
+        (node.module or "").split(".")[0] if isinstance(node, ast.ImportFrom) else alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return bool(beside & imported) or any(isinstance(n, ast.ImportFrom) and n.level > 0 for n in ast.walk(tree))
+
+
 def _takes(args: ast.arguments, count: int) -> bool:
     """Whether `count` positional arguments fit."""
     positional = len(args.posonlyargs) + len(args.args)
@@ -210,7 +220,7 @@ def _count(args: ast.arguments) -> str:
     return f"{count} argument{'' if count == 1 else 's'}"
 
 
-def _inside(method: Function) -> Iterator[ast.AST]:
+def inside(method: Function) -> Iterator[ast.AST]:
     """All nodes of `method` without those of functions and classes in it."""
     todo: list[ast.AST] = list(method.body)
     while todo:
@@ -220,12 +230,12 @@ def _inside(method: Function) -> Iterator[ast.AST]:
             todo.extend(ast.iter_child_nodes(node))
 
 
-def _returns(method: Function) -> list[ast.Return]:
-    found = [node for node in _inside(method) if isinstance(node, ast.Return)]
+def returns(method: Function) -> list[ast.Return]:
+    found = [node for node in inside(method) if isinstance(node, ast.Return)]
     return sorted(found, key=lambda node: node.lineno)
 
 
-def _ends_in_raise(method: Function) -> bool:
+def ends_in_raise(method: Function) -> bool:
     return isinstance(method.body[-1], ast.Raise)
 
 

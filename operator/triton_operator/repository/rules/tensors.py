@@ -10,7 +10,7 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.needs import product
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import Expected, error, listed, warning
+from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
@@ -27,7 +27,8 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
             yield from _complete(model, side, tensor, at)
             yield from _dims(model, side, tensor, at)
             if tensor.name and tensor.name in seen:
-                yield error(
+                # Triton answers an output that is declared twice once.
+                yield (error if side == "input" else note)(
                     model.config_path,
                     "TR117",
                     f"{side} {tensor.name!r} is declared twice",

@@ -19,13 +19,24 @@ def warmup(_: Repository, model: Model) -> Iterator[Finding]:
     if model.config is None or model.is_ensemble:
         return
     for index, sample in enumerate(model.config.model_warmup):
+        if sample.batch_size == 0:  # Triton skips it
+            continue
         at = model.where.find("model_warmup", index)
         yield from _batch(model, sample, at)
         yield from _inputs(model, sample, at)
         for name, tensor in sorted(sample.inputs.items()):
             place = at.find("inputs", name).find("value")
-            if tensor.WhichOneof("input_data_type") == "input_data_file":
-                times = max(sample.batch_size, 1)
+            source = tensor.WhichOneof("input_data_type")
+            if source is None:
+                yield error(
+                    model.config_path,
+                    "TR704",
+                    f"warm-up says not what {name!r} holds",
+                    "add zero_data: true, random_data: true or input_data_file",
+                    place,
+                )
+            elif source == "input_data_file":
+                times = sample.batch_size
                 yield from _file(model, f"warmup/{tensor.input_data_file}", tensor, times, place, "input_data_file")
 
 
@@ -120,7 +131,8 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
             at.find(field),
         )
         return
-    elements = product(tensor.dims) * times
+    # One sample: each request of the batch gets the same.
+    elements = product(tensor.dims)
     if tensor.data_type == DataType.TYPE_STRING:
         if data.strings != elements and data.size and path in model.data:
             yield error(
@@ -132,15 +144,14 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
         return
     kind = type_name(tensor.data_type).removeprefix("TYPE_")
     need = elements * element_bytes(kind)
-    # Triton takes the first bytes of a longer file.
     if data.size < need:
         yield error(
             f"{model.directory}/{path}",
             "TR702",
             f"{data.size} bytes, and {elements} elements of {kind} are {need}",
-            "write the tensor's raw bytes, row by row, for the whole batch",
+            "write the tensor's raw bytes, row by row",
         )
-    elif data.size > need:
+    elif data.size not in (need, need * times):  # a longer file is taken from its start
         yield warning(
             f"{model.directory}/{path}",
             "TR702",

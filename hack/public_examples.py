@@ -1,0 +1,166 @@
+"""Runs the repository check on public example repositories: none of them should be refused without a reason.
+
+They are cloned into a directory, and nothing of them is copied into this tree. Weights that their authors leave out of
+git are no fault: the findings that follow from them are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "operator"))
+
+from triton_operator.repository.checks import judge  # noqa: E402
+from triton_operator.repository.findings import Finding, Severity  # noqa: E402
+from triton_operator.repository.load import load  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A public project with model repositories."""
+
+    name: str
+    """owner/name on GitHub."""
+    licence: str
+    parts: tuple[str, ...] = (".",)
+    """Directories that are looked at."""
+    commit: str = "HEAD"
+
+
+SOURCES = (
+    Source("triton-inference-server/tutorials", "BSD-3-Clause"),
+    Source("triton-inference-server/server", "BSD-3-Clause", ("docs", "qa")),
+    Source("triton-inference-server/python_backend", "BSD-3-Clause", ("examples", "inferentia")),
+    Source("triton-inference-server/backend", "BSD-3-Clause", ("examples",)),
+    Source("triton-inference-server/dali_backend", "MIT"),
+    Source("triton-inference-server/fil_backend", "Apache-2.0"),
+    Source("triton-inference-server/vllm_backend", "BSD-3-Clause"),
+    Source("triton-inference-server/stateful_backend", "MIT"),
+    Source("triton-inference-server/identity_backend", "BSD-3-Clause"),
+    Source("triton-inference-server/repeat_backend", "BSD-3-Clause"),
+    Source("triton-inference-server/model_analyzer", "Apache-2.0", ("examples",)),
+    Source("triton-inference-server/model_navigator", "Apache-2.0"),
+    Source("triton-inference-server/core", "BSD-3-Clause", ("python",)),
+    Source("triton-inference-server/tensorrtllm_backend", "Apache-2.0", ("all_models",),
+           "6a749f5ee0a9136f8e6e35b3aa65493a39bafbe7^"),
+)  # fmt: skip
+
+LEFT_OUT = frozenset({"TR201", "TR204", "TR401", "TR607", "TR701", "TR208", "TR502", "TR205"})
+"""What follows from weights, labels and models that are made by a script, and from not naming an entrypoint."""
+BROKEN = re.compile(
+    r"qa/(L0_model_config|L0_.*_config|L0_parameters|L0_json|L0_response_cache/models/decoupled_cache|custom_models/.*bad"
+    r"|python_models/(bls_finalize_error|bls_init_error|bls_undefined|init_exit|model_env|wrong_model)/"
+    r"|L0_backend_python/decoupled/models/decoupled_return_response_error)"
+)
+"""Models that their authors mean to be refused, or that only test how a start fails."""
+_NAME = re.compile(r'^name:\s*"([^"]+)"', re.MULTILINE)
+_COPIED = frozenset({"Quick_Deploy", "qa", "io", "python_models", "examples", "torchvision"})
+"""Directories of models that aren't repositories themselves."""
+_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+_FILLED = {
+    "triton_backend": "tensorrtllm",
+    "decoupled_mode": "true",
+    "max_queue_delay_microseconds": "0",
+    "batching_strategy": "inflight_fused_batching",
+}
+
+
+def main() -> int:
+    """Print what the check says of each, and a count; 1 where any has an error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("clones", type=Path, help="directory of the clones; what isn't there is cloned")
+    parser.add_argument("--verbose", action="store_true", help="notes, too")
+    options = parser.parse_args()
+    checked = refused = warned = 0
+    for source in SOURCES:
+        clone = _clone(source, options.clones)
+        if clone is None:
+            print(f"{source.name}: can't be cloned")
+            continue
+        for place in repositories(clone, source.parts):
+            name = f"{source.name}/{place.relative_to(clone)}"
+            found = [f for f in check(place) if f.severity is not Severity.NOTE or options.verbose]
+            checked += 1
+            refused += any(f.severity is Severity.ERROR for f in found)
+            warned += any(f.severity is Severity.WARNING for f in found)
+            for finding in found:
+                print(f"{name}: {finding}")
+    print(f"{checked} repositories: {refused} with errors, {warned} with warnings")
+    return 1 if refused else 0
+
+
+def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+    """The directories of models, and single models that lie by themselves."""
+    found = {
+        path.parent.parent
+        for part in parts
+        for path in sorted((clone / part).rglob("config.pbtxt"))
+        if not BROKEN.search(path.as_posix()) and not path.parent.name.isdecimal()
+    }
+    return iter(sorted(found))
+
+
+def check(place: Path) -> list[Finding]:
+    """What the check says of a repository, completed as its authors' scripts complete it."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for model in sorted(place.iterdir()):
+            config = model / "config.pbtxt"
+            if config.is_file() and not BROKEN.search(config.as_posix()):
+                # Examples are copied to a directory of the model's name by their instructions.
+                said = _NAME.search(config.read_text())
+                name = said[1] if said and place.name in _COPIED else model.name
+                _complete(model, root / (model.name if (root / name).exists() else name))
+        return [f for f in judge(*load(root)) if f.code not in LEFT_OUT]
+
+
+def _complete(model: Path, copy: Path) -> None:
+    """Copy the model, fill the placeholders, and make a version where git has none."""
+    shutil.copytree(model, copy, symlinks=True, ignore=_large)
+    config = copy / "config.pbtxt"
+    text = config.read_text()
+    config.write_text(_PLACEHOLDER.sub(lambda match: _filled(match, text), text))
+    if not any(path.is_dir() and path.name.isdecimal() for path in copy.iterdir()):
+        (copy / "1").mkdir()
+        for name in ("model.py", "dali.py"):
+            if (copy / name).exists():
+                (copy / name).rename(copy / "1" / name)
+
+
+def _filled(match: re.Match[str], text: str) -> str:
+    """A value for a placeholder: a text within quotes, else a number."""
+    quoted = text[match.start() - 1 : match.start()] == '"'
+    if match[1] in _FILLED:
+        return _FILLED[match[1]]
+    if match[1].endswith("_type"):
+        return "TYPE_FP16"
+    return "1" if quoted else "8"
+
+
+def _large(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if (Path(folder) / name).is_file() and (Path(folder) / name).stat().st_size > 2**22}
+
+
+def _clone(source: Source, clones: Path) -> Path | None:
+    place = clones / source.name.replace("/", "+")
+    if not place.exists():
+        url = f"https://github.com/{source.name}.git"
+        depth = ["--depth=1"] if source.commit == "HEAD" else []
+        if subprocess.run(["git", "clone", "--quiet", *depth, url, str(place)], check=False).returncode:
+            return None
+        if source.commit != "HEAD":
+            subprocess.run(["git", "-C", str(place), "checkout", "--quiet", source.commit], check=True)
+    return place
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+"""What execute of a model.py returns, as far as the source tells."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from enum import Enum
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.rules.base import error, warning
+from triton_operator.repository.rules.source import (
+    Function,
+    classes,
+    ends_in_raise,
+    imports_neighbours,
+    inside,
+    place,
+    returns,
+    trees,
+)
+
+_SENDER = "get_response_sender"
+_HARMLESS = frozenset({"len", "enumerate", "zip", "range", "print", "list", "sorted", "reversed", "isinstance", "id",
+                       "repr", "str", "type", "bool", "iter", "next", "hasattr", "getattr"})  # fmt: skip
+"""Builtins that can't answer a request that they are given."""
+_UTILS = "pb_utils"
+_SERVER_COLLECTS = ("dynamic_batching", "sequence_batching")
+"""Schedulers that hand several requests to one execute; without them it gets one at a time."""
+
+
+class Value(Enum):
+    """What an expression gives."""
+
+    NONE = "None"
+    LIST = "a list"
+    OTHER = "something else"
+    """What is never a list and never None, e.g. a tuple."""
+    UNKNOWN = "unknown"
+
+
+def answers(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR309, TR312: execute returns a list with a response for each request; in a decoupled model it sends them and
+    returns None."""
+    if model.config is None:
+        return
+    for file, tree in trees(model):
+        elsewhere = imports_neighbours(model, file, tree)
+        for node in classes(tree):
+            methods = {item.name: item for item in node.body if isinstance(item, Function)}
+            execute = methods.get("execute")
+            if execute is None or execute.decorator_list:
+                continue
+            if model.config.model_transaction_policy.decoupled:
+                yield from _decoupled(file, tree, execute, methods)
+            else:
+                sends = elsewhere or bool(node.bases) or _mentions(tree, _SENDER)
+                yield from _returned(file, execute, methods, sends)
+                if any(model.config.HasField(name) for name in _SERVER_COLLECTS):
+                    yield from _one_for_all(file, execute)
+
+
+def _decoupled(file: str, tree: ast.Module, execute: Function, methods: dict[str, Function]) -> Iterator[Finding]:
+    given = [node for node in returns(execute) if _value(node.value, execute, methods) in (Value.LIST, Value.OTHER)]
+    always = len(given) == len(returns(execute)) and not _falls_through(execute)
+    if not given or (not always and _mentions(tree, "decoupled")):
+        return  # one that serves both ways asks its configuration
+    # Where all responses were sent, and the last one was said to be, the backend only complains in its log.
+    yield (error if always and not _mentions(tree, _SENDER) else warning)(
+        file,
+        "TR309",
+        "execute of a decoupled model must return None, and this returns something",
+        "send responses by request.get_response_sender(), or take model_transaction_policy out of config.pbtxt",
+        place(given[0]),
+    )
+
+
+def _returned(file: str, execute: Function, methods: dict[str, Function], sends: bool) -> Iterator[Finding]:
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(execute)):
+        if any(node.value is not None for node in returns(execute)):
+            return  # asyncio of Python 3.11 and before takes it for a coroutine
+        yield error(
+            file,
+            "TR309",
+            "execute is a generator, and the backend takes a list",
+            "collect the responses in a list, and return it",
+            place(execute),
+        )
+        return
+    values = [(node, _value(node.value, execute, methods)) for node in returns(execute)]
+    wrong = [node for node, value in values if value is Value.OTHER]
+    if wrong:
+        yield (error if len(wrong) == len(values) else warning)(
+            file,
+            "TR309",
+            f"execute returns {_kind(wrong[0].value)}, and the backend takes a list alone",
+            "return a list with one InferenceResponse for each of the requests",
+            place(wrong[0]),
+        )
+    if sends or ends_in_raise(execute) or any(value is not Value.NONE for _, value in values):
+        return
+    # A function from elsewhere may send the responses.
+    level = warning if _hands_over(execute, methods) else error
+    yield level(
+        file,
+        "TR309",
+        "execute returns no responses",
+        "return a list with one InferenceResponse for each of the requests",
+        place(execute),
+    )
+
+
+def _one_for_all(file: str, execute: Function) -> Iterator[Finding]:
+    """TR312: fewer responses than requests, which fails each batch of more than one."""
+    requests = _argument(execute)
+    for loop in (node for node in inside(execute) if isinstance(node, ast.For)):
+        if not (isinstance(loop.iter, ast.Name) and loop.iter.id == requests):
+            continue
+        last = loop.body[-1]
+        if isinstance(last, ast.Return) and last.value is not None and not _constant_none(last.value):
+            yield warning(
+                file,
+                "TR312",
+                "execute returns from within the loop over the requests: only the first of a batch gets a response",
+                "return after the loop",
+                place(last),
+            )
+    for node in returns(execute):
+        if isinstance(node.value, ast.List) and len(node.value.elts) == 1 and _is_response(node.value.elts[0]):
+            if _in_loop(execute, node):
+                continue
+            yield warning(
+                file,
+                "TR312",
+                "execute returns one response, and gets several requests at once where the server batches",
+                "return a list with one InferenceResponse for each of the requests",
+                place(node),
+            )
+
+
+def _value(node: ast.expr | None, execute: Function, methods: dict[str, Function], depth: int = 3) -> Value:
+    """What `node`, returned by `execute`, gives."""
+    match node:
+        case None:
+            return Value.NONE
+        case ast.Constant(value=constant):
+            return Value.NONE if constant is None else Value.OTHER
+        case ast.List() | ast.ListComp():
+            return Value.LIST
+        case ast.Tuple() | ast.Dict() | ast.Set() | ast.DictComp() | ast.SetComp() | ast.GeneratorExp():
+            return Value.OTHER
+        case ast.JoinedStr() | ast.Compare() | ast.Lambda():
+            return Value.OTHER
+        case ast.Call(func=ast.Name(id="list" | "sorted")):
+            return Value.LIST
+        case ast.Call(func=ast.Name(id="tuple" | "dict" | "set" | "str" | "map" | "filter" | "zip")):
+            return Value.OTHER
+        case ast.Call() if _is_response(node):
+            return Value.OTHER
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) if name in methods and depth:
+            return _of_method(methods[name], methods, depth - 1)
+        case ast.Name(id=name):
+            return _of_name(name, execute, methods, depth)
+    return Value.UNKNOWN
+
+
+def _of_method(method: Function, methods: dict[str, Function], depth: int) -> Value:
+    if method.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in inside(method)):
+        return Value.UNKNOWN
+    if isinstance(method, ast.AsyncFunctionDef):
+        return Value.UNKNOWN
+    values = {_value(node.value, method, methods, depth) for node in returns(method)} or {Value.NONE}
+    return values.pop() if len(values) == 1 else Value.UNKNOWN
+
+
+def _of_name(name: str, execute: Function, methods: dict[str, Function], depth: int) -> Value:
+    """What a local variable holds, where every binding of it gives the same."""
+    if name == _argument(execute) and execute.name == "execute":
+        return Value.LIST
+    if not depth or name in {a.arg for a in (*execute.args.args, *execute.args.kwonlyargs)}:
+        return Value.UNKNOWN
+    bindings = [
+        n for n in inside(execute) if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
+    ]
+    given: list[ast.expr] = []
+    for node in inside(execute):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=bound)], value=value) if bound == name:
+                given.append(value)
+            case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:
+                given.append(value)
+    if not given or len(given) != len(bindings):
+        return Value.UNKNOWN
+    values = {_value(value, execute, methods, depth - 1) for value in given}
+    return values.pop() if len(values) == 1 else Value.UNKNOWN
+
+
+def _kind(node: ast.expr | None) -> str:
+    match node:
+        case ast.Tuple():
+            return "a tuple"
+        case ast.Dict() | ast.DictComp():
+            return "a dict"
+        case ast.GeneratorExp():
+            return "a generator"
+        case ast.Call() if _is_response(node):
+            return "a single InferenceResponse"
+        case ast.Call(func=ast.Name(id=name)):
+            return f"a {name}"
+    return "something that is no list"
+
+
+def _hands_over(execute: Function, methods: dict[str, Function]) -> bool:
+    """Whether a function that isn't in the file, or a task, is given a request."""
+    held = {_argument(execute)}
+    for node in inside(execute):
+        match node:
+            case ast.For(target=ast.Name(id=name)) | ast.comprehension(target=ast.Name(id=name)):
+                held.add(name)
+            case ast.For(target=ast.Tuple(elts=names)):
+                held |= {element.id for element in names if isinstance(element, ast.Name)}
+    for node in inside(execute):
+        if isinstance(node, ast.Call):
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            given = any(isinstance(n, ast.Name) and n.id in held for a in arguments for n in ast.walk(a))
+            if given and not _known(node.func, methods):
+                return True
+    return False
+
+
+def _known(function: ast.expr, methods: dict[str, Function]) -> bool:
+    match function:
+        case ast.Name(id=name):
+            return name in _HARMLESS
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return name in methods
+        case ast.Attribute(value=ast.Name(id=owner)):
+            return owner == _UTILS
+    return False
+
+
+def _binds(name: ast.Name) -> bool:
+    return not isinstance(name.ctx, ast.Load)
+
+
+def _falls_through(method: Function) -> bool:
+    """Whether the end of the body may be reached, which gives None."""
+    return not isinstance(method.body[-1], ast.Return | ast.Raise)
+
+
+def _argument(execute: Function) -> str:
+    arguments = [*execute.args.posonlyargs, *execute.args.args]
+    return arguments[1].arg if len(arguments) > 1 else "requests"
+
+
+def _is_response(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="InferenceResponse") | ast.Name(id="InferenceResponse")):
+            return True
+    return False
+
+
+def _in_loop(execute: Function, wanted: ast.Return) -> bool:
+    return any(wanted in ast.walk(node) for node in inside(execute) if isinstance(node, ast.For | ast.While))
+
+
+def _constant_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _mentions(tree: ast.Module, name: str) -> bool:
+    return any(getattr(node, "attr", getattr(node, "value", None)) == name for node in ast.walk(tree))

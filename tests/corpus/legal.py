@@ -1,0 +1,194 @@
+"""Legal repositories that look like faults: each is a good one after a change that Triton takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from corpus.faults.fault import NET, TEXT
+from corpus.good import BY_NAME
+from corpus.good.repository import HEAD
+from support import onnx_file
+from support.mutations import Change, add, edit, move, remove, write
+from triton_operator.repository.checks import Expected
+
+
+@dataclass(frozen=True)
+class Legal:
+    """A change after which neither an error nor a warning is right."""
+
+    name: str
+    """Says what was done; unique."""
+    of: str
+    """The good repository that it was done to."""
+    change: Change
+    wanted: dict[str, object] = field(default_factory=dict)
+    """What the pod has otherwise than for the good one."""
+
+    @property
+    def expected(self) -> Expected:
+        return replace(BY_NAME[self.of].wanted, **self.wanted)  # type: ignore[arg-type]
+
+    def write(self, root: Path) -> Path:
+        """Put the repository under `root`."""
+        self.change(BY_NAME[self.of].write(root))
+        return root
+
+
+def both(*changes: Change) -> Change:
+    """One change after the other."""
+
+    def change(root: Path) -> None:
+        for one in changes:
+            one(root)
+
+    return change
+
+
+def link(path: str, target: str) -> Change:
+    """Makes a symbolic link."""
+
+    def change(root: Path) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to(target)
+
+    return change
+
+
+def recoded(path: str, encoding: str, first: str) -> Change:
+    """Saves a text in another encoding, with `first` as its first line."""
+
+    def change(root: Path) -> None:
+        (root / path).write_bytes((first + (root / path).read_text()).encode(encoding))
+
+    return change
+
+
+SLOW, SLOW_PY = "slow/config.pbtxt", "slow/1/model.py"
+REPEAT_PY = "repeat/1/model.py"
+ECHOED = 'given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()'
+OUT = 'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])'
+
+SENT_BY_A_HELPER = (
+    HEAD
+    + f"""\
+    def execute(self, requests):
+        for request in requests:
+            self._answer(request)
+
+    def _answer(self, request):
+        sender = request.get_response_sender()
+        {ECHOED}
+        sender.send({OUT}, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+)
+STREAMED = (
+    HEAD
+    + f"""\
+    def execute(self, requests):
+        if not requests:
+            return
+        return self._stream(requests)
+
+    def _stream(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            {ECHOED}
+            sender.send({OUT})
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+)
+RETURNED_BY_A_HELPER = (
+    HEAD
+    + f"""\
+    def execute(self, requests):
+        return self._answers(requests)
+
+    def _answers(self, requests):
+        responses: list = []
+        for request in requests:
+            {ECHOED}
+            responses.append({OUT})
+        return responses
+"""
+)
+COROUTINE = (
+    HEAD
+    + f"""\
+    async def execute(self, requests):
+        return [await self._answer(request) for request in requests]
+
+    async def _answer(self, request):
+        {ECHOED}
+        return {OUT}
+"""
+)
+ASSIGNED = RETURNED_BY_A_HELPER.replace("class TritonPythonModel:", "class Echo:") + "\n\nTritonPythonModel = Echo\n"
+
+SCALAR = onnx_file.model(
+    [onnx_file.value("in", onnx_file.FP32, [2, 3])],
+    [onnx_file.value("out", onnx_file.FP32, [])],
+    [onnx_file.node("ReduceSum", ["in"], ["out"], onnx_file.block(5, onnx_file.block(1, "keepdims")
+                    + onnx_file.number(3, 0) + onnx_file.number(20, 2)))],
+)  # fmt: skip
+
+LEGAL = (
+    Legal("responses sent by a helper", "cache", write(SLOW_PY, SENT_BY_A_HELPER)),
+    Legal("responses returned by a helper", "cache", write(SLOW_PY, RETURNED_BY_A_HELPER)),
+    Legal("a coroutine", "cache", write(SLOW_PY, COROUTINE)),
+    Legal("class by another name", "cache", write(SLOW_PY, ASSIGNED)),
+    Legal("decoupled, an early return and a helper's result", "decoupled", write(REPEAT_PY, STREAMED)),
+    Legal(
+        "an extra tensor beside complete outputs",
+        "cache",
+        edit(SLOW_PY, 'Tensor("OUT", given)', 'Tensor("OUT", given), pb_utils.Tensor("X", given)'),
+    ),
+    Legal(
+        "output declared twice",
+        "cache",
+        add(SLOW, 'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'),
+    ),
+    Legal("model.py with a byte order mark", "cache", recoded(SLOW_PY, "utf-8-sig", "")),
+    Legal("model.py in latin-1", "cache", recoded(SLOW_PY, "latin-1", "# -*- coding: latin-1 -*-\n# caf\xe9\n")),
+    Legal("model.py in another folder", "cache", both(
+        move(SLOW_PY, "slow/shared/model.py"),
+        write("slow/1/.keep", ""),
+        add(SLOW, 'default_model_filename: "../shared/model.py"\n'),
+    )),
+    Legal("model.py in a folder of the version", "cache", both(
+        move(SLOW_PY, "slow/1/program/echo.py"), add(SLOW, 'default_model_filename: "program/echo.py"\n'),
+    )),
+    Legal("a config.pbtxt of five megabytes", "cache", add(SLOW, ("# " + "x" * 98 + "\n") * 50_000)),
+    Legal("links within the repository", "cache", both(
+        move("slow/1", "slow/.first"), link("slow/1", ".first"),
+        move(SLOW, "slow/shared.pbtxt"), link(SLOW, "shared.pbtxt"),
+    )),
+    Legal("a link to nothing within a version", "cache", link("slow/1/cache", "nowhere")),
+    Legal("a warm-up of no requests, which is skipped", "cache", add(
+        SLOW,
+        'model_warmup { name: "w" inputs { key: "X" value { data_type: TYPE_FP32 dims: [ -1 ] '
+        'input_data_file: "gone" } } }\n',
+    )),
+    Legal("a warm-up file with one sample for a batch", "warmup", edit(
+        TEXT, 'name: "one"\n    batch_size: 1', 'name: "one"\n    batch_size: 3',
+    )),
+    Legal("a warm-up file in a folder", "warmup", both(
+        move("words/warmup/words", "words/warmup/first/words"),
+        lambda root: (root / TEXT).write_text((root / TEXT).read_text().replace(
+            'input_data_file: "words"', 'input_data_file: "first/words"')),
+    )),
+    Legal("labels in a folder", "warmup", both(
+        move("words/labels.txt", "words/names/labels.txt"), edit(TEXT, '"labels.txt"', '"names/labels.txt"'),
+    )),
+    Legal("a network that gives a single value", "instances", both(
+        write("net/1/model.onnx", SCALAR), edit(NET, "dims: [ 6 ]", "dims: [ 1 ]"),
+    )),
+    Legal("no config.pbtxt, a backend's own file", "completed", remove("short/config.pbtxt")),
+    Legal("text that C++ reads: quotes, lists and separators", "cache", both(
+        edit(SLOW, 'backend: "python"\n', "backend: 'pyt' 'h\\157n';\n"),
+        edit(SLOW, "max_batch_size: 8\n", "max_batch_size: 0x8,\n"),
+    )),
+    Legal("a step of the latest version, told by a later field", "detection", edit(
+        "detect/config.pbtxt", 'model_name: "post"\n      model_version: -1', 'model_version: -1 model_name: "post"',
+    )),
+)  # fmt: skip
