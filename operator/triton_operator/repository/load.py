@@ -16,7 +16,7 @@ from google.protobuf import text_format
 
 from triton_operator.repository.files import Directory, Entry, Files, Kind, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository
+from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node, places, written
@@ -35,6 +35,9 @@ DATA_FOLDERS = frozenset({"warmup", "initial_state"})
 
 _BACKSLASHES = re.compile(r"\\{500}")
 """The parser's time grows with the square of a row of them."""
+_POINTER = b"version https://git-lfs"
+_POINTER_BYTES = 1024
+"""The most that a pointer has."""
 _PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
 
 
@@ -170,6 +173,7 @@ def _model(reader: _Reader, directory: str) -> Model:
         where=where,
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
+    model = replace(model, pointers=frozenset(p for p in model.model_files if _is_pointer(reader, directory, model, p)))
     sources, networks = _model_files(reader, directory, model)
     model = replace(model, sources=sources, networks=networks)
     return replace(model, named={**model.named, **_weights(reader, model)})
@@ -201,27 +205,12 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
             for first in state.initial_state
             if first.WhichOneof("state_data") == "data_file"
         }
-        if (environment := environment_path(config)) is not None:
-            paths.add(environment)
+        paths |= set(files_in_parameters(config).values())
     found = {path: reader.files.look(join(directory, path)) for path in sorted(paths)}
     for path, entry in found.items():
-        if entry.kind is Kind.OUTSIDE and path != ENVIRONMENT and ".." not in path.split("/"):
+        if entry.kind is Kind.OUTSIDE and ".." not in path.split("/"):
             reader.outside(join(directory, path), entry.target)
     return found
-
-
-ENVIRONMENT = "EXECUTION_ENV_PATH"
-"""The parameter of the python backend that names a packed environment."""
-_HERE = "$$TRITON_MODEL_DIRECTORY"
-
-
-def environment_path(config: Any) -> str | None:
-    """The path of the model's own Python environment, relative to the model; None where it has none, or one that lies
-    elsewhere in the server's image."""
-    if ENVIRONMENT not in config.parameters:
-        return None
-    said = config.parameters[ENVIRONMENT].string_value
-    return said.removeprefix(_HERE).lstrip("/") if said.startswith(_HERE) else None
 
 
 def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[str, str], dict[str, Network | str]]:
@@ -251,6 +240,17 @@ def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
             found[path.partition("/")[2]] = reader.files.look(path)
     return found
+
+
+def _is_pointer(reader: _Reader, directory: str, model: Model, path: str) -> bool:
+    """Whether a model file is what git leaves in the place of a file that LFS keeps."""
+    entry = model.named[path]
+    if entry.kind is not Kind.FILE or not len(_POINTER) <= entry.size <= _POINTER_BYTES or not entry.readable:
+        return False
+    try:
+        return reader.files.read(join(directory, path), len(_POINTER)) == _POINTER
+    except OSError:
+        return False
 
 
 def _source(reader: _Reader, path: str) -> str | None:

@@ -47,6 +47,20 @@ PLATFORMS = {
 """The older way to name a backend; `ensemble` is the one platform without a backend."""
 
 
+_HERE = "$$TRITON_MODEL_DIRECTORY"
+
+
+def files_in_parameters(config: Any) -> dict[str, str]:
+    """The parameters that name a file of the model's directory: key → path relative to that directory. Files elsewhere
+    in the server's image aren't among them."""
+    found = {}
+    if config.backend == "python" and "EXECUTION_ENV_PATH" in config.parameters:
+        said = config.parameters["EXECUTION_ENV_PATH"].string_value
+        if said.startswith(_HERE):
+            found["EXECUTION_ENV_PATH"] = said.removeprefix(_HERE).lstrip("/")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Data:
     """A file under warmup/ or initial_state/, whose content is one tensor."""
@@ -83,6 +97,8 @@ class Model:
     """The files of warmup/ and initial_state/: path relative to the model, e.g. `warmup/image`."""
     named: Mapping[str, Entry] = field(default_factory=dict)
     """What lies at each path that the configuration names, and at those of model files, relative to the model."""
+    pointers: frozenset[str] = frozenset()
+    """Those of `named` that are pointers of git LFS."""
     closed: frozenset[str] = frozenset()
     """Versions whose content isn't known: links that lead out of the repository."""
     unread: bool = False
@@ -101,11 +117,11 @@ class Model:
         if self.config is None or not self.config.HasField("version_policy"):
             return self.versions[-1:]
         policy = self.config.version_policy
-        if policy.HasField("all"):
-            return self.versions
         if policy.HasField("specific"):
             return tuple(v for v in self.versions if v in policy.specific.versions)
-        return self.versions[-max(policy.latest.num_versions, 1) :]
+        if policy.HasField("latest"):
+            return self.versions[-policy.latest.num_versions :] if policy.latest.num_versions else ()
+        return self.versions
 
     @property
     def is_ensemble(self) -> bool:

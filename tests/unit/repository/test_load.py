@@ -85,7 +85,8 @@ def test_facts(tmp_path):
     [
         ("", (10,)),
         ("latest { num_versions: 2 }", (2, 10)),
-        ("latest { }", (10,)),
+        ("latest { }", ()),
+        (" ", (1, 2, 10)),
         ("all { }", (1, 2, 10)),
         ("specific { versions: [ 1, 7 ] }", (1,)),
     ],

@@ -8,12 +8,22 @@ from typing import Any
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import error, listed, nearest, note, warning
-from triton_operator.repository.schema import DataType, ModelConfig
+from triton_operator.repository.schema import DataType, ModelConfig, type_name
 
 Control = ModelConfig.DESCRIPTOR.fields_by_name["sequence_batching"].message_type.nested_types_by_name["Control"]
 """The descriptor of a control tensor of sequences."""
 
+_FALSE_TRUE = ("int32_false_true", "fp32_false_true", "bool_false_true")
+_CORRID = Control.enum_types_by_name["Kind"].values_by_name["CONTROL_SEQUENCE_CORRID"].number
+_CORRID_TYPES = (
+    DataType.TYPE_UINT64,
+    DataType.TYPE_INT64,
+    DataType.TYPE_UINT32,
+    DataType.TYPE_INT32,
+    DataType.TYPE_STRING,
+)
 _DELAY = 1
 """ModelQueuePolicy.TimeoutAction.DELAY."""
 
@@ -126,15 +136,17 @@ def queues(_: Repository, model: Model) -> Iterator[Finding]:
             "take one of the two out",
             at.find("preserve_ordering"),
         )
-    policy = batcher.default_queue_policy
-    if policy.default_timeout_microseconds and policy.timeout_action == _DELAY:
-        yield error(
-            model.config_path,
-            "TR112",
-            "preserve_ordering with timeout_action DELAY: a delayed request loses its place",
-            "use REJECT, or take preserve_ordering out",
-            at.find("default_queue_policy").find("timeout_action"),
-        )
+    policies = [(batcher.default_queue_policy, at.find("default_queue_policy"))]
+    policies += [(p, at.find("priority_queue_policy", str(n))) for n, p in batcher.priority_queue_policy.items()]
+    for policy, where in policies:
+        if policy.default_timeout_microseconds and policy.timeout_action == _DELAY:
+            yield error(
+                model.config_path,
+                "TR112",
+                "preserve_ordering with timeout_action DELAY: a delayed request loses its place",
+                "use REJECT, or take preserve_ordering out",
+                where.find("timeout_action"),
+            )
 
 
 def sequences(_: Repository, model: Model) -> Iterator[Finding]:
@@ -143,8 +155,9 @@ def sequences(_: Repository, model: Model) -> Iterator[Finding]:
     if config is None or not config.HasField("sequence_batching"):
         return
     batcher, at = config.sequence_batching, model.where.find("sequence_batching")
-    kinds = Counter(control.kind for tensor in batcher.control_input for control in tensor.control)
     names = Control.enum_types_by_name["Kind"].values_by_number
+    kinds = Counter(control.kind for tensor in batcher.control_input for control in tensor.control)
+    tensors = Counter(tensor.name for tensor in batcher.control_input)
     for kind in sorted(kind for kind, times in kinds.items() if times > 1):
         yield error(
             model.config_path,
@@ -153,6 +166,36 @@ def sequences(_: Repository, model: Model) -> Iterator[Finding]:
             "keep one",
             at.find("control_input"),
         )
+    for index, tensor in enumerate(batcher.control_input):
+        place = at.find("control_input", index)
+        if not tensor.name or tensors[tensor.name] > 1:
+            yield error(
+                model.config_path,
+                "TR113",
+                f"{tensors[tensor.name]} control inputs of the name {tensor.name!r}"
+                if tensor.name
+                else "a control input without a name",
+                "give each control input a name of its own",
+                place.find("name"),
+            )
+        for number, control in enumerate(tensor.control):
+            if why := _control_fault(control):
+                yield error(
+                    model.config_path,
+                    "TR113",
+                    f"{names[control.kind].name} of {tensor.name!r} {why[0]}",
+                    why[1],
+                    place.find("control", number),
+                )
+    if "TRITON_BATCH_STRATEGY_PATH" in config.parameters:
+        yield error(
+            model.config_path,
+            "TR113",
+            "TRITON_BATCH_STRATEGY_PATH with sequence_batching, which has strategies of its own",
+            "take the parameter out",
+            model.where.find("parameters", "TRITON_BATCH_STRATEGY_PATH"),
+        )
+    yield from _states(model, batcher, at)
     declared = {tensor.name for tensor in config.input}
     for index, tensor in enumerate(batcher.control_input):
         if tensor.name in declared:
@@ -173,8 +216,56 @@ def sequences(_: Repository, model: Model) -> Iterator[Finding]:
         )
 
 
+def _control_fault(control: Any) -> tuple[str, str] | None:
+    """What is wrong with a control, and what to do (GetBooleanSequenceControlProperties and
+    GetTypedSequenceControlProperties in core/model_config_utils.cc)."""
+    given = {name: list(getattr(control, name)) for name in _FALSE_TRUE if getattr(control, name)}
+    if control.kind == _CORRID:
+        if given:
+            return f"has {next(iter(given))}, and its value is the sequence's id", "set data_type alone"
+        if control.data_type not in _CORRID_TYPES:
+            allowed = ", ".join(map(type_name, _CORRID_TYPES))
+            return f"is {type_name(control.data_type)}", f"set data_type to one of {allowed}"
+        return None
+    if len(given) != 1:
+        return (
+            f"has {listed(given)} of {listed(_FALSE_TRUE)}",
+            "set exactly one of them, e.g. int32_false_true: [ 0, 1 ]",
+        )
+    name, values = next(iter(given.items()))
+    if len(values) != 2:
+        return f"has {len(values)} values in {name}", "give two: for false and for true"
+    return None
+
+
+def _states(model: Model, batcher: Any, at: Node) -> Iterator[Finding]:
+    """TR113: implicit states (sequence_batch_scheduler.cc in core)."""
+    times = Counter(state.input_name for state in batcher.state)
+    for index, state in enumerate(batcher.state):
+        place = at.find("state", index)
+        faults = [f"{times[state.input_name]} states of this input_name"] if times[state.input_name] > 1 else []
+        if len(state.initial_state) > 1:
+            faults.append(f"{len(state.initial_state)} initial states, and one at most is taken")
+        for first in state.initial_state[:1]:
+            if not first.name:
+                faults.append("an initial_state without a name")
+            if first.data_type != state.data_type:
+                faults.append(f"is {type_name(state.data_type)}, and its initial_state {type_name(first.data_type)}")
+            if any(size < 0 for size in first.dims):
+                faults.append("an initial_state with a variable dimension")
+            elif len(first.dims) != len(state.dims) or any(
+                one not in (-1, other) for one, other in zip(state.dims, first.dims, strict=False)
+            ):
+                faults.append(f"is {list(state.dims)}, and its initial_state {list(first.dims)}")
+            if first.WhichOneof("state_data") is None:
+                faults.append("an initial_state without zero_data and data_file")
+        for fault in faults:
+            message = f"state {state.input_name!r}: {fault}"
+            yield error(model.config_path, "TR113", message, "correct the state", place)
+
+
 def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR114: batch_input and batch_output that refer to tensors which aren't declared."""
+    """TR114, TR124: batch_input and batch_output that refer to tensors which aren't declared, or can't be computed."""
     config = model.config
     if config is None:
         return
@@ -194,3 +285,17 @@ def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
                         nearest(name, known) or f"declared are: {listed(known)}",
                         model.where.find(field, index, part, place),
                     )
+    for field in ("batch_input", "batch_output"):
+        for index, entry in enumerate(getattr(config, field)):
+            at = model.where.find(field, index)
+            if len(entry.source_input) != 1:
+                message = f"{field} with {len(entry.source_input)} source_input, and each kind takes one"
+                yield error(model.config_path, "TR124", message, "name one input", at.find("source_input"))
+            if field == "batch_input" and entry.data_type not in (DataType.TYPE_INT32, DataType.TYPE_FP32):
+                message = f"batch_input of {type_name(entry.data_type)}"
+                remedy = "set data_type to TYPE_INT32 or TYPE_FP32"
+                yield error(model.config_path, "TR124", message, remedy, at.find("data_type"))
+            twice = [name for name, times in Counter(entry.target_name).items() if times > 1]
+            if field == "batch_output" and twice:
+                message = f"batch_output names {listed(twice)} twice"
+                yield error(model.config_path, "TR124", message, "name each once", at.find("target_name"))

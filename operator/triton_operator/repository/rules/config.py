@@ -29,6 +29,8 @@ KNOWN_BACKENDS = (
 )
 """Backends of the Triton project; others can be built into a server image."""
 
+_WITH_PLATFORM = frozenset(PLATFORMS.values())
+"""Backends that Triton compares with the platform; others take any."""
 _OFTEN_MEANT = {
     "onnx": "onnxruntime",
     "ort": "onnxruntime",
@@ -81,6 +83,46 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
             "correct it, unless the server's image brings it",
             model.where.find("backend"),
         )
+
+
+def platform(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR120: a platform of another backend."""
+    config = model.config
+    if config is None or not config.platform or config.backend not in _WITH_PLATFORM:
+        return
+    if config.platform == "ensemble":
+        return  # told by ensemble.shape
+    if PLATFORMS.get(config.platform, "") != config.backend and not config.platform.startswith(config.backend):
+        fitting = [name for name, of in PLATFORMS.items() if of == config.backend]
+        yield error(
+            model.config_path,
+            "TR120",
+            f"platform {config.platform!r} with backend {config.backend!r}",
+            f"leave platform out, or set it to {' or '.join(fitting)}",
+            model.where.find("platform"),
+        )
+
+
+def metrics(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR122: model_metrics that lack what a control of a metric needs."""
+    if model.config is None or "model_metrics" not in model.config.DESCRIPTOR.fields_by_name:
+        return
+    for index, control in enumerate(model.config.model_metrics.metric_control):
+        lacking = (
+            "metric_identifier { family: … }"
+            if not control.metric_identifier.family
+            else "histogram_options { buckets: … }"
+            if not control.histogram_options.buckets
+            else ""
+        )
+        if lacking:
+            yield error(
+                model.config_path,
+                "TR122",
+                f"metric_control {index} has no {lacking.partition(' ')[0]}",
+                f"add {lacking}",
+                model.where.find("model_metrics", 0, "metric_control", index),
+            )
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:

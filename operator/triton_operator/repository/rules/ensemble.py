@@ -30,6 +30,24 @@ def shape(_: Repository, model: Model) -> Iterator[Finding]:
             'add platform: "ensemble"',
             model.where.find("ensemble_scheduling"),
         )
+    elif model.config.backend:
+        yield error(
+            model.config_path,
+            "TR411",
+            f"an ensemble with backend {model.config.backend!r}",
+            "take backend out",
+            model.where.find("backend"),
+        )
+    for index, step in enumerate(model.steps):
+        for side in ("input_map", "output_map"):
+            if not getattr(step, side):
+                yield error(
+                    model.config_path,
+                    "TR417",
+                    f"step {index} has no {side}",
+                    f'add {side} {{ key: "its tensor" value: "the ensemble\'s tensor" }}',
+                    model.where.find("ensemble_scheduling", 0, "step", index),
+                )
     if not model.steps:
         yield error(
             model.config_path,
@@ -64,13 +82,14 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
                 at.find("model_name"),
             )
             continue
-        # 0 is what a step without model_version has; Triton reads it as a version. -1 is the latest.
-        if step.model_version > 0 and step.model_version not in target.served:
+        # A step without model_version wants version 0. -1 is the latest.
+        if step.model_version != -1 and step.model_version not in target.served and not target.unread:
+            said = "" if step.model_version else ", as a step without model_version does"
             yield error(
                 model.config_path,
                 "TR413",
-                f"step {index} wants version {step.model_version} of {target.name!r}, which isn't served",
-                f"use -1, or one of {listed(target.served)}",
+                f"step {index} wants version {step.model_version} of {target.name!r}{said}, and it isn't served",
+                f"set model_version to -1 for the latest, or to one of {listed(target.served)}",
                 at.find("model_version"),
             )
         if target.config is not None and not completes_itself(target):
@@ -247,6 +266,52 @@ def batches(repository: Repository, model: Model) -> Iterator[Finding]:
                 f"lower it to {target.config.max_batch_size}, or raise that of {target.name!r}",
                 model.where.find("max_batch_size"),
             )
+
+
+def branches(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR418: a step that joins tensors of different decoupled models, which answer each in their own number."""
+    if not model.steps:
+        return
+    net = graph(model)
+    waiting = {index: {link.tensor for link in net.reads if link.step == index} for index in range(len(model.steps))}
+    source: dict[str, int] = dict.fromkeys(net.given, -1)
+    while ready := [index for index, needs in waiting.items() if needs <= source.keys()]:
+        for index in ready:
+            needs = waiting.pop(index)
+            origins = {source[tensor] for tensor in needs}
+            if len(origins) > 1:
+                yield error(
+                    model.config_path,
+                    "TR418",
+                    f"step {index} joins tensors of which a decoupled model makes some: "
+                    "they don't come in the same number",
+                    "let one decoupled model make all of them, or hand the others through it",
+                    model.where.find("ensemble_scheduling", 0, "step", index),
+                )
+                return
+            target = repository.models.get(model.steps[index].model_name)
+            decoupled = target is not None and _is_decoupled(repository, target)
+            made = index if decoupled else next(iter(origins), -1)
+            source.update({link.tensor: made for link in net.writes if link.step == index})
+    joined = {source[tensor] for tensor in net.wanted if tensor in source}
+    if not waiting and len(joined) > 1:
+        yield error(
+            model.config_path,
+            "TR418",
+            "the ensemble's outputs come from different decoupled models, or from one and from before it",
+            "hand all outputs through one decoupled model",
+            model.where.find("output", 0),
+        )
+
+
+def _is_decoupled(repository: Repository, model: Model, depth: int = 8) -> bool:
+    """Whether the model answers in any number; an ensemble does where one of its steps does."""
+    if model.config is None:
+        return False
+    parts = [repository.models.get(step.model_name) for step in model.steps] if depth else []
+    return model.config.model_transaction_policy.decoupled or any(
+        part is not None and _is_decoupled(repository, part, depth - 1) for part in parts
+    )
 
 
 def circles(repository: Repository, _: Expected) -> Iterator[Finding]:

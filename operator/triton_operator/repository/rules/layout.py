@@ -7,11 +7,25 @@ from collections.abc import Iterator
 
 from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, NOT_VERSIONS, Model, Repository
+from triton_operator.repository.model import (
+    DEFAULT_FILES,
+    MODEL_FILES,
+    NOT_VERSIONS,
+    Model,
+    Repository,
+    files_in_parameters,
+)
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 
 _NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """What people write instead of config.pbtxt, in lower case."""
+
+MOST = 2**63 - 1
+"""The highest version."""
+_NUMBER = re.compile(r"(\s*[+-]?)(\d+)")
+"""What stoll of C++ reads at the start of a name."""
+_WEIGHTS = frozenset({"onnxruntime", "openvino", "pytorch", "tensorflow", "tensorrt"})
+"""Backends that can't load an empty file."""
 
 _KEEP = "git and object stores drop empty directories: put a file such as .keep into it"
 
@@ -90,8 +104,10 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 "Triton ignores version directories with leading zeros",
                 f"rename it to {int(name)}",
             )
-        elif start := re.match(r"(\d+)\D", name):
-            number = int(start[1])
+        elif (start := _NUMBER.match(name)) and name not in NOT_VERSIONS and (len(start[0]) < len(name) or start[1]):
+            number = int(start[2])
+            if start[1].strip() == "-":
+                continue  # a version below all others, which is served when it is the only one
             lost = number not in model.versions and _would_serve(model, number)
             yield (error if lost else warning)(
                 where,
@@ -99,6 +115,14 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 f"Triton reads the number at its start and takes it for version {number}"
                 + (", which it then doesn't find" if lost else ""),
                 "move it out of the model's directory",
+            )
+    for name in sorted(model.folders):
+        if (start := _NUMBER.match(name)) and not name.startswith("0") and int(start[2]) > MOST:
+            yield error(
+                f"{model.directory}/{name}",
+                "TR203",
+                f"a number above {MOST}, at which Triton ends",
+                "use a smaller number, or move it out of the model's directory",
             )
     if not model.versions:
         others = sorted(model.folders.keys() - NOT_VERSIONS)
@@ -119,6 +143,19 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 f"there are: {listed(model.versions)}",
                 model.where.find("version_policy", "specific"),
             )
+    if model.versions and not model.served and model.config is not None and not _specific(model):
+        yield error(
+            model.config_path,
+            "TR123",
+            "version_policy serves no version",
+            "set e.g. version_policy { latest { num_versions: 1 } }, or leave it out",
+            model.where.find("version_policy"),
+        )
+
+
+def _specific(model: Model) -> bool:
+    """Whether the policy names versions, which are told one by one."""
+    return bool(model.config.version_policy.specific.versions)
 
 
 def _would_serve(model: Model, number: int) -> bool:
@@ -128,7 +165,7 @@ def _would_serve(model: Model, number: int) -> bool:
         return True
     if policy is not None and policy.HasField("specific"):
         return number in policy.specific.versions
-    most = max(policy.latest.num_versions, 1) if policy is not None else 1
+    most = policy.latest.num_versions if policy is not None else 1
     return number in sorted({*model.versions, number})[-most:]
 
 
@@ -162,3 +199,65 @@ def _there(model: Model, version: int, name: str) -> bool:
     """Whether a file may be there: also where a link leads out of the repository."""
     entry = model.named.get(f"{version}/{name.lstrip('/')}")
     return entry is not None and entry.kind is not Kind.NOTHING
+
+
+def weights(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR211: model files without content: empty, or a pointer of git LFS. Those of ONNX have TR601."""
+    for path in model.model_files:
+        entry = model.named[path]
+        pointer = path in model.pointers
+        empty = entry.kind is Kind.FILE and not entry.size and model.backend in _WEIGHTS
+        if f"{model.directory}/{path}" not in model.networks and (pointer or empty):
+            yield error(
+                f"{model.directory}/{path}",
+                "TR211",
+                "a pointer of git LFS, not the model itself" if pointer else "the file is empty",
+                "run git lfs pull before the image is built" if pointer else "put the model there",
+            )
+
+
+def named(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR209: files of the model's directory that parameters name."""
+    if model.config is None:
+        return
+    for key, path in files_in_parameters(model.config).items():
+        if model.named[path].kind is Kind.NOTHING:
+            yield error(
+                model.config_path,
+                "TR209",
+                f"{key} names {path!r}, and there is no {model.directory}/{path}",
+                "add the file, or correct the path",
+                model.where.find("parameters", key),
+            )
+
+
+def misplaced(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR210: a config.pbtxt in a version, where Triton doesn't look for it."""
+    for version, held in sorted(model.folders.items()):
+        if "config.pbtxt" in held and version.isdecimal():
+            yield warning(
+                f"{model.directory}/{version}/config.pbtxt",
+                "TR210",
+                "Triton reads the config.pbtxt beside the versions, and not this",
+                "move it one directory up, or take it out",
+            )
+
+
+def names(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR212: names that the python backend can't hand to its process."""
+    if model.backend != "python":
+        return
+    if any(c.isspace() for c in model.name):
+        yield error(
+            model.directory,
+            "TR212",
+            "a space in the name of a python model: the process of its backend ends with it",
+            "use letters, digits, . - and _",
+        )
+    elif not model.name.isascii() or "?" in model.name:
+        yield warning(
+            model.directory,
+            "TR212",
+            "a name that isn't ASCII: the process of the python backend may not find its files",
+            "use letters, digits, . - and _",
+        )

@@ -14,6 +14,7 @@ from triton_operator.repository.rules.base import Expected, error, listed, note,
 from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
+_TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
 
 
 def declared(_: Repository, model: Model) -> Iterator[Finding]:
@@ -87,23 +88,47 @@ def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
             "give three dims, or leave format out",
             at.find("format"),
         )
-    if tensor.HasField("reshape") and not _same_elements(tensor.dims, tensor.reshape.shape):
+    if tensor.HasField("reshape") and (why := _reshape_fault(tensor, model.config.max_batch_size)):
         yield error(
             model.config_path,
             "TR118",
-            f"reshape of {side} {tensor.name!r} turns {list(tensor.dims)} into {list(tensor.reshape.shape)}, "
-            "which has another number of elements",
-            "make the products equal; a variable dimension stays one",
+            f"reshape of {side} {tensor.name!r} turns {list(tensor.dims)} into {list(tensor.reshape.shape)}, {why}",
+            "make the products equal, also between variable dimensions, which stay in their order",
             at.find("reshape"),
         )
+    if model.backend != "tensorrt":
+        for field in _TENSORRT_ONLY:
+            if getattr(tensor, field, False):
+                yield error(
+                    model.config_path,
+                    "TR125",
+                    f"{field} of {side} {tensor.name!r}, which TensorRT alone has",
+                    f"take {field} out",
+                    at.find(field),
+                )
 
 
-def _same_elements(dims: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a tensor of `dims` fits `shape`: what is fixed multiplies to the same, and as many are variable."""
-    variable = [sum(size < 0 for size in sizes) for sizes in (dims, shape)]
-    return variable[0] == variable[1] and (
-        variable[0] > 0 or product(size for size in dims if size >= 0) == product(size for size in shape if size >= 0)
-    )
+def _reshape_fault(tensor: Any, max_batch_size: int) -> str:
+    """Why Triton refuses a reshape (ValidateIOShape in core/model_config_utils.cc); empty where it doesn't."""
+    shape = list(tensor.reshape.shape)
+    if any(size == 0 or size < -1 for size in shape):
+        return "which has a dimension that can't be"
+    if not shape:
+        if not max_batch_size:
+            return "and without batches no single value can be told apart from nothing"
+        return "" if list(tensor.dims) == [1] * len(tensor.dims) else "which has another number of elements"
+    return "" if _runs(tensor.dims) == _runs(shape) else "which has another number of elements"
+
+
+def _runs(sizes: Sequence[int]) -> list[int]:
+    """How many elements there are before, between and after variable dimensions."""
+    runs = [1]
+    for size in sizes:
+        if size < 0:
+            runs.append(1)
+        else:
+            runs[-1] = product((runs[-1], size))
+    return runs
 
 
 def labels(_: Repository, model: Model) -> Iterator[Finding]:
@@ -128,12 +153,13 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
         return
     for index, group in enumerate(model.config.instance_group):
         at = model.where.find("instance_group", index)
+        yield from _profiles(model, group, at)
         kind = ModelInstanceGroup.Kind.Name(group.kind)
         if group.count < 0:
-            yield error(
+            yield warning(
                 model.config_path,
                 "TR119",
-                f"a count of {group.count} instances",
+                f"a count of {group.count} instances, which Triton takes for the usual one",
                 "set count to 1 or more",
                 at.find("count"),
             )
@@ -154,6 +180,18 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
                 "use KIND_AUTO, which takes a GPU where there is one, or ask for one in spec.server.resources.limits",
                 at.find("kind"),
             )
+        elif strange := [gpu for gpu in group.gpus if gpu < 0]:
+            yield error(
+                model.config_path, "TR119", f"GPU {listed(strange)}", "GPUs are counted from 0", at.find("gpus")
+            )
+        elif group.gpus and group.kind == ModelInstanceGroup.KIND_AUTO and expected.gpus == 0:
+            yield warning(
+                model.config_path,
+                "TR119",
+                "gpus of KIND_AUTO, and the server is given none: Triton then takes the CPU, and refuses gpus with it",
+                "take gpus out",
+                at.find("gpus"),
+            )
         elif expected.gpus and (beyond := [gpu for gpu in group.gpus if not 0 <= gpu < expected.gpus]):
             yield error(
                 model.config_path,
@@ -162,3 +200,17 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
                 "correct gpus, or leave it out for all of them",
                 at.find("gpus"),
             )
+
+
+def _profiles(model: Model, group: Any, at: Node) -> Iterator[Finding]:
+    """TR125: profiles, which TensorRT alone has, and which are numbers."""
+    for index, profile in enumerate(group.profile):
+        if model.backend != "tensorrt":
+            why = f"profile {profile!r}, which TensorRT alone has"
+        elif not (profile.isascii() and profile.isdecimal()):
+            why = f"profile {profile!r}, which is no number"
+        else:
+            continue
+        yield error(
+            model.config_path, "TR125", why, "take it out, or use the number of a profile", at.find("profile", index)
+        )
