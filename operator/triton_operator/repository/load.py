@@ -6,21 +6,18 @@ import errno
 import io
 import os
 import posixpath
-import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-
-from google.protobuf import text_format
 
 from triton_operator.repository.files import Directory, Entry, Files, Kind, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
-from triton_operator.repository.places import Node, places, written
-from triton_operator.repository.schema import ModelConfig
+from triton_operator.repository.places import Node
+from triton_operator.repository.textformat import TextError, parse
 
 MAX_CONFIG = 32 * 2**20
 """Bytes of a config.pbtxt that are read. Triton has no limit; a larger one isn't judged."""
@@ -33,12 +30,9 @@ DEPTH = 3
 DATA_FOLDERS = frozenset({"warmup", "initial_state"})
 """Directories of a model whose files hold tensors."""
 
-_BACKSLASHES = re.compile(r"\\{500}")
-"""The parser's time grows with the square of a row of them."""
 _POINTER = b"version https://git-lfs"
 _POINTER_BYTES = 1024
 """The most that a pointer has."""
-_PARSE_ERROR = re.compile(r"^\d+:\d+ : ")
 
 
 class _Reader:
@@ -323,68 +317,29 @@ def _config(reader: _Reader, path: str) -> tuple[Any, Node]:
     except UnicodeDecodeError as error:
         reader.unreadable(path, f"not UTF-8 at byte {error.start}")
         return None, nowhere
-    if row := _BACKSLASHES.search(text):
-        reader.findings.append(_backslashes(one_line(path), text.count("\n", 0, row.start()) + 1))
-        return None, nowhere
     try:
-        config = text_format.Parse(text, ModelConfig())
-    except text_format.ParseError as error:
+        config, where = parse(text)
+    except TextError as error:
         reader.findings.append(_syntax(one_line(path), text, error))
         return None, nowhere
-    except ValueError as error:  # a number beyond its field's type, of which the parser keeps no place
-        reader.findings.append(_out_of_range(one_line(path), text, str(error)))
-        return None, nowhere
-    where = places(text)
-    for field, value, node in written(config, where):
-        if field.enum_type is not None and value not in field.enum_type.values_by_number:
-            reader.findings.append(
-                Finding(
-                    "TR101",
-                    Severity.ERROR,
-                    one_line(path),
-                    node.line,
-                    node.column,
-                    f"{field.enum_type.name} has no value {value}",
-                    f"use one of {', '.join(v.name for v in field.enum_type.values)}",
-                )
-            )
-            return None, nowhere
     return config, where
 
 
-def _syntax(file: str, text: str, error: text_format.ParseError) -> Finding:
-    line, column = error.GetLine(), error.GetColumn()
-    lines = text.split("\n")
-    offending = lines[line - 1] if line is not None else ""
-    message = _PARSE_ERROR.sub("", str(error)).removeprefix(f"'{offending}': ").removeprefix("'': ").rstrip(".")
-    if not offending and line is not None:
-        message += ", and there the text ends" if not "".join(lines[line:]).strip() else ""
-    offending = offending.strip()[:80]
-    unknown = "has no field named" in message
+def _syntax(file: str, text: str, error: TextError) -> Finding:
+    offending = text.split("\n")[error.line - 1].strip()[:80]
     return Finding(
-        "TR102" if unknown else "TR101",
+        "TR102" if error.unknown else "TR101",
         Severity.ERROR,
         file,
-        line,
-        column,
-        f"{message}, in: {offending}" if offending else message,
+        error.line,
+        error.column,
+        f"{error}, in: {offending}" if offending else str(error),
         "correct the field's name; fields newer than this schema are not known to it either"
-        if unknown
+        if error.unknown
         else "save the file without a byte order mark, which Triton doesn't read"
         if text.startswith("\ufeff")
         else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
     )
-
-
-def _backslashes(file: str, line: int) -> Finding:
-    message = "hundreds of backslashes in a row, which no text needs"
-    return Finding("TR101", Severity.ERROR, file, line, None, message, "take them out")
-
-
-def _out_of_range(file: str, text: str, message: str) -> Finding:
-    number = message.rpartition(" ")[2]
-    line = next((n for n, content in enumerate(text.split("\n"), 1) if number in content), None)
-    return Finding("TR101", Severity.ERROR, file, line, None, message, "correct the number")
 
 
 def _below(reader: _Reader, directory: str, depth: int) -> Iterator[str]:

@@ -130,7 +130,7 @@ class Model:
             self.config.platform == "ensemble" or self.config.HasField("ensemble_scheduling")
         )
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Any, ...]:
         """The `ModelEnsembling.Step` messages in the order of the text; none unless it is an ensemble."""
         return tuple(self.config.ensemble_scheduling.step) if self.is_ensemble else ()

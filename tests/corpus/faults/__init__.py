@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corpus.faults import batching, config, ensemble, layout, onnx, pod, source, tensors, warmup
+from corpus.faults import batching, config, core, ensemble, layout, onnx, pod, source, tensors, text, warmup
 from corpus.faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -15,4 +15,6 @@ FAULTS: tuple[Fault, ...] = (
     *pod.FAULTS,
     *onnx.FAULTS,
     *warmup.FAULTS,
+    *text.FAULTS,
+    *core.FAULTS,
 )

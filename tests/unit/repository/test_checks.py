@@ -31,7 +31,7 @@ def test_good_repository_has_no_findings(tmp_path):
 FAULTS = [
     # Config syntax and schema.
     ("bracket", [edit("pre/config.pbtxt", 'name: "IMAGE"', 'name "IMAGE"')], ["error TR101 pre/config.pbtxt:5:10"]),
-    ("never closed", [edit("net/config.pbtxt", "8 ] }", "8 ]")], ["error TR101 net/config.pbtxt:5:49"]),
+    ("never closed", [edit("net/config.pbtxt", "8 ] }", "8 ]")], ["error TR101 net/config.pbtxt:5:50"]),
     (
         "value of an enum",
         [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: TYPE_FLOAT')],
@@ -45,7 +45,7 @@ FAULTS = [
     (
         "number beyond an enum",
         [edit("net/config.pbtxt", '"images" data_type: TYPE_FP32', '"images" data_type: 9999999999')],
-        ["error TR101 net/config.pbtxt:3"],
+        ["error TR101 net/config.pbtxt:3:35"],
     ),
     ("number", [edit("net/config.pbtxt", "size: 8", "size: 9999999999")], ["error TR101 net/config.pbtxt:2:17"]),
     ("field", [edit("net/config.pbtxt", "max_batch_size", "max_batchsize")], ["error TR102 net/config.pbtxt:2:1"]),
@@ -340,8 +340,8 @@ class TestMessages:
 
     def test_end_of_the_text(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "input [ {\n}\n")))
-        assert (finding.line, finding.column) == (3, 1)
-        assert finding.message == 'Expected ",", and there the text ends'
+        assert (finding.line, finding.column) == (2, 2)
+        assert finding.message == 'Expected "]", and there the text ends, in: }'
 
     def test_nearest_model(self, tmp_path):
         (finding, *_) = findings(good(tmp_path, edit(DETECT, 'model_name: "net"', 'model_name: "nets"')))

@@ -41,4 +41,4 @@ def test_reports_an_unknown_data_type(tmp_path):
     root = GOOD[9].write(tmp_path)
     config = root / "words/config.pbtxt"
     config.write_text(config.read_text().replace("TYPE_FP32 dims: [ 5 ] random", "99 dims: [ 5 ] random"))
-    assert "TR704" in {finding.code for finding in judge(*load(root))}
+    assert "TR101" in {finding.code for finding in judge(*load(root))}

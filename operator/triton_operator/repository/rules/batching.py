@@ -206,7 +206,8 @@ def sequences(_: Repository, model: Model) -> Iterator[Finding]:
                 "declare it in one of the two places: a control comes from the server, not with the request",
                 at.find("control_input", index).find("name"),
             )
-    if batcher.HasField("direct") and not 0 <= batcher.direct.minimum_slot_utilization <= 1:
+    slots = batcher.direct.minimum_slot_utilization if batcher.HasField("direct") else 0
+    if slots < 0 or slots > 1:
         yield error(
             model.config_path,
             "TR113",

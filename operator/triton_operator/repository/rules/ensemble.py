@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -273,12 +273,19 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
     if not model.steps:
         return
     net = graph(model)
-    waiting = {index: {link.tensor for link in net.reads if link.step == index} for index in range(len(model.steps))}
-    source: dict[str, int] = dict.fromkeys(net.given, -1)
-    while ready := [index for index, needs in waiting.items() if needs <= source.keys()]:
-        for index in ready:
-            needs = waiting.pop(index)
-            origins = {source[tensor] for tensor in needs}
+    needs, makes = _by_step(net.reads), _by_step(net.writes)
+    readers: dict[str, list[int]] = {}
+    for link in net.reads:
+        readers.setdefault(link.tensor, []).append(link.step)
+    source = dict.fromkeys(net.given, -1)
+    there = list(net.given)
+    done: set[int] = set()
+    while there:
+        for index in readers.get(there.pop(), ()):
+            if index in done or not needs[index] <= source.keys():
+                continue
+            done.add(index)
+            origins = {source[tensor] for tensor in needs[index]}
             if len(origins) > 1:
                 yield error(
                     model.config_path,
@@ -292,9 +299,10 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
             target = repository.models.get(model.steps[index].model_name)
             decoupled = target is not None and _is_decoupled(repository, target)
             made = index if decoupled else next(iter(origins), -1)
-            source.update({link.tensor: made for link in net.writes if link.step == index})
+            source.update(dict.fromkeys(makes.get(index, ()), made))
+            there.extend(makes.get(index, ()))
     joined = {source[tensor] for tensor in net.wanted if tensor in source}
-    if not waiting and len(joined) > 1:
+    if len(done) == len(model.steps) and len(joined) > 1:
         yield error(
             model.config_path,
             "TR418",
@@ -302,6 +310,14 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
             "hand all outputs through one decoupled model",
             model.where.find("output", 0),
         )
+
+
+def _by_step(links: Sequence[Link]) -> dict[int, set[str]]:
+    """The ensemble's tensors on one side of each step."""
+    found: dict[int, set[str]] = {}
+    for link in links:
+        found.setdefault(link.step, set()).add(link.tensor)
+    return found
 
 
 def _is_decoupled(repository: Repository, model: Model, depth: int = 8) -> bool:

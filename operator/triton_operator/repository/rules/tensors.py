@@ -171,6 +171,10 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
                 "take gpus out, or use KIND_GPU",
                 at.find("gpus"),
             )
+        elif strange := [gpu for gpu in group.gpus if gpu < 0]:
+            yield error(
+                model.config_path, "TR119", f"GPU {listed(strange)}", "GPUs are counted from 0", at.find("gpus")
+            )
         elif group.kind == ModelInstanceGroup.KIND_GPU and expected.gpus == 0:
             # A warning: a pod may see devices without asking Kubernetes for them.
             yield warning(
@@ -179,10 +183,6 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
                 "KIND_GPU, and the server is given no GPU",
                 "use KIND_AUTO, which takes a GPU where there is one, or ask for one in spec.server.resources.limits",
                 at.find("kind"),
-            )
-        elif strange := [gpu for gpu in group.gpus if gpu < 0]:
-            yield error(
-                model.config_path, "TR119", f"GPU {listed(strange)}", "GPUs are counted from 0", at.find("gpus")
             )
         elif group.gpus and group.kind == ModelInstanceGroup.KIND_AUTO and expected.gpus == 0:
             yield warning(
