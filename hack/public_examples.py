@@ -54,11 +54,11 @@ SOURCES = (
            "6a749f5ee0a9136f8e6e35b3aa65493a39bafbe7^"),
 )  # fmt: skip
 
-LEFT_OUT = frozenset({"TR201", "TR204", "TR401", "TR607", "TR701", "TR208", "TR502", "TR205"})
+LEFT_OUT = frozenset({"TR201", "TR204", "TR314", "TR401", "TR607", "TR701", "TR208", "TR502", "TR205"})
 """What follows from weights, labels and models that are made by a script, and from not naming an entrypoint."""
 BROKEN = re.compile(
     r"qa/(L0_model_config|L0_.*_config|L0_parameters|L0_json|L0_response_cache/models/decoupled_cache|custom_models/.*bad"
-    r"|python_models/(bls_finalize_error|bls_init_error|bls_undefined|init_exit|model_env|wrong_model)/"
+    r"|python_models/(bls_finalize_error|bls_init_error|bls_undefined|init_error|fini_error|init_exit|model_env|wrong_model)/"
     r"|L0_backend_python/decoupled/models/decoupled_return_response_error)"
 )
 """Models that their authors mean to be refused, or that only test how a start fails."""
@@ -86,9 +86,9 @@ def main() -> int:
         if clone is None:
             print(f"{source.name}: can't be cloned")
             continue
-        for place in repositories(clone, source.parts):
+        for place, models in repositories(clone, source.parts):
             name = f"{source.name}/{place.relative_to(clone)}"
-            found = [f for f in check(place) if f.severity is not Severity.NOTE or options.verbose]
+            found = [f for f in check(models) if f.severity is not Severity.NOTE or options.verbose]
             checked += 1
             refused += any(f.severity is Severity.ERROR for f in found)
             warned += any(f.severity is Severity.WARNING for f in found)
@@ -98,29 +98,26 @@ def main() -> int:
     return 1 if refused else 0
 
 
-def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    """The directories of models, and single models that lie by themselves."""
-    found = {
-        path.parent.parent
-        for part in parts
-        for path in sorted((clone / part).rglob("config.pbtxt"))
-        if not BROKEN.search(path.as_posix()) and not path.parent.name.isdecimal()
-    }
-    return iter(sorted(found))
+def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, list[Path]]]:
+    """The directories of models, with the models. Examples that lie by themselves are a repository each."""
+    found: dict[Path, list[Path]] = {}
+    for part in parts:
+        for config in sorted((clone / part).rglob("config.pbtxt")):
+            model = config.parent
+            if BROKEN.search(config.as_posix()) or model.name.isdecimal():
+                continue
+            found.setdefault(model if model.parent.name in _COPIED else model.parent, []).append(model)
+    return iter(sorted(found.items()))
 
 
-def check(place: Path) -> list[Finding]:
+def check(models: list[Path]) -> list[Finding]:
     """What the check says of a repository, completed as its authors' scripts complete it."""
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        for model in sorted(place.iterdir()):
-            config = model / "config.pbtxt"
-            if config.is_file() and not BROKEN.search(config.as_posix()):
-                # Examples are copied to a directory of the model's name by their instructions.
-                said = _NAME.search(config.read_text())
-                name = said[1] if said and place.name in _COPIED else model.name
-                _complete(model, root / (model.name if (root / name).exists() else name))
-        return [f for f in judge(*load(root)) if f.code not in LEFT_OUT]
+        for model in models:
+            # Examples that lie by themselves are copied to a directory of the model's name by their instructions.
+            said = _NAME.search((model / "config.pbtxt").read_text()) if model.parent.name in _COPIED else None
+            _complete(model, Path(folder, said[1] if said else model.name))
+        return [f for f in judge(*load(folder)) if f.code not in LEFT_OUT]
 
 
 def _complete(model: Path, copy: Path) -> None:

@@ -33,16 +33,23 @@ def repository(target: str, path: str) -> Iterator[Store]:
     """The models that `target` means: a directory; `path` inside of an image that `docker save` or an OCI tool wrote to
     a file; else `path` inside of the image of that name, which Docker has or pulls. Raises ImageError."""
     place = Path(target)
-    if place.is_dir():
-        yield Directory(place)
+    try:
+        is_directory, is_file = place.is_dir(), place.is_file()
+        store = Directory(place)
+        if is_directory:
+            store.names("")
+    except (OSError, ValueError) as error:  # ValueError: a zero in the name
+        raise ImageError(f"{target}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if is_directory:
+        yield store
         return
     with ExitStack() as stack:
         try:
-            read = _from_file if place.is_file() else _from_docker
-            store = read(target, path, stack)
+            read = _from_file if is_file else _from_docker
+            image = read(target, path, stack)
         except Exception as error:  # an image that is made so can have the readers raise anything
             raise ImageError(f"{target}: {str(error) or type(error).__name__}") from None
-        yield store
+        yield image
 
 
 @contextmanager

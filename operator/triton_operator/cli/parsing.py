@@ -21,13 +21,23 @@ def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, An
     found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
     if not found:
         raise click.ClickException(f"{file.name}: no {names.KIND} in it")
+    for document in found:
+        said = document.get("apiVersion", names.API_VERSION)
+        if said != names.API_VERSION:
+            raise click.ClickException(
+                f"{file.name}: a {names.KIND} of apiVersion {said!r}, and this program knows {names.API_VERSION}"
+            )
     return [(_parse(document, namespace), document) for document in found]
 
 
 def _documents(file: TextIO) -> list[Any]:
     try:
         return list(yaml.safe_load_all(file.read()))
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise click.ClickException(f"{file.name}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise click.ClickException(f"{file.name}: lists and maps are nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or no date
         raise click.ClickException(f"{file.name}: {error}") from None
 
 

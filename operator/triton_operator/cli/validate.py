@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -50,6 +51,19 @@ class _Bytes(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class _Cores(click.ParamType[float]):
+    name = "CORES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            cores = float(value)
+        except ValueError:
+            cores = math.nan
+        if not 0 < cores < math.inf:
+            self.fail(f"{value!r} is no number of cores above 0", param, ctx)
+        return cores
+
+
 @click.command("validate")
 @click.argument("target", metavar="[PATH|IMAGE]", required=False)
 @click.option("--path", default=None, help="Directory of the models inside of an image. Default: /models.")
@@ -59,20 +73,30 @@ class _Bytes(click.ParamType[int]):
 @click.option("--entrypoint", default=None, help="The model that clients call.")
 @click.option("--load-models", default=None, metavar="A,B", help="What is loaded at start. Default: all models.")
 @click.option("--server-version", type=_Version(), default=None, help="Of the server, e.g. 2.51, or a release, 24.10.")
-@click.option("--cpus", type=float, default=None, help="The server's CPU limit in cores.")
-@click.option("--gpus", type=int, default=None, help="How many GPUs the server is given.")
+@click.option("--cpus", type=_Cores(), default=None, help="The server's CPU limit in cores.")
+@click.option("--gpus", type=click.IntRange(min=0), default=None, help="How many GPUs the server is given.")
 @click.option("--shm-size", type=_Bytes(), default=None, help="Size of /dev/shm, e.g. 512Mi.")
 @click.option("--response-cache/--no-response-cache", default=None, help="Whether the server has --cache-config.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
+@click.option(
+    "--base", default=None, metavar="DIR", help="Where the models are in the source tree, for --format sarif."
+)
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.option("--with-server", is_flag=True, help="Also start the real tritonserver in Docker, and add its verdict.")
 @click.option("--server-image", default=None, help=f"For --with-server. Default: {tritonserver.IMAGE}.")
-@click.option("--seconds", type=float, default=tritonserver.SECONDS, show_default=True, help="For --with-server.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=tritonserver.SECONDS,
+    show_default=True,
+    help="For --with-server.",
+)
 def command(
     target: str | None,
     path: str | None,
     spec: TextIO | None,
     form: str,
+    base: str | None,
     strict: bool,
     with_server: bool,
     server_image: str | None,
@@ -83,6 +107,8 @@ def command(
 
     Exits with 0 where there is no error, with 1 where there is, with 2 where nothing could be checked.
     """
+    if target == "":
+        raise click.UsageError("the name of the directory or image is empty")
     model = _one(spec) if spec else None
     if target is None and model is None:
         raise click.UsageError("name a directory, an image, or a TritonModel with --spec")
@@ -100,9 +126,14 @@ def command(
     except (images.ImageError, tritonserver.DockerError) as error:
         raise Unchecked(str(error)) from None
     if form == "sarif":
-        click.echo(formats.sarif(findings, CODES, metadata.version("triton-operator")), nl=False)
+        text = formats.sarif(findings, CODES, metadata.version("triton-operator"), base)
     else:
-        click.echo((formats.as_json if form == "json" else formats.text)(name, repository, findings), nl=False)
+        text = (formats.as_json if form == "json" else formats.text)(name, repository, findings)
+    try:
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+    except OSError as error:  # e.g. a full disk
+        raise Unchecked(f"the findings can't be written: {error.strerror}") from None
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from triton_operator.repository.findings import Finding, Severity
+from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import Repository
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -22,13 +23,13 @@ def summary(repository: Repository, findings: Sequence[Finding]) -> str:
 
 def text(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
     """A line for each finding, and one that counts them."""
-    return "\n".join([*map(str, findings), f"{name}: {summary(repository, findings)}"]) + "\n"
+    return "\n".join([*map(str, findings), f"{one_line(name)}: {summary(repository, findings)}"]) + "\n"
 
 
 def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
     """One object: target, ok, models and findings; of a finding without a place line and column are null."""
     document = {
-        "target": name,
+        "target": one_line(name),
         "ok": not any(f.severity is Severity.ERROR for f in findings),
         "models": sorted(repository.models),
         "counts": {str(s): sum(f.severity is s for f in findings) for s in Severity},
@@ -37,8 +38,9 @@ def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> s
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str) -> str:
-    """A log of SARIF 2.1.0. Places are relative to the model repository, as the base REPOSITORY."""
+def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str, base: str | None = None) -> str:
+    """A log of SARIF 2.1.0. Places are below `base`, the directory of the models in the source tree, as code hosts need
+    it; without one they are relative to the model repository, as the base REPOSITORY."""
     used = sorted({finding.code for finding in findings})
     driver = {
         "name": "kubectl-triton-validate",
@@ -48,14 +50,17 @@ def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str) -
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, used.index(finding.code)) for finding in findings],
+        "results": [_result(finding, used.index(finding.code), base) for finding in findings],
     }
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _result(finding: Finding, index: int) -> dict[str, Any]:
-    uri = quote(finding.file) if finding.file != "." else "./"
-    place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": "REPOSITORY"}}
+def _result(finding: Finding, index: int, base: str | None) -> dict[str, Any]:
+    if base is None:
+        uri = quote(finding.file) if finding.file != "." else "./"
+        place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": "REPOSITORY"}}
+    else:
+        place = {"artifactLocation": {"uri": quote(posixpath.normpath(posixpath.join(base, finding.file)))}}
     if finding.line is not None:
         column = {"startColumn": finding.column} if finding.column else {}
         place["region"] = {"startLine": max(finding.line, 1), **column}

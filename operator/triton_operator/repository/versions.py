@@ -12,6 +12,7 @@ _RELEASE = re.compile(r"(\d\d)\.(\d\d)(?!\d)")
 _VERSION = re.compile(r"2\.(\d+)(\.\d+)?")
 _ANCHOR = (24, 10, 51)
 """Release 24.10 is server 2.51; a release a month, a minor version each."""
+_FIRST_YEAR = 20
 _SKIPPED = ((25, 7),)
 """Releases without a minor version of their own."""
 
@@ -35,7 +36,7 @@ def parse(text: str) -> Version:
     """`2.51`, `2.51.0` or the release `24.10` as the server's version. Raises ValueError."""
     if match := _VERSION.fullmatch(text):
         return 2, int(match[1])
-    if match := _RELEASE.fullmatch(text):
+    if (match := _RELEASE.fullmatch(text)) and _exists(match):
         return of_release(int(match[1]), int(match[2]))
     raise ValueError(f"{text!r} is neither a version of the server, e.g. 2.51, nor a release, e.g. 24.10")
 
@@ -51,7 +52,13 @@ def of_image(reference: str) -> Version | None:
     None where name and tag don't tell."""
     name, _, tag = reference.partition("@")[0].rpartition("/")[2].partition(":")
     match = _RELEASE.match(tag)
-    return of_release(int(match[1]), int(match[2])) if name.startswith("tritonserver") and match else None
+    known = name.startswith("tritonserver") and match is not None and _exists(match)
+    return of_release(int(match[1]), int(match[2])) if known and match else None
+
+
+def _exists(release: re.Match[str]) -> bool:
+    """Whether there may be such a release: they are named by year and month, the first of 2.x in 2020."""
+    return int(release[1]) >= _FIRST_YEAR and 1 <= int(release[2]) <= 12
 
 
 def unknown(field: str, server: Version) -> Version | None:

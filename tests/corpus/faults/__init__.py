@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corpus.faults import batching, config, core, ensemble, layout, onnx, pod, source, tensors, text, warmup
+from corpus.faults import batching, config, core, ensemble, layout, onnx, pod, programs, source, tensors, text, warmup
 from corpus.faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -17,4 +17,5 @@ FAULTS: tuple[Fault, ...] = (
     *warmup.FAULTS,
     *text.FAULTS,
     *core.FAULTS,
+    *programs.FAULTS,
 )

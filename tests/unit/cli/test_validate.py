@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from triton_operator.cli import images
 from triton_operator.cli.kubectl import main
 from triton_operator.repository.checks import CODES
 
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}
 FAULTY = {fault.name: fault for fault in FAULTS}
 
 
@@ -217,6 +221,86 @@ class TestTarFiles:
     def test_no_tar(self, tmp_path):
         (tmp_path / "image.tar").write_text("text")
         assert run(tmp_path / "image.tar").exit_code == 2
+
+
+UNCHECKED = {
+    "an empty name": ([""], "is empty"),
+    "a name that is too long": (["n" * 5000], "cannot be read"),
+    "a zero in the name": (["a\0b"], "cannot be read"),
+    "a release that doesn't exist": ([".", "--server-version", "24.13"], "24.13"),
+    "a release before the first": ([".", "--server-version", "19.12"], "19.12"),
+    "cores below 0": ([".", "--cpus", "-1"], "cores"),
+    "no cores": ([".", "--cpus", "0"], "cores"),
+    "cores that are no number": ([".", "--cpus", "nan"], "cores"),
+    "GPUs below 0": ([".", "--gpus", "-1"], "-1"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), UNCHECKED.values(), ids=UNCHECKED)
+def test_refuses_arguments_in_words(arguments, words):
+    result = run(*arguments)
+    assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+SPECS = {
+    "not UTF-8": (b"kind: TritonModel\nmetadata: { name: \xff }\n", "utf-8"),
+    "no YAML": (b"a: [", "spec.yaml"),
+    "no date": (b"a: 2024-13-45\n", "month"),
+    "deeply nested": (b"[" * 20_000, "nested too deeply"),
+    "no TritonModel": (b"kind: Pod\n", "no TritonModel in it"),
+    "another's TritonModel": (b"apiVersion: example.com/v1\nkind: TritonModel\n", "example.com/v1"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), SPECS.values(), ids=SPECS)
+def test_refuses_a_spec_in_words(tmp_path, good, text, words):
+    spec = tmp_path / "spec.yaml"
+    spec.write_bytes(text)
+    result = run(good, "--spec", spec)
+    assert (result.exit_code, words in result.output) == (2, True), result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_directory_that_cannot_be_read(tmp_path):
+    """Root may read everything: another user runs it."""
+    folder = tmp_path / "models"
+    folder.mkdir(mode=0o000)
+    code = "import os, sys; os.geteuid() or os.seteuid(65534); from triton_operator.cli.kubectl import main; main()"
+    tmp_path.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "validate", folder], capture_output=True, text=True, check=False, cwd="/", env=ENV
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "Permission denied" in done.stderr or "no directory" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_a_full_disk(bad, form):
+    code = "from triton_operator.cli.kubectl import main; main()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "validate", bad, "--format", form],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENV,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "the findings can't be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_a_path_that_is_no_text(tmp_path, form):
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/mod\xff"))
+    BY_NAME["detection"].write(place)
+    result = run(place, "--format", form)
+    assert result.exit_code == 0, result.exception
+    if form == "json":
+        assert json.loads(result.stdout)["target"].endswith("/mod?")
+
+
+def test_places_below_a_base(bad):
+    log = json.loads(run(bad, "--format", "sarif", "--base", "deploy/models/").stdout)
+    (location,) = log["runs"][0]["results"][0]["locations"]
+    assert location["physicalLocation"]["artifactLocation"] == {"uri": "deploy/models/pre/1/model.py"}
 
 
 def test_without_docker(monkeypatch):

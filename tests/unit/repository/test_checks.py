@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import onnx_file
-from support.mutations import edit, folder, move, remove, write
+from support.mutations import add, edit, folder, move, remove, write
 from triton_operator.cli import tritonserver
 from triton_operator.repository import rules
 from triton_operator.repository.checks import CODES
@@ -147,16 +147,28 @@ FAULTS = [
     ("execute", [edit("pre/1/model.py", "execute", "run")], ["error TR303 pre/1/model.py:4:1"]),
     ("class from elsewhere", [write("pre/1/model.py", "from impl import Pre as TritonPythonModel\n")], []),
     ("class from a star", [write("pre/1/model.py", "from impl import *\n")], []),
-    ("class made", [write("pre/1/model.py", "if True:\n    TritonPythonModel = make()\n")], []),
+    ("class made", [write("pre/1/model.py", "from impl import make\nif True:\n    TritonPythonModel = make()\n")], []),
     (
         "class in a class",
         [write("pre/1/model.py", "class A:\n    class TritonPythonModel: ...\n")],
         ["error TR302 pre/1/model.py"],
     ),
-    ("execute inherited", [write("pre/1/model.py", "class TritonPythonModel(Base): ...\n")], []),
-    ("execute by a decorator", [write("pre/1/model.py", "@model\nclass TritonPythonModel: ...\n")], []),
-    ("execute by a metaclass", [write("pre/1/model.py", "class TritonPythonModel(metaclass=M): ...\n")], []),
-    ("execute assigned", [write("pre/1/model.py", "class TritonPythonModel:\n    execute = run\n")], []),
+    ("execute inherited", [write("pre/1/model.py", "from impl import Base\nclass TritonPythonModel(Base): ...\n")], []),
+    (
+        "execute by a decorator",
+        [write("pre/1/model.py", "import m\n@m\nclass TritonPythonModel: ...\n")],
+        [],
+    ),
+    (
+        "execute by a metaclass",
+        [write("pre/1/model.py", "import m\nclass TritonPythonModel(metaclass=m): ...\n")],
+        [],
+    ),
+    (
+        "execute assigned",
+        [write("pre/1/model.py", "import run\nclass TritonPythonModel:\n    execute = run\n")],
+        [],
+    ),
     ("execute awaited", [edit("pre/1/model.py", "def execute", "async def execute")], []),
     (
         "source by its name",
@@ -431,6 +443,19 @@ def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
     assert brief(findings(root)) == ["error TR303 pre/1/model.py:4:1"]
     write("pre/config.pbtxt", PRE)(root)
     assert findings(root) == ()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ('metric_control { metric_identifier { family: "a" } histogram_options { buckets: [ 1 ] } }', []),
+        ("metric_control { histogram_options { buckets: [ 1 ] } }", ["error TR122 pre/config.pbtxt:12:17"]),
+        ('metric_control { metric_identifier { family: "a" } }', ["error TR122 pre/config.pbtxt:12:17"]),
+    ],
+)
+def test_metrics(tmp_path, metrics, said):
+    root = good(tmp_path, add("pre/config.pbtxt", f"model_metrics {{ {metrics} }}\n"))
+    assert brief(findings(root)) == said
 
 
 def test_every_code_is_listed_and_tested():

@@ -33,7 +33,7 @@ FINE = {
 """,
     "tensors for another model": HEAD + BACK + """
     def f(self, r):
-        return pb_utils.InferenceRequest(model_name="m", inputs=[pb_utils.Tensor("theirs", 1)]).exec()
+        return pb_utils.InferenceRequest(model_name="net", inputs=[pb_utils.Tensor("theirs", 1)]).exec()
 """,
     "tensors made elsewhere": "import helper\n" + HEAD + BACK + """
     def f(self, r):
@@ -49,6 +49,7 @@ FINE = {
     def finalize(self, *_): ...
 """,
     "decorated": HEAD + """
+    import traced
     @traced
     def execute(self): return []
 """,
@@ -155,7 +156,7 @@ RESPONSES = {
     def execute(self, requests):
         for request in requests:
             coroutine = self.answer(request)
-            asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            self.loop.create_task(coroutine)
         return None
     async def answer(self, request):
         sender = request.get_response_sender()
@@ -184,7 +185,7 @@ SENT = {
         if not self.ready:
             return
         for request in requests:
-            request.get_response_sender().send(None)
+            request.get_response_sender().send(None, flags=1)
         return None
 """,
     "both ways": """
@@ -199,10 +200,11 @@ SENT = {
         return self._stream(requests)
     def _stream(self, requests):
         for request in requests:
-            request.get_response_sender().send(None)
+            request.get_response_sender().send(None, flags=1)
 """,
     "the result of a function from elsewhere": """
     def execute(self, requests):
+        from vendor import stream
         return stream(requests)
 """,
 }
@@ -254,6 +256,26 @@ def test_warns_of_one_response_for_a_whole_batch(tmp_path, body, line):
     ]
     # Without a scheduler that batches there is one request at a time.
     assert said(tmp_path / "b", source) == []
+
+
+NAMES = {
+    "in a comprehension": "[n for n in requests]",
+    "in a lambda": "(lambda x: x)(1)",
+    "an exception": "1\n        try: pass\n        except ValueError as e: print(e)",
+    "a match": "1\n        match requests:\n            case [a, *b]: print(a, b)\n            case {**c}: print(c)",
+    "global": "1\n        global late\n        late = 1",
+    "of the module": "__file__, __name__, __class__, LATER",
+    "unseen": "1\n        exec('x = 1')\n        print(x)",
+    "walrus": "(y := 1) + y",
+}
+
+
+@pytest.mark.parametrize("value", NAMES.values(), ids=NAMES)
+def test_knows_every_way_to_bind_a_name(tmp_path, value):
+    source = (
+        HEAD + BACK + f"\n    def f(self, requests):\n        value = {value}\n        return value\n\n\nLATER = 1\n"
+    )
+    assert said(tmp_path, source) == []
 
 
 def test_an_extra_tensor_beside_complete_outputs_is_a_note(tmp_path):

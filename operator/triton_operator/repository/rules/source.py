@@ -57,7 +57,7 @@ def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]
                 f"name the model's class {CLASS}",
             )
         for node in classes(tree):
-            if not _may_execute(node):
+            if not _may_execute(node, tree):
                 message = f"class {CLASS} has no method execute"
                 yield error(file, "TR303", message, "add def execute(self, requests)", place(node))
 
@@ -253,9 +253,18 @@ def _binds(body: list[ast.stmt], name: str) -> bool:
     return False
 
 
-def _may_execute(node: ast.ClassDef) -> bool:
-    """Whether the class has execute, or something that could bring it: a base, a metaclass, a decorator."""
-    return bool(node.bases or node.keywords or node.decorator_list) or _binds_method(node)
+def _may_execute(node: ast.ClassDef, tree: ast.Module, depth: int = 8) -> bool:
+    """Whether the class has execute, or something that could bring it: a metaclass, a decorator, a base that has it or
+    isn't in the file."""
+    if node.keywords or node.decorator_list or _binds_method(node) or not depth:
+        return True
+    local = {top.name: top for top in tree.body if isinstance(top, ast.ClassDef)}
+    for base in node.bases:
+        if not isinstance(base, ast.Name):
+            return True
+        if base.id != "object" and (base.id not in local or _may_execute(local[base.id], tree, depth - 1)):
+            return True
+    return False
 
 
 def _binds_method(node: ast.ClassDef) -> bool:

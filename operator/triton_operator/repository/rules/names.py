@@ -1,0 +1,162 @@
+"""The names in a model.py: what it uses, imports and calls."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+
+from triton_operator.repository.findings import Finding
+from triton_operator.repository.model import Model, Repository
+from triton_operator.repository.rules.base import error, listed, near, warning
+from triton_operator.repository.rules.source import Function, imports_neighbours, place, trees
+
+_ALWAYS = frozenset(dir(builtins)) | {
+    "__file__",
+    "__name__",
+    "__doc__",
+    "__spec__",
+    "__path__",
+    "__class__",
+    "pb_utils",
+}
+"""Names that nobody binds; pb_utils has a code of its own."""
+_OPENS = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__"})
+"""What may bind names unseen."""
+_GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
+"""What may keep a part of the file from being evaluated."""
+_FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+_ENDINGS = (".py", ".so", ".pyc")
+
+
+def undefined(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR313: names that nothing in the file binds, each once."""
+    for file, tree in trees(model):
+        bound, opened = _bound(tree)
+        if opened:
+            continue
+        top = {id(node) for statement in tree.body for node in _at_once(statement)}
+        told: set[str] = set()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in told:
+                continue
+            told.add(node.id)
+            close = near(node.id, bound)
+            yield (error if id(node) in top else warning)(
+                file,
+                "TR313",
+                f"{node.id} is used and never defined or imported",
+                f"did you mean {close!r}?" if close else f"import or define {node.id}",
+                place(node),
+            )
+
+
+def imports(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR315: relative imports of files that aren't beside model.py. Triton imports it out of the version's package."""
+    for file, tree in trees(model):
+        held = model.folders.get(file.split("/")[-2], frozenset())
+        beside = {name.split(".")[0] for name in held if name.endswith(_ENDINGS) or "." not in name}
+        sure = {id(node) for statement in tree.body for node in _at_once(statement)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not node.level or model.sources.keys() - {file}:
+                continue
+            wanted = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            if node.level == 1 and (gone := [name for name in wanted if name not in beside and name != "*"]):
+                why = f"imports {listed(gone)} from beside it, and there is no such file"
+            elif node.level > 1:
+                why = f"imports from {node.level - 1} directories above it, and Triton knows its own directory alone"
+            else:
+                continue
+            yield (error if id(node) in sure else warning)(
+                file, "TR315", why, "add the file, or correct the import", place(node)
+            )
+
+
+def called_models(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR314: requests to models that the repository doesn't hold."""
+    for file, tree in trees(model):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "InferenceRequest":
+                continue
+            given = next((k.value for k in node.keywords if k.arg == "model_name"), node.args[0] if node.args else None)
+            if not isinstance(given, ast.Constant) or not isinstance(given.value, str):
+                continue
+            if given.value not in repository.models:
+                close = near(given.value, repository.models.keys())
+                yield warning(
+                    file,
+                    "TR314",
+                    f"calls model {given.value!r}, which the repository doesn't hold",
+                    f"did you mean {close!r}?" if close else "add the model, unless it is loaded from elsewhere",
+                    place(given),
+                )
+
+
+def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR316: a decoupled model that never says which response is the last: clients wait for it."""
+    if model.config is None or not model.config.model_transaction_policy.decoupled:
+        return
+    for file, tree in trees(model):
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
+        flags = any(isinstance(n, ast.keyword) and n.arg == "flags" for n in ast.walk(tree))
+        if "get_response_sender" not in names or _FINAL in names or flags or imports_neighbours(model, file, tree):
+            continue
+        sender = min(
+            (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "get_response_sender"),
+            key=lambda n: n.lineno,
+        )
+        yield warning(
+            file,
+            "TR316",
+            f"sends responses and never {_FINAL}: clients wait for the last one",
+            f"end with sender.send(flags=pb_utils.{_FINAL})",
+            place(sender),
+        )
+
+
+def _bound(tree: ast.Module) -> tuple[set[str], bool]:
+    """All names that the file binds, in whatever scope, and whether it may bind others unseen."""
+    bound: set[str] = set()
+    opened = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.Name(id=name) if name in _OPENS:
+                opened = True
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                opened = opened or name == "*"
+                bound.add(other or name.split(".")[0])
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                bound.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                bound.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                bound.update(names)
+        bound.update(parameter.name for parameter in getattr(node, "type_params", ()))
+    return bound, opened
+
+
+def _at_once(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What is evaluated for certain when the file is imported: nothing in functions, and nothing that is guarded."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(
+            node, ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
+        ):
+            continue
+        if isinstance(node, Function):
+            todo += [*node.decorator_list, *node.args.defaults]
+            continue
+        yield node
+        todo += [child for name, child in _children(node) if name not in ("annotation", "returns")]
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield name, child
