@@ -191,4 +191,21 @@ LEGAL = (
     Legal("a step of the latest version, told by a later field", "detection", edit(
         "detect/config.pbtxt", 'model_name: "post"\n      model_version: -1', 'model_version: -1 model_name: "post"',
     )),
+    Legal("a sequence by age, without a limit", "sequence", edit(
+        "sum/config.pbtxt", "max_candidate_sequences: 8 preferred_batch_size: [ 2, 4 ]", "",
+    )),
+    Legal("instances of a count below one", "cache", edit(SLOW, "kind: KIND_CPU", "count: 0 kind: KIND_CPU")),
+    Legal("a version 0", "cache", move("slow/1", "slow/0")),
+    Legal("a step without a version, of a model with version 0", "versions", both(
+        move("two/10", "two/0"), edit("two/config.pbtxt", "latest { num_versions: 2 }", "all { }"),
+        edit("pinned/config.pbtxt", "      model_version: -1\n", ""),
+    )),
+    Legal("version policy that says nothing", "cache", add(SLOW, "version_policy { }\n")),
+    Legal("an import of a neighbour", "cache", both(
+        write("slow/1/helper.py", "import numpy as np\n"),
+        edit(SLOW_PY, "import numpy as np", "from .helper import np"),
+    )),
+    Legal("queue policies of levels that there aren't", "cache", add(
+        SLOW, "dynamic_batching { priority_queue_policy { key: 9 value { } } }\n",
+    )),
 )  # fmt: skip

@@ -51,7 +51,7 @@ FAULTS = (
         ),
         "TR704",
         "error",
-        f"{TEXT}:23",
+        f"{TEXT}:18",
     ),
     Fault(
         "warm-up of another type",

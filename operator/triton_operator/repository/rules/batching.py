@@ -199,7 +199,7 @@ def sequences(_: Repository, model: Model) -> Iterator[Finding]:
     declared = {tensor.name for tensor in config.input}
     for index, tensor in enumerate(batcher.control_input):
         if tensor.name in declared:
-            yield error(
+            yield warning(
                 model.config_path,
                 "TR113",
                 f"{tensor.name!r} is a control of the sequence and an input of the model",
@@ -241,10 +241,11 @@ def _control_fault(control: Any) -> tuple[str, str] | None:
 
 def _states(model: Model, batcher: Any, at: Node) -> Iterator[Finding]:
     """TR113: implicit states (sequence_batch_scheduler.cc in core)."""
-    times = Counter(state.input_name for state in batcher.state)
+    times = Counter(state.input_name for state in batcher.state if state.initial_state)
     for index, state in enumerate(batcher.state):
         place = at.find("state", index)
-        faults = [f"{times[state.input_name]} states of this input_name"] if times[state.input_name] > 1 else []
+        twice = times[state.input_name] > 1
+        faults = [f"{times[state.input_name]} first states for this input_name"] if twice else []
         if len(state.initial_state) > 1:
             faults.append(f"{len(state.initial_state)} initial states, and one at most is taken")
         for first in state.initial_state[:1]:

@@ -74,7 +74,8 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
         place = at.find("inputs", name)
         if name not in declared:
             if name not in others:
-                yield error(
+                # Triton hands it to the backend beside the inputs.
+                yield warning(
                     model.config_path,
                     "TR704",
                     f"warm-up has input {name!r}, which the model doesn't declare",
