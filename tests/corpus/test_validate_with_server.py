@@ -45,6 +45,8 @@ def test_image(image, tmp_path):
     saved = tmp_path / "image.tar"
     subprocess.run(["docker", "save", "--output", saved, image], check=True)
     assert run(saved, "--path", "/srv/models").exit_code == 0
+    # The server gets a directory with the image's files.
+    assert run(saved, "--path", "/srv/models", "--with-server", "--response-cache").exit_code == 0
 
 
 def test_no_image():

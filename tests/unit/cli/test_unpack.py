@@ -240,6 +240,20 @@ def test_hard_links_share_their_content(tmp_path, near, monkeypatch):
         assert {len(content(files, f"{n}")) for n in range(60)} == {8000}
 
 
+def test_a_bomb_is_not_unpacked(tmp_path, near, monkeypatch):
+    """Megabytes of zeros in a few kilobytes: no more of them is read than an image may have."""
+    monkeypatch.setattr(unpack, "MAX_BYTES", 2**20)
+    result = validate(written(tmp_path / "image.tar", packed(entry("usr/zeros", bytes(2**21)))))
+    assert (result.exit_code, "2097152 bytes" in result.output) == (2, True), result.output
+
+
+def test_many_layers(tmp_path, near, monkeypatch):
+    monkeypatch.setattr(images, "MAX_LAYERS", 2)
+    layer = packed(*files_of("good"))
+    result = validate(written(tmp_path / "image.tar", layer, layer, layer))
+    assert (result.exit_code, "3 layers" in result.output) == (2, True), result.output
+
+
 @pytest.mark.parametrize("where", ["header", "pax"])
 def test_a_negative_size(tmp_path, near, where):
     """It makes tarfile read the same entry forever."""

@@ -267,6 +267,7 @@ NAMES = {
     "of the module": "__file__, __name__, __class__, LATER",
     "unseen": "1\n        exec('x = 1')\n        print(x)",
     "walrus": "(y := 1) + y",
+    "tried": "1\n        try: unicode\n        except NameError: pass",
 }
 
 

@@ -45,6 +45,8 @@ def answers(_: Repository, model: Model) -> Iterator[Finding]:
     if model.config is None:
         return
     for file, tree in trees(model):
+        if _mentions(tree, "set_model_transaction_policy"):
+            continue  # it decides itself whether it is decoupled
         elsewhere = imports_neighbours(model, file, tree)
         for node in classes(tree):
             methods = {item.name: item for item in node.body if isinstance(item, Function)}

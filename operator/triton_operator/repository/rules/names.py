@@ -21,7 +21,7 @@ _ALWAYS = frozenset(dir(builtins)) | {
     "pb_utils",
 }
 """Names that nobody binds; pb_utils has a code of its own."""
-_OPENS = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__"})
+_OPENS = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"})
 """What may bind names unseen."""
 _GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
 """What may keep a part of the file from being evaluated."""
@@ -54,7 +54,10 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
 def imports(_: Repository, model: Model) -> Iterator[Finding]:
     """TR315: relative imports of files that aren't beside model.py. Triton imports it out of the version's package."""
     for file, tree in trees(model):
-        held = model.folders.get(file.split("/")[-2], frozenset())
+        folder, _, _ = file.removeprefix(f"{model.directory}/").rpartition("/")
+        if folder not in model.folders:
+            continue  # in another directory, of which the names aren't known
+        held = model.folders[folder]
         beside = {name.split(".")[0] for name in held if name.endswith(_ENDINGS) or "." not in name}
         sure = {id(node) for statement in tree.body for node in _at_once(statement)}
         for node in ast.walk(tree):
@@ -122,8 +125,10 @@ def _bound(tree: ast.Module) -> tuple[set[str], bool]:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
                 bound.add(name)
-            case ast.Name(id=name) if name in _OPENS:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPENS:
                 opened = True
+            case ast.Try(body=body, handlers=handlers) if any(map(_catches_names, handlers)):
+                bound.update(n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
             case ast.alias(name=name, asname=other):
@@ -137,6 +142,12 @@ def _bound(tree: ast.Module) -> tuple[set[str], bool]:
                 bound.update(names)
         bound.update(parameter.name for parameter in getattr(node, "type_params", ()))
     return bound, opened
+
+
+def _catches_names(handler: ast.ExceptHandler) -> bool:
+    """Whether it is there for a name that may not be defined."""
+    caught = ast.walk(handler.type) if handler.type is not None else ()
+    return handler.type is None or any(getattr(n, "id", "") in ("NameError", "Exception") for n in caught)
 
 
 def _at_once(statement: ast.stmt) -> Iterator[ast.AST]:
