@@ -36,7 +36,7 @@ CODES = {
     "TR003": "a directory that is no model",
     "TR004": "a link that leads out of the repository",
     "TR005": "a file that is too large to be checked",
-    "TR006": "a link that leads nowhere",
+    "TR006": "a link to nothing",
     "TR101": "config.pbtxt: syntax",
     "TR102": "config.pbtxt: unknown field",
     "TR103": "config.pbtxt: name differs from the directory",

@@ -71,7 +71,7 @@ class _Reader:
             "TR006",
             Severity.ERROR,
             path,
-            "a link that leads nowhere or in a circle, at which Triton stops reading the directory",
+            "a link to nothing or to itself: Triton fails to read its directory",
             "correct the link, or take it out",
         )
 

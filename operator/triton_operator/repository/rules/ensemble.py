@@ -290,8 +290,7 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR418",
-                    f"step {index} joins tensors of which a decoupled model makes some: "
-                    "they don't come in the same number",
+                    f"step {index} joins tensors of a decoupled model with others: they come in different numbers",
                     "let one decoupled model make all of them, or hand the others through it",
                     model.where.find("ensemble_scheduling", 0, "step", index),
                 )

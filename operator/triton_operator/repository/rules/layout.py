@@ -121,7 +121,7 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 f"{model.directory}/{name}",
                 "TR203",
-                f"a number above {MOST}, at which Triton ends",
+                f"a version above {MOST}, which ends the server",
                 "use a smaller number, or move it out of the model's directory",
             )
     if not model.versions:

@@ -54,7 +54,7 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
 def imports(_: Repository, model: Model) -> Iterator[Finding]:
     """TR315: relative imports of files that aren't beside model.py. Triton imports it out of the version's package."""
     for file, tree in trees(model):
-        folder, _, _ = file.removeprefix(f"{model.directory}/").rpartition("/")
+        folder = file.removeprefix(f"{model.directory}/").rpartition("/")[0]
         if folder not in model.folders:
             continue  # in another directory, of which the names aren't known
         held = model.folders[folder]

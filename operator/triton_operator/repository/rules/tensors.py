@@ -112,10 +112,10 @@ def _reshape_fault(tensor: Any, max_batch_size: int) -> str:
     """Why Triton refuses a reshape (ValidateIOShape in core/model_config_utils.cc); empty where it doesn't."""
     shape = list(tensor.reshape.shape)
     if any(size == 0 or size < -1 for size in shape):
-        return "which has a dimension that can't be"
+        return "which has an invalid dimension"
     if not shape:
         if not max_batch_size:
-            return "and without batches no single value can be told apart from nothing"
+            return "and a model without batches takes no scalar"
         return "" if list(tensor.dims) == [1] * len(tensor.dims) else "which has another number of elements"
     return "" if _runs(tensor.dims) == _runs(shape) else "which has another number of elements"
 

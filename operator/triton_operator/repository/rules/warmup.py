@@ -31,7 +31,7 @@ def warmup(_: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR704",
-                    f"warm-up says not what {name!r} holds",
+                    f"warm-up gives no data for {name!r}",
                     "add zero_data: true, random_data: true or input_data_file",
                     place,
                 )
