@@ -1,5 +1,7 @@
-"""Writes the fields of the Kubernetes types that a TritonModel embeds, as a real API server tells them (OpenAPI). To be
-run again where the operator shall know the fields of a newer Kubernetes: python hack/kubernetes_types.py"""
+"""Writes the fields of the Kubernetes types that a TritonModel embeds, as a real API server reports them (OpenAPI).
+
+Run it again to support the fields of a newer Kubernetes: python hack/kubernetes_types.py
+"""
 
 from __future__ import annotations
 

@@ -75,21 +75,21 @@ findings can't be written |
 Severities:
 
 - **error**: Triton refuses the model, or every request fails. The pod doesn't start the server.
-- **warning**: Triton loads the model, but it behaves differently from what the file suggests. Also a fault that can't be
-  proved from the repository alone.
+- **warning**: Triton loads the model, but it behaves differently from what the file suggests. Also a fault that the
+  repository alone can't prove.
 - **note**: valid; you may want to know it.
 
 ## Files and links
 
-The check only reads, and only inside the repository. It follows a link that ends in the repository. It doesn't follow a
-link that leads out of the repository: the server follows that link in its own image, so the check warns (TR004) and
-doesn't judge the files behind it. It never opens pipes, sockets and devices. Of model files it reads only what it needs,
-for example the names, types and shapes of an ONNX file, but not the weights.
+The check only reads, and only inside the repository. It follows a link that ends in the repository. It doesn't follow
+a link that leads out of the repository: the server follows that link in its own image, so the check warns (TR004) and
+doesn't judge the files behind it. It never opens pipes, sockets and devices. Of model files it reads only what it
+needs, for example the names, types and shapes of an ONNX file, but not the weights.
 
 The check reads an image in place and unpacks nothing: it reads the headers of the layers, applies the layers and their
 deletions in memory, and reads single files from the archive. It copies only the files under `--path` in compressed
-layers, into one temporary file. It refuses archives with more than a million entries, names with `..`, or more bytes than
-the disk has room for.
+layers, into one temporary file. It refuses archives with more than a million entries, names with `..`, or more bytes
+than the disk has room for.
 
 It parses config.pbtxt as the C++ parser of the server does, so a text that the server's parser refuses is an error.
 
@@ -153,8 +153,8 @@ def _corpus() -> list[str]:
     lines = [
         "## Comparison with tritonserver",
         "",
-        f"The corpus has {len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`), and {len(LEGAL)} legal ones",
-        "that look like faults (`tests/corpus/legal.py`). All are mutations of",
+        f"The corpus has {len(FAULTS)} repositories with one fault each (`tests/corpus/faults/`), and {len(LEGAL)}",
+        "legal ones that look like faults (`tests/corpus/legal.py`). All are mutations of",
         f"{len(GOOD)} good repositories (`tests/corpus/good/`: " + "; ".join(good.title for good in GOOD) + ").",
         "",
         f"The server is `{verdicts['image']}`. `make corpus` starts it on each repository, with a limit of 45 s. Then",
@@ -168,17 +168,17 @@ def _corpus() -> list[str]:
         f"| `validate`: a note | {ours['note']} of {len(FAULTS)} |",
         *(f"| tritonserver: {words} | {counts[when]} of {total} |" for when, words in WHEN.items()),
         "",
-        f"The server loads and answers {served} of the {len(LEGAL)} legal repositories and all good ones, and `validate`",
-        f"reports no error and no warning for them. With {late} faults the server starts: then the first request fails, or",
-        "the server never reports the fault.",
+        f"The server loads and answers {served} of the {len(LEGAL)} legal repositories and all good ones.",
+        f"`validate` reports no error and no warning for them. With {late} faults the server starts: then the first request",
+        "fails, or the server never reports the fault.",
         "",
-        "| Faults of | Cases | `validate`: error | `validate`: warning or note | Server: at start or load | Server: later |",
+        "| Faults of | Cases | `validate`: error | warning or note | tritonserver: at start or load | later or never |",
         "|---|---|---|---|---|---|",
         *(_group(start, title, rows) for start, title in THEMES.items() if start != "TR9"),
         "",
-        "The same people wrote the checks and the corpus, so the table shows that each rule works, but not that there are",
-        "no other faults. For known gaps see [limits](limits.md). `hack/public_examples.py` runs the check on public example",
-        "repositories.",
+        "The same people wrote the checks and the corpus, so the table shows that each rule works, but not that there",
+        "are no other faults. For known gaps see [limits](limits.md). `hack/public_examples.py` runs the check on",
+        "public example repositories.",
         "",
     ]
     if verdicts["onnxruntime"] == "Python":
