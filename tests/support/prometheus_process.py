@@ -31,12 +31,12 @@ class Prometheus:
     """A running Prometheus, as the process `pid`."""
 
     def __init__(self, address: str, pid: int) -> None:
-        self._address, self._pid = address, pid
+        self._address, self.pid = address, pid
 
     @property
     def rss_mib(self) -> float:
         """The memory that it has at this moment."""
-        status = Path(f"/proc/{self._pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(r"^VmRSS:\s+(\d+) kB", status, re.M)[0]) / 1024
 
     def ask(self, path: str, **parameters: str | float) -> Any:
@@ -108,14 +108,14 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, scrape_configs: list[Json], groups: list[Json]) -> Iterator[Prometheus]:
-    """Runs a Prometheus that scrapes and evaluates every second while the context lasts."""
+def running(folder: Path, scrape_configs: list[Json], groups: list[Json], every: str = "1s") -> Iterator[Prometheus]:
+    """Runs a Prometheus that scrapes and evaluates at this interval while the context lasts."""
     binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
-    often = [{**group, "interval": "1s"} for group in groups]
+    often = [{**group, "interval": every} for group in groups]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
     config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
         "rule_files": ["rules.yaml"],
         "scrape_configs": scrape_configs,
     }

@@ -1,0 +1,224 @@
+"""One tenant's worst case, all of it at once: what it costs the other tenants, the operator and Prometheus.
+
+A real etcd and kube-apiserver with the policies of the installation, the operator as a process with the rights and the
+memory limit of the installation, and two real Prometheuses. The attack is a process of its own. Windows without and
+with it alternate; in each, others create and change TritonModels, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from support import controlplane, operator_process
+from support.api import Api, eventually
+from support.controlplane import ROOT, ControlPlane
+from support.live import percentile
+from support.machine import machine
+from support.people import RBAC, apply_folder, bind
+
+from . import archive, limited, scraped
+from .attack import NAMESPACE
+from .others import STEADY, Others, Seconds
+
+TENANT = "tenant"
+EDIT = {
+    "": ["pods", "services", "serviceaccounts", "configmaps"],
+    "apps": ["deployments"],
+    "autoscaling": ["horizontalpodautoscalers"],
+    "policy": ["poddisruptionbudgets"],
+    "networking.k8s.io": ["networkpolicies"],
+    "monitoring.coreos.com": ["podmonitors", "prometheusrules", "prometheuses"],
+}
+Say = Callable[[str], None]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tenants", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS", "600")),
+                        help="under attack, and as long without")  # fmt: skip
+    parser.add_argument("--window", type=float, default=float(os.environ.get("WINDOW", "60")), help="seconds of each")
+    parser.add_argument("--models", type=int, default=int(os.environ.get("MODELS", "60")), help="hostile TritonModels")
+    parser.add_argument("--patches", type=float, default=float(os.environ.get("PATCHES", "20")), help="a second")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6))
+    options = parser.parse_args()
+    if not 1 <= options.models <= 250:
+        parser.error("--models: between 1 and 250")
+    began = time.monotonic()
+
+    def say(words: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {words}", file=sys.stderr, flush=True)
+
+    say(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="tenants-") as folder, plane() as found:
+        figures = measure(found, Path(folder), options, say)
+    conditions = {
+        "machine": machine(),
+        "kubernetes": version(),
+        "seconds_under_attack": options.seconds,
+        "window_s": options.window,
+        "hostile_models": options.models,
+        "patches_per_s": options.patches,
+        "others_models": STEADY,
+        "operator_limit_mib": limited.limit_mib(),
+        "prometheus_ended_above_mib": scraped.MOST_MIB,
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - began),
+    }
+    print(json.dumps({**figures, "conditions": conditions}))
+    return 0
+
+
+@contextlib.contextmanager
+def plane() -> Iterator[ControlPlane]:
+    """Without controllers: what they make of a tenant's Deployments is no work of the operator's, and would share the
+    cores with it here."""
+    with controlplane.running(users=[TENANT]) as found:
+        found.install_crds()
+        found.install_monitoring()
+        operator_process.install(found)
+        for folder in ("rbac", "policies"):
+            apply_folder(found, ROOT / "manifests" / folder)
+        found.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        # As `edit` has it, which a controller fills.
+        rules = [{"verbs": ["*"], "apiGroups": [group], "resources": resources} for group, resources in EDIT.items()]
+        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "editor"}, "rules": rules}
+        found.api.create(role)
+        for name in ("editor", "tritonmodel-developer"):
+            bind(found, NAMESPACE, TENANT, "ClusterRole", name)
+        yield found
+
+
+class Helper:
+    """A process of this benchmark that is told what to do in lines. `nice`: it gives way to what is measured."""
+
+    def __init__(self, module: str, *arguments: object, nice: bool = False) -> None:
+        command = [*(("nice", "-n", "19") if nice else ()), sys.executable, "-m", f"benchmarks.tenants.{module}"]
+        self._name = module
+        self._process = subprocess.Popen(
+            [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def say(self, line: str) -> str:
+        """Its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self.listen()
+
+    def listen(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        assert answer, f"{self._name} has ended"
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """The figures of the last line; prints the table."""
+    archive.write(folder / "evil.tar")
+    kubeconfig = found.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
+    others = Others(found.api)
+    quiet, noisy, checked, passes = Seconds(), Seconds(), list[archive.Checked](), 0.0
+    with contextlib.ExitStack() as stack:
+        # The tenant's servers are on other machines: what is measured has the cores first.
+        servers = Helper("servers", options.models, nice=True)
+        stack.callback(servers.close)
+        attacker = Helper(
+            "attack", found.kubeconfig_of_user(TENANT), found.kubeconfig, servers.listen(), options.models,
+            options.patches, options.seed,
+        )  # fmt: skip
+        stack.callback(attacker.close)
+        # The steps of a status as often as in an installation.
+        operator = stack.enter_context(limited.running(kubeconfig, folder, PROGRESS_SECONDS="5"))
+        eventually(lambda: operator.operator.now.leads(), 60, lambda: operator.operator.log)
+        others.settle()
+        others.work(3)  # what is only slow the first time
+        watched: scraped.Scraped | None = None
+        for _ in range(max(1, round(options.seconds / options.window))):
+            quiet += others.work(options.window)
+            for helper in (servers, attacker):
+                helper.say("on")
+            if watched is None:
+                page = lambda: operator.operator.now.ask("/metrics")  # noqa: E731
+                watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page))
+            before, since = operator.operator.now.passes(), time.monotonic()
+            with archive.checking(folder / "evil.tar", checked):
+                noisy += others.work(options.window)
+            passes = (operator.operator.now.passes() - before) / (time.monotonic() - since)
+            events = _events(found.api)
+            for helper in (attacker, servers):
+                helper.say("off")
+            say(
+                f"change to Deployment: {told(quiet.change)} without, {told(noisy.change)} with; operator "
+                f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts, {passes:.0f} passes/s; Prometheus "
+                f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one"
+            )
+            eventually(lambda: operator.operator.now.counted("triton_operator_queue_depth") == 0, 120, "a quiet queue")
+            time.sleep(2)
+        counts: dict[str, int] = json.loads(attacker.say("counts"))
+        figures = {
+            "others_p99_ratio": ratio(noisy.change, quiet.change, 0.99),
+            "operator_rss_mib": round(operator.peak_mib),
+            "operator_restarts": operator.restarts,
+            "prometheus_rss_ratio": round(watched.ratio, 2) if watched else None,
+            "others_p50_ratio": ratio(noisy.change, quiet.change, 0.5),
+            "others_create_p99_ratio": ratio(noisy.create, quiet.create, 0.99),
+            "others_create_p50_ratio": ratio(noisy.create, quiet.create, 0.5),
+            "api_server_p99_ratio": ratio(noisy.api, quiet.api, 0.99),
+            "api_server_p50_ratio": ratio(noisy.api, quiet.api, 0.5),
+            "samples": [len(quiet.change), len(noisy.change)],
+            "events_of_one_model": events,
+            "requests_to_a_rogue_prometheus": int(servers.say("counts")),
+            "validate_rss_mib": round(max((c.rss_mib for c in checked), default=0)),
+            "validate_seconds": round(max((c.seconds for c in checked), default=0), 1),
+            "tracebacks": operator.operator.log.count("Traceback"),
+        }
+    rows = [("what others wait for", "without", "with")]
+    for words, name in (
+        ("change to Deployment", "change"), ("create to Deployment", "create"), ("a request of their own", "api"),
+    ):  # fmt: skip
+        rows += [(words, told(getattr(quiet, name)), told(getattr(noisy, name)))]
+    print("\n".join(f"{a:<26} {b:<40} {c}" for a, b, c in rows))
+    for what, count in sorted(counts.items()):
+        print(f"  {what}: {count}")
+    return figures
+
+
+def _events(api: Api) -> int:
+    """Of the TritonModel that has the most."""
+    found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+    return max(Counter(event["regarding"]["name"] for event in found).values(), default=0)
+
+
+def ratio(noisy: list[float], quiet: list[float], part: float) -> float:
+    return round(percentile(noisy, part) / percentile(quiet, part), 2)
+
+
+def told(seconds: list[float]) -> str:
+    p50, p99 = 1000 * median(seconds), 1000 * percentile(seconds, 0.99)
+    return f"P50 {p50:.0f} ms, P99 {p99:.0f} ms of {len(seconds)}"
+
+
+def version() -> str:
+    command = [controlplane.binaries() / "kube-apiserver", "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""A model image in a tar file that somebody got from a stranger, and what checking it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PART = 64 << 20
+_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`ended`: whether it came to its end by itself."""
+
+    rss_mib: float
+    seconds: float
+    ended: bool
+
+
+def write(target: Path) -> None:
+    """An image with 1 GiB in one file of zeros, 50,000 files, and links that lead out and in circles."""
+    layers = {"zeros.tar.gz": _zeros(), "files.tar.gz": gzip.compress(_files(), 1)}
+    config = json.dumps({"rootfs": {"type": "layers", "diff_ids": []}, "config": {}}).encode()
+    manifest = json.dumps([{"Config": "config.json", "RepoTags": ["evil:1"], "Layers": list(layers)}]).encode()
+    with tarfile.open(target, "w") as tar:
+        for name, content in {"manifest.json": manifest, "config.json": config, **layers}.items():
+            _add(tar, tarfile.TarInfo(name), content)
+
+
+def check(target: Path) -> Checked:
+    """Runs `kubectl triton validate` on it, with no priority over what is measured."""
+    command = ["nice", "-n", "19", str(Path(sys.executable).with_name("kubectl-triton")), "validate", str(target)]
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    timer = threading.Timer(_TIMEOUT_SECONDS, process.kill)
+    timer.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    timer.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Checked(usage.ru_maxrss / 1024, time.monotonic() - began, process.returncode >= 0)
+
+
+@contextlib.contextmanager
+def checking(target: Path, found: list[Checked]) -> Iterator[None]:
+    """Checks it once, beside what happens in the context, and adds what it cost to `found`."""
+    thread = threading.Thread(target=lambda: found.append(check(target)))
+    thread.start()
+    yield
+    thread.join()
+
+
+def _zeros() -> bytes:
+    """A layer of some MB that unpacks to 1 GiB: gzip's members follow one another."""
+    info = tarfile.TarInfo("models/net/1/model.onnx")
+    info.size = 16 * _PART
+    part = gzip.compress(b"\0" * _PART, 9)
+    return gzip.compress(info.tobuf(tarfile.GNU_FORMAT)) + part * 16 + gzip.compress(b"\0" * 1024)
+
+
+def _files() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for number in range(50_000):
+            _add(tar, tarfile.TarInfo(f"models/net-{number}/config.pbtxt"), b"name: 'x'")
+        for name, to in (
+            ("models/out", "/etc/passwd"), ("models/up", "../../../../etc"), ("models/circle", "circle"),
+            ("models/a", "b"), ("models/b", "a"), ("models/mem", "/proc/self/mem"),
+        ):  # fmt: skip
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, to
+            tar.addfile(link)
+    return out.getvalue()
+
+
+def _add(tar: tarfile.TarFile, info: tarfile.TarInfo, content: bytes) -> None:
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))

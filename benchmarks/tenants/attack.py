@@ -1,0 +1,220 @@
+"""One tenant's worst case, as a process of its own: it begins and ends when stdin says so.
+
+The tenant has what Kubernetes' role `edit` has in one namespace, the developer's role for TritonModels, and may create
+Prometheus objects there. The kubelet of its pods is played here; its servers are in `servers.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from urllib3.exceptions import HTTPError
+
+from support import gen
+from support.api import Api, Object, RefusedError, eventually
+from support.strange import Strange
+from triton_operator.api import names
+from triton_operator.render.children import KINDS
+
+from . import servers
+
+NAMESPACE = "tenant"
+FLIPPING, LARGE, ROGUES = 5, 12, 20
+STRANGE_KEPT = 40
+_SWEPT = [*(kind.kind for kind in KINDS), "TritonModel", "Pod", "Prometheus", "ConfigMap"]
+
+
+def name(number: int) -> str:
+    return f"hostile-{number:02}"
+
+
+def hostile(number: int) -> Object:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name(number), "namespace": NAMESPACE},
+        "spec": {
+            "modelImage": {"reference": "registry.example.com/hostile:0"},
+            "entrypoint": servers.ENTRY,
+            "monitoring": {"labels": {"release": "prometheus"}},
+        },
+    }
+
+
+def large(number: int) -> Object:
+    """0.9 MB of what has no schema: many small objects, and maps in maps."""
+    deep: Any = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    model = hostile(number)
+    model["metadata"]["name"] = f"large-{number}"
+    model["spec"]["podTemplate"] = {"spec": {"nodeSelector": {"a": [{}] * 290_000, "b": deep}}}
+    return model
+
+
+def rogue(number: int, port: int) -> Object:
+    """A Prometheus that picks up everything, at an address that the tenant chose."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "Prometheus",
+        "metadata": {"name": f"rogue-{number}", "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": f"127.0.0.1:{port}/latest/meta-data?x=",
+            **{k: {} for k in ("ruleSelector", "podMonitorSelector")},
+            **{k: {} for k in ("ruleNamespaceSelector", "podMonitorNamespaceSelector")},
+        },
+    }
+
+
+class Attack:
+    """Everything at once, between `begin` and `end`. `counts`: how often what was tried, and was let through."""
+
+    def __init__(self, tenant: Api, node: Api, rogue_port: int, size: int, patches: float, seed: int) -> None:
+        self._tenant, self._node, self._size, self._patches = tenant, node, size, patches
+        self._rogue_port = rogue_port
+        self._strange, self._random = Strange(seed, {}), random.Random(seed)
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._made: list[tuple[str, str]] = []
+        self.counts = Counter[str]()
+
+    def begin(self) -> None:
+        """Returns when the hostile TritonModels have pods, whose servers are asked from now on."""
+        self._over.clear()
+        for number in range(self._size):
+            eventually(lambda n=number: self._try("hostile", lambda: self._tenant.create(hostile(n))), 60, "to create")
+        for number in range(self._size):
+            eventually(lambda n=number: self._node.find("Deployment", name(n)), 120, "a Deployment")
+            self._start(number)
+        steps = {
+            self._patch: 1 / self._patches, self._flip: 0.1, self._be_strange: 0.3, self._be_large: 5.0,
+            self._be_rogue: 0.5,
+        }  # fmt: skip
+        for step, seconds in steps.items():
+            thread = threading.Thread(target=self._again_and_again, args=(step, seconds), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def end(self) -> None:
+        """Returns when nothing is left of it."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+        self._threads.clear()
+        self._made.clear()
+        eventually(self._sweep, 300, "nothing left")
+
+    def _start(self, number: int) -> None:
+        """Plays the ReplicaSet controller and the kubelet."""
+        template = self._node.get("Deployment", name(number))["spec"]["template"]
+        metadata = {**template["metadata"], "name": f"{name(number)}-pod"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        self._node.create({**pod, "metadata": {**metadata, "namespace": NAMESPACE}})
+        self._status(number)
+
+    def _status(self, number: int, *modifiers: gen.Modifier) -> None:
+        report = gen.checked(gen.report("pre", servers.ENTRY, entrypoint=servers.ENTRY))
+        status = gen.pod(report, gen.put("status.podIP", servers.address(number)), *modifiers)["status"]
+        path = self._node.path("Pod", f"{name(number)}-pod")
+        self._node.request("PUT", f"{path}/status", {**self._node.request("GET", path), "status": status})
+
+    def _patch(self) -> None:
+        number, value = self._random.randrange(self._size), self._random.randrange(10**9)
+        patch = self._random.choice(
+            [
+                {"spec": {"modelImage": {"reference": f"registry.example.com/hostile:{value}"}}},
+                {"spec": {"server": {"env": [{"name": f"V{n}", "value": f"{value}" * 50} for n in range(60)]}}},
+                {"metadata": {"annotations": {"example.com/a": f"{value}" * 1000}, "labels": {"a": f"{value}"}}},
+                {"spec": {"replicas": value % 3}},
+            ]
+        )
+        self._try("patch", lambda: self._tenant.patch(names.KIND, name(number), patch))
+
+    def _flip(self) -> None:
+        number = self._random.randrange(min(FLIPPING, self._size))
+        killed = gen.ended("triton", 137, "x" * 2000, reason=self._random.choice(["OOMKilled", "Error"]))
+        self._try("flip", lambda: self._status(number, *self._random.choice([(), (killed,)])))
+
+    def _be_strange(self) -> None:
+        body, patch = self._strange.model()
+        status = None
+        if self._random.random() < 0.5:
+            body, patch, status = self._strange.child()
+        body["metadata"]["namespace"] = NAMESPACE
+
+        def put() -> None:
+            made = self._tenant.create(body)["metadata"]["name"]
+            self._made.append((body["kind"], made))
+            if patch is not None:
+                self._tenant.patch(body["kind"], made, patch)
+            if status is not None:
+                self._node.patch(body["kind"], made, {"status": status}, "status")
+
+        self._try("strange", put)
+        while len(self._made) > STRANGE_KEPT:
+            kind, made = self._made.pop(0)
+            self._try("forget", lambda k=kind, m=made: self._tenant.delete(k, m))
+
+    def _be_large(self) -> None:
+        number = self._random.randrange(LARGE)
+        self._try("large", lambda: self._tenant.create(large(number)))
+
+    def _be_rogue(self) -> None:
+        number = self._random.randrange(ROGUES)
+        if self._random.random() < 0.5:
+            self._tenant.delete("Prometheus", f"rogue-{number}")
+        self._try("rogue Prometheus", lambda: self._tenant.create(rogue(number, self._rogue_port)))
+
+    def _again_and_again(self, step: Callable[[], None], seconds: float) -> None:
+        due = time.monotonic()
+        while not self._over.is_set():
+            with contextlib.suppress(RefusedError, HTTPError, OSError):
+                step()
+            # What was missed isn't made up for.
+            due = max(due + seconds, time.monotonic())
+            self._over.wait(due - time.monotonic())
+
+    def _try(self, what: str, request: Callable[[], object]) -> bool:
+        self.counts[f"{what}: tried"] += 1
+        try:
+            request()
+        except RefusedError as refusal:
+            return refusal.code == 409 and what == "hostile"  # it is there already
+        except (HTTPError, OSError):
+            return False
+        self.counts[f"{what}: let through"] += 1
+        return True
+
+    def _sweep(self) -> bool:
+        left = 0
+        for kind in _SWEPT:
+            for found in self._node.list(kind):
+                left += 1
+                with contextlib.suppress(RefusedError):
+                    if found["metadata"].get("finalizers"):
+                        self._node.patch(kind, found["metadata"]["name"], {"metadata": {"finalizers": None}})
+                    self._node.delete(kind, found["metadata"]["name"], gracePeriodSeconds=0)
+        return not left
+
+
+def main(tenant: str, node: str, rogue_port: str, size: str, patches: str, seed: str) -> int:
+    """`tenant`, `node`: kubeconfigs. Answers `on`, `off` and, with the counts, `counts`, each with a line."""
+    apis = (Api.of(Path(kubeconfig)).within(NAMESPACE) for kubeconfig in (tenant, node))
+    attack = Attack(*apis, int(rogue_port), int(size), float(patches), int(seed))
+    for line in map(str.strip, sys.stdin):
+        {"on": attack.begin, "off": attack.end, "counts": lambda: None}[line]()
+        print(json.dumps(attack.counts) if line == "counts" else line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""The other tenants: what they have, and how long they wait for it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+
+from urllib3.exceptions import HTTPError
+
+from support.api import Api, Object, eventually
+from triton_operator.api import names
+
+NAMESPACES = ("others-0", "others-1")
+STEADY = 20
+_PATIENCE_SECONDS = 180.0
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Seconds:
+    """What one window gave: from the request until a watch shows the Deployment, and an API server's own answer."""
+
+    create: list[float] = field(default_factory=list)
+    change: list[float] = field(default_factory=list)
+    api: list[float] = field(default_factory=list)
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.create + other.create, self.change + other.change, self.api + other.api)
+
+
+def model(namespace: str, name: str, image: str = "registry.example.com/detection:1") -> Object:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "modelImage": {"reference": image},
+            "entrypoint": "detection",
+            "server": {"resources": {"limits": {"cpu": "2", "memory": "4Gi"}}},
+            "monitoring": {"labels": {"release": "prometheus"}},
+        },
+    }
+
+
+class Others:
+    """Users who create, change and delete TritonModels, one after the other."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._seen: dict[tuple[str, str], float] = {}
+        self._changed = threading.Condition()
+        for namespace in NAMESPACES:
+            api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            threading.Thread(target=self._watch, args=(namespace,), daemon=True).start()
+        time.sleep(0.3)  # until it is connected
+
+    def settle(self) -> None:
+        """Returns when the TritonModels that stay have their Deployments."""
+        for number in range(STEADY):
+            self._api.create(model(NAMESPACES[number % 2], f"steady-{number}"))
+        for number in range(STEADY):
+            where = NAMESPACES[number % 2]
+            eventually(lambda n=number, w=where: self._api.find("Deployment", f"steady-{n}", w), 60, "a Deployment")
+
+    def work(self, seconds: float) -> Seconds:
+        """What they wait for in so many seconds."""
+        found, until = Seconds(), time.monotonic() + seconds
+        while time.monotonic() < until:
+            number = next(_numbers)
+            namespace, name = NAMESPACES[number % 2], f"model-{number}"
+            first, second = (f"registry.example.com/detection:{number}-{turn}" for turn in (1, 2))
+            began = time.monotonic()
+            self._api.create(model(namespace, name, first))
+            found.create.append(self._deployed(name, first) - began)
+            _pause()
+            began = time.monotonic()
+            change = {"spec": {"modelImage": {"reference": second}}}
+            self._api.patch(names.KIND, name, change, namespace=namespace)
+            found.change.append(self._deployed(name, second) - began)
+            _pause()
+            began = time.monotonic()
+            self._api.create(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+            )
+            found.api.append(time.monotonic() - began)
+            # There is no garbage collector.
+            for kind in (names.KIND, "Deployment", "Service", "ServiceAccount", "PodMonitor"):
+                self._api.delete(kind, name, namespace)
+            self._api.delete("Service", f"{name}-headless", namespace)
+        return found
+
+    def _deployed(self, name: str, image: str) -> float:
+        with self._changed:
+            there = self._changed.wait_for(lambda: (name, image) in self._seen, _PATIENCE_SECONDS)
+            assert there, f"{name} has no Deployment with {image} after {_PATIENCE_SECONDS:g} s"
+            return self._seen.pop((name, image))
+
+    def _watch(self, namespace: str) -> None:
+        try:
+            for at, _, deployment in self._api.watch("Deployment", namespace, seconds=7200):
+                template = deployment["spec"]["template"]["spec"]
+                fetch = next(c for c in template["initContainers"] if c["name"] == names.CONTAINER_FETCH)
+                with self._changed:
+                    self._seen.setdefault((deployment["metadata"]["name"], fetch["image"]), at)
+                    self._changed.notify_all()
+        except HTTPError:
+            return  # the API server has ended; while it is needed, what waits for this watch fails
+
+
+def _pause() -> None:
+    time.sleep(random.uniform(0.05, 0.15))

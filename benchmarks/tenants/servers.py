@@ -1,0 +1,97 @@
+"""The servers of one tenant, as a process of its own: what they answer to the operator, and to Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import socket
+import sys
+import threading
+
+from support import bad_servers
+from support.bad_servers import Behaviour
+from triton_operator.api import names
+
+ENTRY = "detection"
+
+
+def address(number: int) -> str:
+    """Of the server of a hostile TritonModel."""
+    return f"127.0.9.{number + 1}"
+
+
+def _turns(*behaviours: Behaviour) -> Behaviour:
+    """A server that behaves otherwise each time."""
+    order = itertools.cycle(behaviours)
+    return lambda connection, over: next(order)(connection, over)
+
+
+def _index(entries: int, state: str, reason: str = "") -> Behaviour:
+    index = [{"name": f"{n}", "version": "1", "state": state, "reason": reason} for n in range(entries)]
+    return bad_servers.answers(json.dumps(index, separators=(",", ":")).encode())
+
+
+def answers() -> list[Behaviour]:
+    """What hostile servers answer where Triton's repository index is asked for."""
+    return [
+        bad_servers.answers(b"[" + b'{"name":"a"},' * 147_000 + b'{"name":"a"}]'),
+        _turns(_index(1900, "READY"), _index(1900, "UNAVAILABLE", "x\x1b[2J" * 10)),
+        _turns(_index(40, "READY"), _index(40, "UNAVAILABLE", "é" * 4000)),
+        bad_servers.answers(b"[" * 200_000),
+        bad_servers.hangs,
+        bad_servers.trickles,
+        bad_servers.trickles_a_head,
+        bad_servers.floods,
+        bad_servers.floods_a_head,
+        bad_servers.always_continues,
+        bad_servers.compresses,
+        bad_servers.redirects("/"),
+    ]
+
+
+def pages() -> list[Behaviour]:
+    """What hostile servers answer to Prometheus."""
+    forged = (
+        f'triton_operator_threshold{{namespace="others-0",tritonmodel="steady-0",kind="max-qps"}} 1e9\n'
+        f'triton:threshold{{kind="max-qps"}} 1e9\nup 0\n'
+        f'nv_inference_request_success{{model="{ENTRY}",version="\\"}} or up{{x=\\""}} 1\n'
+    )
+    long = "".join(f'nv_made_up{{a="{n}{"x" * 400}"}} 1\n' for n in range(2000))
+    return [_others_each_time(100_000), _others_each_time(4000), bad_servers.answers(forged.encode()),
+            bad_servers.answers(long.encode()), bad_servers.floods, bad_servers.trickles]  # fmt: skip
+
+
+def _others_each_time(series: int) -> Behaviour:
+    """A page of so many series, which are others with each scrape."""
+    turns = itertools.count()
+    lines = [f'",n="{n}"}} 1\n' for n in range(series)]
+
+    def behave(connection: socket.socket, over: threading.Event) -> None:
+        begin = f'nv_made_up{{model="{ENTRY}",turn="{next(turns)}'
+        bad_servers.answers("".join(begin + line for line in lines).encode())(connection, over)
+
+    return behave
+
+
+def main(size: str) -> int:
+    """Prints the port of the rogue Prometheus. `on` and `off` begin and end all servers; `counts` tells how often the
+    rogue Prometheus was asked."""
+    with bad_servers.server("127.0.0.1", bad_servers.compresses, 0) as rogue:
+        print(rogue.address.rpartition(":")[2], flush=True)
+        serving = contextlib.ExitStack()
+        for line in map(str.strip, sys.stdin):
+            if line == "on":
+                for number, answer, page in zip(
+                    range(int(size)), itertools.cycle(answers()), itertools.cycle(pages()), strict=False
+                ):
+                    serving.enter_context(bad_servers.server(address(number), answer))
+                    serving.enter_context(bad_servers.server(address(number), page, names.PORTS["metrics"]))
+            elif line == "off":
+                serving.close()
+            print(rogue.asked if line == "counts" else line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
