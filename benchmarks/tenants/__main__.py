@@ -27,21 +27,13 @@ from support.api import Api, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.live import percentile
 from support.machine import machine
-from support.people import RBAC, apply_folder, bind
+from support.people import apply_folder, bind, bind_editor
 
 from . import archive, limited, scraped
 from .attack import NAMESPACE
 from .others import STEADY, Others, Seconds
 
 TENANT = "tenant"
-EDIT = {
-    "": ["pods", "services", "serviceaccounts", "configmaps"],
-    "apps": ["deployments"],
-    "autoscaling": ["horizontalpodautoscalers"],
-    "policy": ["poddisruptionbudgets"],
-    "networking.k8s.io": ["networkpolicies"],
-    "monitoring.coreos.com": ["podmonitors", "prometheusrules", "prometheuses"],
-}
 Say = Callable[[str], None]
 
 
@@ -92,12 +84,8 @@ def plane() -> Iterator[ControlPlane]:
         for folder in ("rbac", "policies"):
             apply_folder(found, ROOT / "manifests" / folder)
         found.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        # As `edit` has it, which a controller fills.
-        rules = [{"verbs": ["*"], "apiGroups": [group], "resources": resources} for group, resources in EDIT.items()]
-        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "editor"}, "rules": rules}
-        found.api.create(role)
-        for name in ("editor", "tritonmodel-developer"):
-            bind(found, NAMESPACE, TENANT, "ClusterRole", name)
+        bind_editor(found, NAMESPACE, TENANT)
+        bind(found, NAMESPACE, TENANT, "ClusterRole", "tritonmodel-developer")
         yield found
 
 

@@ -56,6 +56,25 @@ def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -
     plane.api.request("POST", f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
 
 
+def bind_editor(plane: ControlPlane, namespace: str, user: str) -> None:
+    """Gives `user` in `namespace` what Kubernetes' role `edit` gives, of the kinds that the operator has to do with. A
+    controller writes the rules of `edit` itself."""
+    rules = [{"verbs": ["*"], "apiGroups": [group], "resources": resources} for group, resources in _EDIT.items()]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": f"editor-{user}"}, "rules": rules}
+    plane.api.create(role)
+    bind(plane, namespace, user, "ClusterRole", f"editor-{user}")
+
+
+_EDIT = {
+    "": ["pods", "services", "serviceaccounts", "configmaps"],
+    "apps": ["deployments"],
+    "autoscaling": ["horizontalpodautoscalers"],
+    "policy": ["poddisruptionbudgets"],
+    "networking.k8s.io": ["networkpolicies"],
+    "monitoring.coreos.com": ["podmonitors", "prometheusrules", "prometheuses"],
+}
+
+
 def apply_folder(plane: ControlPlane, folder: Path) -> None:
     """Runs kubectl apply -k as the cluster admin."""
     command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(folder)]

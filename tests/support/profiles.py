@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+from hypothesis.strategies import SearchStrategy
 
+T = TypeVar("T")
 SOAK = os.environ.get("SOAK") == "1"
 _TIMES = 20
 _settings = settings(
@@ -31,3 +34,17 @@ def examples(count: int, **more: Any) -> settings:
 def batches(count: int) -> settings:
     """Returns settings for a test against a server with state: a failing example isn't shrunk."""
     return examples(count, phases=[Phase.explicit, Phase.generate], verbosity=Verbosity.quiet)
+
+
+def drawn(strategy: SearchStrategy[T], count: int, seed: int) -> list[T]:
+    """So many examples, which differ from one another, for a test against a world: the same ones for the same seed."""
+    found: list[T] = []
+
+    @seeded(seed)
+    @settings(_settings, max_examples=count, phases=[Phase.generate], derandomize=False)
+    @given(strategy)
+    def collect(example: T) -> None:
+        found.append(example)
+
+    collect()
+    return found

@@ -61,9 +61,9 @@ GOALS: dict[str, tuple[str, ...]] = {
     "server": ("venv", "server-image", "python"),
     "integration": ("venv", "control-plane"),
     "faults": ("venv", "control-plane"),
-    "properties": ("venv", "control-plane"),
+    "properties": ("venv", "control-plane", "prometheus"),
     "e2e": (*_CLUSTER, *_MONITORING, "busybox"),
-    "bench": (*_CLUSTER, *_MONITORING, "control-plane"),
+    "bench": (*_CLUSTER, *_MONITORING, "control-plane", "prometheus"),
     "keda": ("keda",),
 }
 GOALS["test"] = tuple(

@@ -1,0 +1,264 @@
+"""What a tenant tries has no effect outside of its namespace, on what others are served, or on anybody's rights."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from support import attempts, bad_servers, controlplane, gen, operator_process, prometheus_process
+from support.api import Api, condition, eventually
+from support.attempts import VICTIM, Attempt, Tenant
+from support.bad_servers import Behaviour
+from support.controlplane import ROOT, ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import Operator
+from support.people import apply_folder, bind, bind_editor, refusal
+from support.profiles import SOAK, drawn
+from support.prometheus_process import Prometheus
+from support.world import Foreign
+from triton_operator.api import names, thresholds
+from triton_operator.reconcile.events import BURST
+
+pytestmark = pytest.mark.properties
+
+Json = dict[str, Any]
+ROUNDS, EACH = (40, 80) if SOAK else (2, 80)
+OTHERS, JUDGE = "others", "restricted"
+USERS = {"developer": "dev", "editor": "edit"}
+"""Who tries, and where: one has the role tritonmodel-developer and nothing else, one also Kubernetes' role `edit`."""
+SCRAPED = "scraped"
+"""A TritonModel of the developer that stays, so that Prometheus has its servers' pages."""
+LIMIT = 100.0
+SERVERS, PAGES = [f"127.0.7.{n}" for n in range(1, 7)], 3
+HONEST = "127.0.7.100"
+AUDIT_POLICY = ROOT / "tests" / "security" / "audit.yaml"
+OPERATORS_MIB = 512
+_numbers = itertools.count(1)
+
+
+@dataclass
+class World:
+    """`behaviours`: what the servers of the tenants do, by address and port."""
+
+    plane: ControlPlane
+    operator: Operator
+    prometheus: Prometheus
+    tenants: dict[str, Tenant]
+    foreign: list[Foreign]
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def within(self, namespace: str) -> Api:
+        return self.plane.api.within(namespace)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with contextlib.ExitStack() as stack:
+        plane = stack.enter_context(controlplane.running(audit=AUDIT_POLICY, users=list(USERS)))
+        kubeconfig = installed(plane)
+        operator = stack.enter_context(operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")))
+        others = plane.api.within(OTHERS)
+        annotations = {f"{thresholds.PREFIX}max-qps": f"{LIMIT:g}"}
+        victim = others.create(model(VICTIM, annotations))["metadata"]["uid"]
+        plane.api.within("dev").create(model(SCRAPED))
+        for api, name in ((others, VICTIM), (plane.api.within("dev"), SCRAPED)):
+            eventually(lambda a=api, n=name: a.find("Deployment", n), 60, lambda: operator.log[-2000:])
+        index = json.dumps([{"name": "net", "version": "1", "state": "READY"}])
+        stack.enter_context(bad_servers.server(HONEST, bad_servers.answers(index.encode())))
+        report = gen.checked(gen.report("net", entrypoint="net"))
+        add_pod(others, report, gen.put("status.podIP", HONEST), name="canary-1", model=VICTIM)
+        eventually(lambda: others.find("PrometheusRule", VICTIM), 60, lambda: operator.log[-2000:])
+        behaviours: dict[str, Behaviour] = {}
+        for address in SERVERS:
+            for port in (names.PORTS["http"], names.PORTS["metrics"]):
+                stack.enter_context(bad_servers.server(address, changing(behaviours, f"{address}:{port}"), port))
+        prometheus = stack.enter_context(scraping(plane, operator, tmp_path_factory.mktemp("prometheus")))
+        tenants = {
+            user: Tenant(Api.of(plane.kubeconfig_of_user(user)).within(namespace), victim)
+            for user, namespace in USERS.items()
+        }
+        foreign = [Foreign(plane.api.within(namespace)) for namespace in (OTHERS, "dev")]
+        yield World(plane, operator, prometheus, tenants, foreign, behaviours)
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def installed(plane: ControlPlane) -> Path:
+    """The operator's kubeconfig, once roles, policies and namespaces are there."""
+    plane.install_crds()
+    plane.install_monitoring()
+    kubeconfig = operator_process.install(plane)
+    for folder in ("rbac", "policies"):
+        apply_folder(plane, ROOT / "manifests" / folder)
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    for namespace, labels in {OTHERS: {}, JUDGE: restricted, **{n: {} for n in USERS.values()}}.items():
+        plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+    for user, namespace in USERS.items():
+        bind(plane, namespace, user, "ClusterRole", "tritonmodel-developer")
+    bind_editor(plane, USERS["editor"], "editor")
+    developer = Api.of(plane.kubeconfig_of_user("developer")).within(USERS["developer"])
+    more = {**model("probe"), "spec": {**model("probe")["spec"], "podTemplate": {"spec": {"hostNetwork": True}}}}
+    probe = f"{developer.path('TritonModel')}?dryRun=All"
+    eventually(lambda: "pod-template" in refusal(lambda: developer.request("POST", probe, more)), 60, "the policy")
+    return kubeconfig
+
+
+def model(name: str, annotations: dict[str, str] | None = None) -> Json:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"modelImage": {"reference": "registry.example.com/net:1"}, "entrypoint": "net"},
+    }
+
+
+def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
+    """A server that does what is said of its address at the time."""
+    return lambda connection, over: behaviours.get(address, bad_servers.closes)(connection, over)
+
+
+@contextlib.contextmanager
+def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[Prometheus]:
+    """A Prometheus with the tenant's servers, the operator, and the rules of others."""
+    monitor = plane.api.within("dev").get("PodMonitor", SCRAPED)
+    targets = {f"{address}:{names.PORTS['metrics']}": f"tenant-{address}" for address in SERVERS[:PAGES]}
+    groups = plane.api.within(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
+    with prometheus_process.serving({"/metrics": lambda: operator.ask("/metrics")}) as page:
+        own = {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [page]}]}
+        configs = [own, *prometheus_process.scrape_config(monitor, targets)]
+        with prometheus_process.running(folder, configs, groups) as prometheus:
+            yield prometheus
+
+
+def test_what_one_tenant_tries_harms_nobody_else(world: World) -> None:
+    seed = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
+    print(f"SEED={seed}")
+    for number in range(ROUNDS):
+        tried = drawn(st.tuples(st.sampled_from(sorted(USERS)), attempts.ATTEMPTS), EACH, seed + number)
+        answers = drawn(attempts.ANSWERS, len(SERVERS), seed + number)
+        pages = drawn(attempts.PAGES, PAGES, seed + number)
+        attack(world, tried, answers, pages)
+        serve(world)
+        others_are_served(world)
+        nothing_is_outside(world)
+        nobody_has_more_rights(world)
+        prometheus_believes_no_tenant(world)
+        what_is_told_is_text_in_bounds(world)
+        print(f"round {number}: {dict(world.taken)}")
+    for verb in ("put", "patch", "child"):
+        assert world.taken[f"{verb}: taken"], "nothing is shown where all is refused"
+        assert world.taken[f"{verb}: refused"]
+
+
+def attack(world: World, tried: list[tuple[str, Attempt]], answers: list[Behaviour], pages: list[Behaviour]) -> None:
+    for port, found in ((names.PORTS["http"], answers), (names.PORTS["metrics"], pages)):
+        for address, behaviour in zip(SERVERS, found, strict=False):
+            world.behaviours[f"{address}:{port}"] = behaviour
+    for user, attempt in tried:
+        code = world.tenants[user].attempt(attempt)
+        world.taken[f"{attempt.verb}: {'taken' if code == 200 else 'refused'}"] += 1
+
+
+def serve(world: World) -> None:
+    """Gives Deployments of the tenants a pod each, whose servers are hostile."""
+    addresses = itertools.cycle(SERVERS)
+    for namespace in USERS.values():
+        api = world.within(namespace)
+        for deployment in api.list("Deployment", names.MANAGED_SELECTOR):
+            name = deployment["metadata"]["name"]
+            ours = any(owner["kind"] == names.KIND for owner in deployment["metadata"].get("ownerReferences", []))
+            if ours and name in (*attempts.OWN, SCRAPED):
+                ip = gen.put("status.podIP", next(addresses))
+                refusal(lambda a=api, n=name, i=ip: add_pod(a, i, name=f"{n}-pod", model=n))
+
+
+def others_are_served(world: World) -> None:
+    """The canary's change reaches its child, it is Ready, and the operator lives."""
+    api, image = world.within(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
+    api.patch("TritonModel", VICTIM, {"spec": {"server": {"image": image}}})
+
+    def follows() -> bool:
+        deployment = api.get("Deployment", VICTIM)
+        return bool(deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image)
+
+    eventually(follows, 60, lambda: world.operator.log[-3000:])
+    status = api.get("TritonModel", VICTIM)
+    for kind in ("Ready", "ModelsLoaded"):
+        assert condition(status, kind)["status"] == "True", status["status"]
+    assert world.operator.process.poll() is None
+    assert world.operator.ask("/healthz") == "ok"
+    memory = Path(f"/proc/{world.operator.process.pid}/status").read_text()
+    assert int(re.findall(r"VmHWM:\s+(\d+) kB", memory)[0]) >> 10 < OPERATORS_MIB
+    errors = [line for line in world.operator.log.splitlines() if json.loads(line)["level"] in ("ERROR", "CRITICAL")]
+    assert [line for line in errors if "the spec can't be read" not in line] == []
+
+
+def nothing_is_outside(world: World) -> None:
+    """No object of others was touched, and the operator wrote nothing but what is the tenants' and the canary's."""
+    assert [problem for foreign in world.foreign for problem in foreign.problems()] == []
+    for event in world.plane.audit_events():
+        about = event.get("objectRef", {})
+        if event["verb"] in ("get", "list", "watch") or about.get("resource") == "leases":
+            continue
+        where, name = about.get("namespace"), about.get("name", "")
+        canarys = where == OTHERS and (name.startswith(VICTIM) or about["resource"] == "events")
+        assert where in USERS.values() or canarys, event
+
+
+def nobody_has_more_rights(world: World) -> None:
+    """Servers of who may not create pods are such that Pod Security `restricted` lets them run, with no Secret and as
+    no account but their own."""
+    api, judge = world.within(USERS["developer"]), world.within(JUDGE)
+    accounts = {a["metadata"]["name"]: a["metadata"].get("ownerReferences", []) for a in api.list("ServiceAccount")}
+    for deployment in api.list("Deployment"):
+        template = deployment["spec"]["template"]
+        spec, owners = template["spec"], deployment["metadata"]["ownerReferences"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "judged", "namespace": JUDGE}, "spec": spec}
+        said = refusal(lambda p=pod: judge.request("POST", f"{judge.path('Pod')}?dryRun=All", p))
+        assert "PodSecurity" not in said, (said, spec)
+        assert [o["uid"] for o in accounts[spec["serviceAccountName"]]] == [o["uid"] for o in owners], spec
+        assert spec["automountServiceAccountToken"] is False, spec
+        assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "emptyDir", "image"}, spec
+        assert not re.search(r'"(secretKeyRef|configMapKeyRef|secretRef|configMapRef)"', json.dumps(spec)), spec
+        vouched = [t.get("key", "") for t in spec.get("tolerations", [])]
+        assert not [k for k in vouched if not k or ("kubernetes.io/" in k and not k.startswith("node.kubernetes.io/"))]
+
+
+def prometheus_believes_no_tenant(world: World) -> None:
+    """Thresholds and rules of others are as they were, and what the tenant's servers tell is told of the tenant."""
+    own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
+    eventually(lambda: world.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
+    labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
+    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.ask("/metrics"), re.M)
+    assert set(told) <= {"+Inf"}, "a developer sets no threshold"
+    strange = '{pod=~"tenant-.*",namespace!="dev"}', '{pod=~"tenant-.*",__name__=~"triton.*:.*|triton_operator_.*"}'
+    assert [world.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
+    rules = [rule for group in world.prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert [rule for rule in rules if rule["health"] == "err"] == []
+
+
+def what_is_told_is_text_in_bounds(world: World) -> None:
+    """Status and Events are text that a terminal shows as it is, and there are only so many Events."""
+    for namespace in USERS.values():
+        api = world.within(namespace)
+        found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+        for name, count in Counter(event["regarding"]["name"] for event in found).items():
+            assert count <= BURST + 1, (name, count)
+        words = [event["note"] for event in found]
+        for each in api.list("TritonModel"):
+            words += [c["message"] for c in each.get("status", {}).get("conditions", [])]
+            words += [m.get("reason", "") for m in each.get("status", {}).get("models", [])]
+        assert [word for word in words if not word.isprintable()] == []
