@@ -244,7 +244,11 @@ class Tenant:
             api.patch(names.KIND, name, {"status": {"entrypoint": "net", "maxQps": "1e9"}}, "status")
         else:
             made, patch, status = Strange(what.number, {VICTIM: self._victim}).child()
-            made["metadata"]["namespace"] = api.namespace
+            metadata, taken = made["metadata"], (*OWN, f"{OWN[0]}-headless")
+            metadata |= {"namespace": api.namespace, "name": (f"c-{what.number}", *taken)[what.number % 5]}
+            if what.number % 2 and isinstance(metadata.get("labels"), dict):
+                # With it most kinds are refused, and without it they may take a name.
+                metadata["labels"].pop(names.LABEL_MANAGED_BY, None)
             found = api.create(made)["metadata"]["name"]
             with contextlib.suppress(RefusedError):
                 if patch is not None:
