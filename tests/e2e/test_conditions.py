@@ -92,7 +92,7 @@ def test_reports_out_of_memory_with_the_limit_to_raise(cluster: Cluster, wrong: 
 
 def test_reports_a_startup_timeout_for_a_model_that_never_loads(wrong: Namespace) -> None:
     message = wrong.says("slow", "Ready", "False", "StartupTimeout")
-    assert "after 10 s" in message
+    assert "within 10 s" in message
     assert "spec.rollout.startupSeconds" in message
 
 

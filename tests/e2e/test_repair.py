@@ -22,13 +22,13 @@ def served(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
     return shared_namespace
 
 
-CHILDREN = [
+RECREATED = [
     ("Deployment", "echo"), ("Service", "echo"), ("ServiceAccount", names.account("echo")),
     ("PodDisruptionBudget", "echo"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name"), CHILDREN)
+@pytest.mark.parametrize(("kind", "name"), RECREATED)
 def test_recreates_a_deleted_child_within_seconds(served: Namespace, kind: str, name: str) -> None:
     before = served.api.get(kind, name)
     served.kubectl("delete", kind.lower(), name, "--wait=false", "--cascade=orphan")
@@ -74,7 +74,7 @@ def test_keeps_annotations_of_others(served: Namespace) -> None:
 
 def test_writes_nothing_when_nothing_changes(served: Namespace) -> None:
     served.settled("echo")
-    places = [("TritonModel", "echo"), *CHILDREN]
+    places = [("TritonModel", "echo"), *RECREATED]
 
     def versions() -> dict[str, str]:
         return {kind: served.api.get(kind, name)["metadata"]["resourceVersion"] for kind, name in places}
