@@ -46,11 +46,12 @@ SPECS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+@pytest.fixture
+def operator(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[Operator]:
+    """Watches only the namespace of this test: refused writes of other tests' TritonModels are retried."""
     kubeconfig = operator_process.install(control_plane)
-    folder = tmp_path_factory.mktemp("operator")
-    with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as process:
+    settings = {"RESYNC_SECONDS": str(RESYNC), "WATCH_NAMESPACES": api.namespace}
+    with operator_process.running(kubeconfig, tmp_path, **settings) as process:
         yield process
         assert process.stop() == 0
         assert "Traceback" not in process.log

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.integration
 
 SOON = 40.0
 PLANTED = "planted-hunter2-value"
-NUMBER = 918273645546372819
 
 
 def wait_for_rejection(api: Api, name: str) -> str:
@@ -41,17 +40,18 @@ def test_no_sensitive_value_is_disclosed(plane: ControlPlane, tmp_path: Path) ->
     api.create(tritonmodel("good", server={"env": [plain, source]}, **pull))
     # The API server's error messages quote invalid values.
     wrong = {
-        "not-text": {"env": [{"name": "TOKEN", "value": NUMBER}]},
         "both": {"env": [{**plain, **source}]},
         "nameless": {"env": [{"name": PLANTED + "=", "value": PLANTED + "="}]},
         "no-source": {"env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "x"}}}, plain]},
     }
     for name, server in wrong.items():
         api.create(tritonmodel(name, server=server))
-    template = {"spec": {"containers": [{"name": "triton", "env": [{"name": "OTHER", "value": [PLANTED]}, plain]}]}}
+    template = {"spec": {"containers": [{"name": "triton", "env": [{"name": "OTHER=", "value": PLANTED}, plain]}]}}
     api.create(tritonmodel("template", podTemplate=template))
-    arguments = {"a": f"--cache-config=redis,password={PLANTED}"}
-    template = {"spec": {"containers": [{"name": "triton", "args": arguments}]}}
+    # The setting in the argument is sensitive, and the API server quotes it as the name of a variable.
+    arguments = [f"--cache-config=redis,password={PLANTED}"]
+    quoted = {"name": f"{PLANTED}=", "value": "x"}
+    template = {"spec": {"containers": [{"name": "triton", "args": arguments, "env": [quoted]}]}}
     api.create(tritonmodel("arguments", podTemplate=template))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path, LOG_LEVEL="DEBUG") as operator:
@@ -67,10 +67,9 @@ def test_no_sensitive_value_is_disclosed(plane: ControlPlane, tmp_path: Path) ->
     status = [m.get("status") for m in api.list("TritonModel")]
     assert "triton_operator_models" in metrics
     assert "applied Deployment good" in operator.log
-    assert "(hidden)" in messages["not-text"], messages
+    assert "(hidden)" in messages["nameless"], messages
     for text in (operator.log, metrics, json.dumps(events), json.dumps(status)):
         assert PLANTED not in text
-        assert str(NUMBER) not in text
 
 
 def test_operator_may_not_read_secrets(plane: ControlPlane) -> None:
