@@ -1,43 +1,52 @@
-"""One tenant tries to take the operator's memory. The operator runs under the limit of its container."""
+"""One tenant tries to take the operator's memory. The operator runs under the memory limit of its container, at which
+the kernel kills it."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import socket
+import string
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from faults.conftest import Scene
 from support import bad_servers, memory, operator_process
-from support.api import eventually
+from support.api import Api, Object, RefusedError, condition, eventually
 from support.bad_servers import answers
 from support.operator_process import Operator
+from support.people import tritonmodel
+from support.workload import Kubelet
+from triton_operator.cluster.store import LARGEST
+from triton_operator.probe.fetch import Limits
+from triton_operator.probe.triton import MAX_ENTRIES
 
 pytestmark = pytest.mark.faults
 
 LIMIT = memory.shipped_limit()
-Limited = Callable[[], contextlib.AbstractContextManager[Operator]]
+Limited = Callable[..., contextlib.AbstractContextManager[Operator]]
+READY = b'[{"name": "pre", "version": "1", "state": "READY"}, {"name": "detection", "version": "1", "state": "READY"}]'
 
 
 @pytest.fixture
 def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
-    """Starts the operator under its container's limit; at the end it still runs and has stayed below the limit."""
+    """Starts the operator under the limit of its container. At the end it still runs."""
 
     @contextlib.contextmanager
-    def start() -> Iterator[Operator]:
-        starting = operator_process.running(kubeconfig, tmp_path, wait=False)
-        with starting as operator, memory.limit(operator.process, LIMIT):
+    def start(**env: str) -> Iterator[Operator]:
+        with (
+            operator_process.running(kubeconfig, tmp_path, wait=False, **env) as operator,
+            memory.limit(operator.process, LIMIT) as limit,
+        ):
             eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
             yield operator
-            alive(operator)
-            took = memory.peak(operator.process)
-            print(f"{took:.0f} MiB at most")
+            took = memory.peak(alive(operator).process)
+            print(f"{took:.0f} MiB at most, of {LIMIT >> 20}; killed at the limit: {limit}")
             assert took < LIMIT >> 20
 
     return start
@@ -49,56 +58,157 @@ def alive(operator: Operator) -> Operator:
     return operator
 
 
-def index(number: int, entries: int, width: int) -> bytes:
-    """A repository index like no other."""
-    chance = random.Random(number)
-    names = (f"{chance.getrandbits(4 * width):x}" for _ in range(entries))
-    return b"[" + b",".join(b'{"name":"%s","state":"x"}' % name.encode() for name in names) + b"]"
+@pytest.fixture
+def other(scene: Scene) -> Iterator[Scene]:
+    """Another tenant: a namespace with a model `modest` that is served."""
+    name = f"{scene.api.namespace}-other"
+    scene.plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api = scene.plane.api.within(name)
+    kubelet = Kubelet(api)
+    kubelet.addresses["modest"] = "127.0.0.91"
+    with bad_servers.server("127.0.0.91", answers(READY)), kubelet.running():
+        yield Scene(scene.plane, api, scene.work, kubelet, scene.foreign, scene.rounds)
+        scene.plane.api.delete("Namespace", name)
 
 
-def another_each_time(connection: socket.socket, over: threading.Event) -> None:
-    """Each answer is as large as an answer may be, and no two are alike."""
-    answers(index(random.getrandbits(60), 1990, 50))(connection, over)
+def is_served(other: Scene, operator: Operator) -> None:
+    """A model that the other tenant makes, or changes, is served within half a minute, and its models are known."""
+    began = time.monotonic()
+    image = f"registry.example.com/triton:{time.time_ns()}"
+    other.api.apply(tritonmodel("modest", entrypoint="detection", server={"image": image}), "users")
+
+    def served() -> bool:
+        model = alive(operator) and other.api.get("TritonModel", "modest")
+        deployment = other.api.find("Deployment", "modest")
+        made = deployment and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        return bool(made) and model.get("status", {}).get("loaded") == "2/2"
+
+    eventually(served, 60, lambda: (other.api.get("TritonModel", "modest"), operator.log[-3000:]))
+    print(f"the other tenant is served after {time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 30
 
 
-def watch(operator: Operator, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        alive(operator)
-        print(f"  {memory.peak(operator.process):.0f} MiB, {operator.passes():.0f} passes")
-        time.sleep(5)
+def told(api: Api, name: str, kind: str) -> tuple[str, str]:
+    found = condition(api.get("TritonModel", name), kind)
+    return found.get("reason", ""), found.get("message", "")
 
 
-def test_servers_with_the_largest_answers_take_no_more_than_their_share(scene: Scene, limited: Limited) -> None:
-    scene.kubelet.addresses |= {"greedy": "127.0.0.90", "modest": "127.0.0.91"}
+# What servers answer
+
+SERVERS = 600
+FLOOD = b"[" + b",".join(b'{"name":"%d","state":"x"}' % n for n in range(147_000)) + b"]"
+"""Short entries, within 4 MiB."""
+
+
+def largest(connection: socket.socket, over: threading.Event) -> None:
+    """An answer as large as one may be, and like no other."""
+    width = Limits().body_bytes // (MAX_ENTRIES - 10) - 80
+    names = (f"{random.getrandbits(4 * width):x}" for _ in range(MAX_ENTRIES - 10))
+    answers(b"[" + b",".join(b'{"name":"%s","state":"x"}' % n.encode() for n in names) + b"]")(connection, over)
+
+
+def test_answers_of_servers_take_no_more_than_their_share(scene: Scene, other: Scene, limited: Limited) -> None:
+    flooding = [f"flood-{n}" for n in range(10)]
+    scene.kubelet.addresses |= {"greedy": "127.0.0.90", **dict.fromkeys(flooding, "127.0.0.92")}
     with (
-        bad_servers.server("127.0.0.90", another_each_time),
-        bad_servers.server("127.0.0.91", answers(b'[{"name": "pre", "version": "1", "state": "READY"}]')),
+        bad_servers.server("127.0.0.90", largest),
+        bad_servers.server("127.0.0.92", answers(FLOOD)),
         limited() as operator,
     ):
-        scene.work.create("greedy", replicas=600)
-        watch(operator, 120)
+        for name in flooding:
+            scene.work.create(name, replicas=1)
+        scene.work.create("greedy", replicas=SERVERS, monitoring={"enabled": False})
+        for name in flooding:
+            eventually(
+                lambda n=name: told(scene.api, n, "ModelsLoaded")[0] == "AnswerUnusable", 120,
+                lambda: (alive(operator), scene.api.get("TritonModel", flooding[0])["status"]),
+            )  # fmt: skip
+        assert "is larger than 256 KiB" in told(scene.api, flooding[0], "ModelsLoaded")[1]
+        eventually(
+            lambda: "more than its share of the memory" in str(scene.api.get("TritonModel", "greedy")), 180,
+            lambda: alive(operator).log[-3000:],
+        )  # fmt: skip
+        eventually(lambda: ready_replicas(alive(operator), scene.api, "greedy") == SERVERS, 240, "all servers are seen")
+        is_served(other, operator)
 
 
-def strange(name: str) -> dict[str, Any]:
-    deep: Any = {}
-    for _ in range(60):
-        deep = {"a": deep}
-    return {
-        "apiVersion": "tritonoperator.io/v1alpha1",
-        "kind": "TritonModel",
-        "metadata": {"name": name},
-        "spec": {
-            "modelImage": {"reference": "registry.example.com/a:1"},
-            "podTemplate": {"spec": {"nodeSelector": {"a": [{}] * 300_000}, "affinity": deep}},
-        },
-    }
+def ready_replicas(_: Operator, api: Api, name: str) -> int:
+    return int(api.get("TritonModel", name).get("status", {}).get("readyReplicas", 0))
 
 
-def test_large_tritonmodels_that_are_stored(scene: Scene, limited: Limited) -> None:
-    for n in range(12):
-        scene.api.create(strange(f"big-{n}"))
+# What is stored
+
+
+def strange(name: str) -> Object:
+    """0.9 MB that no pod could use."""
+    deep: Object = functools.reduce(lambda inner, _: {"a": inner}, range(60), {})
+    return tritonmodel(name, podTemplate={"spec": {"nodeSelector": {"a": [{}] * 300_000}, "affinity": deep}})
+
+
+def heavy(name: str, seed: int) -> Object:
+    """As large as a TritonModel may be, and of text that can't be packed."""
+    chance = random.Random(seed)
+    args = ["--x=" + "".join(chance.choices(string.ascii_letters, k=4000)) for _ in range(62)]
+    assert sum(map(len, args)) < LARGEST
+    return tritonmodel(name, server={"args": args}, replicas=0)
+
+
+def test_tritonmodels_that_no_pod_could_use_are_refused(scene: Scene) -> None:
+    with pytest.raises(RefusedError, match=r"spec\.podTemplate\.spec\.nodeSelector\.a in body must be of type string"):
+        scene.api.create(strange("big"))
+
+
+def test_tritonmodels_that_were_stored_without_bounds_are_contained(
+    scene: Scene, other: Scene, limited: Limited
+) -> None:
+    big = [f"big-{n}" for n in range(16)]
+
+    def contained(operator: Operator) -> None:
+        for name in big:
+            eventually(
+                lambda n=name: told(scene.api, n, "Progressing")[0] == "TooLarge", 60, lambda: operator.log[-3000:]
+            )
+            assert scene.api.find("Deployment", name) is None
+        is_served(other, operator)
+
+    with scene.plane.without_bounds():
+        for name in big:
+            scene.api.create(strange(name))
+        with limited(RESYNC_SECONDS="5") as operator:
+            contained(operator)
+            message = told(scene.api, big[0], "Progressing")[1]
+            assert "TritonModel big-0 has 880 KiB of JSON with 600000 values" in message
+            assert "the operator reads a TritonModel of up to 256 KiB with 16384 values" in message
+        with limited(RESYNC_SECONDS="5") as operator:  # as after a restart
+            contained(operator)
+            versions = [scene.api.get("TritonModel", name)["metadata"]["resourceVersion"] for name in big]
+            time.sleep(10)
+            assert versions == [scene.api.get("TritonModel", n)["metadata"]["resourceVersion"] for n in big]
+            scene.api.patch("TritonModel", big[0], {"spec": {"podTemplate": None}})
+            eventually(lambda: scene.api.find("Deployment", big[0]), 60, lambda: operator.log[-3000:])
+            scene.api.delete("TritonModel", big[0])
+            del big[0]
     with limited() as operator:
-        watch(operator, 60)
-    with limited() as operator:
-        watch(operator, 60)
+        contained(operator)
+
+
+def test_a_namespace_full_of_large_tritonmodels_takes_no_more_than_its_share(
+    scene: Scene, other: Scene, limited: Limited
+) -> None:
+    names = [f"heavy-{n}" for n in range(60)]
+    with limited(MEMORY_MIB="32") as operator:
+        for number, name in enumerate(names):
+            scene.api.create(heavy(name, number))
+        is_served(other, operator)
+
+        def crowded() -> list[str]:
+            return [n for n in names if told(scene.api, n, "Progressing")[0] == "NoRoom"]
+
+        eventually(lambda: len(crowded()) > 20, 120, lambda: operator.log[-3000:])
+        assert "take more than its share of the operator's memory" in told(scene.api, crowded()[0], "Progressing")[1]
+        is_served(other, operator)
+    for name in names[5:]:
+        scene.api.delete("TritonModel", name)
+    with limited(MEMORY_MIB="32") as operator:
+        eventually(lambda: all(scene.api.find("Deployment", n) for n in names[:5]), 60, lambda: operator.log[-3000:])
+        assert not {told(scene.api, n, "Progressing")[0] for n in names[:5]} & {"NoRoom", "TooLarge"}

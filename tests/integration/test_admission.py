@@ -263,10 +263,7 @@ ACCEPTED: list[dict[str, Any]] = [
     pod(tolerations=[{"key": "example.com/level", "operator": "Gt", "value": "3", "effect": "NoSchedule"}]),
     pod(restartPolicy="SomeOther"),
     # Null removes a rendered field.
-    pod(
-        securityContext={"fsGroup": None, "seccompProfile": None},
-        containers=[{"name": "triton", "livenessProbe": None}],
-    ),
+    pod(securityContext={"fsGroup": None}, containers=[{"name": "triton", "livenessProbe": None}]),
     container(readinessProbe={"httpGet": {"path": "/only-a-part"}}),
     container(resources={"limits": {"cpu": 0.5, "memory": "1Gi", "nvidia.com/gpu": 1}}),
     *PODS.values(),

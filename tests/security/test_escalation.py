@@ -170,8 +170,9 @@ def test_a_value_of_the_wrong_type_is_refused_to_everybody(team: Team) -> None:
 
 def test_a_field_that_a_pod_template_cannot_have_is_dropped(team: Team) -> None:
     """kubectl refuses it, and other clients get a warning."""
+    developer = team.api("developer")
     for spec in (pod(ephemeralContainers=[{"name": "e", "image": "i"}]), pod(volumes=[{"name": "a", "yetToCome": {}}])):
-        developer, obj = team.api("developer"), tritonmodel("dropped", **spec)
+        obj = tritonmodel("dropped", **spec)
         made = developer.request("POST", f"{developer.path('TritonModel')}?dryRun=All", obj)
         assert "yetToCome" not in str(made["spec"])
         assert "ephemeralContainers" not in str(made["spec"])

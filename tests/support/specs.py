@@ -79,18 +79,29 @@ def schema(*path: str) -> dict[str, Any]:
 
 
 def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
-    """Returns a strategy for values that this part of the schema accepts. Ignores CEL rules."""
+    """Returns a strategy for values that this part of the schema accepts.
+
+    Ignores CEL rules. For a pod's spec it also returns values that the API server rejects, which may come from an older
+    CRD.
+    """
+    if node.get("nullable"):
+        some = admitted({k: v for k, v in node.items() if k != "nullable"}, name)
+        return st.one_of(some, some, some, some, st.none())
     if node.get("x-kubernetes-int-or-string"):
         return _int_or_string(node)
     if node.get("x-kubernetes-preserve-unknown-fields"):
-        return pod_spec() if name == "spec" else st.dictionaries(TEXT, JSON, max_size=4)
+        return st.one_of(QUANTITIES, st.floats(0, 100)).filter(lambda q: not isinstance(q, str) or _fits(node, q))
     if "enum" in node:
         return st.sampled_from(node["enum"])
     match node["type"]:
         case "object" if "properties" in node:
             required = {k: admitted(v, k) for k, v in node["properties"].items() if k in node.get("required", [])}
-            optional = {k: admitted(v, k) for k, v in node["properties"].items() if k not in required}
-            return st.fixed_dictionaries(required, optional=optional)
+            others = {k: v for k, v in node["properties"].items() if k not in required}
+            if name == "spec" and "containers" in others:
+                return st.one_of(_some_of(others, required), pod_spec())
+            if len(others) <= _FEW:
+                return st.fixed_dictionaries(required, optional={k: admitted(v, k) for k, v in others.items()})
+            return _some_of(others, required)
         case "object":
             values = admitted(node["additionalProperties"]) if "additionalProperties" in node else JSON
             return st.dictionaries(_keys(name), values, max_size=min(node.get("maxProperties", 4), 4))
@@ -116,6 +127,21 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
 def specs() -> SearchStrategy[Json]:
     """Returns a strategy for complete specs."""
     return admitted(schema("spec"))
+
+
+_FEW = 12
+"""Of an object with more fields than these, such as a pod, only some are there at a time."""
+
+
+def _some_of(optional: dict[str, Any], required: dict[str, SearchStrategy[Json]]) -> SearchStrategy[Json]:
+    chosen = st.lists(st.sampled_from(sorted(optional)), max_size=4, unique=True)
+    return chosen.flatmap(
+        lambda keys: st.fixed_dictionaries({**required, **{k: admitted(optional[k], k) for k in keys}})
+    )
+
+
+def _fits(node: dict[str, Any], text: str) -> bool:
+    return bool(go(node["pattern"]).search(text)) and len(text) <= node["maxLength"]
 
 
 def _keys(name: str) -> SearchStrategy[str]:
@@ -150,6 +176,8 @@ _LONG = (r"^[^/ \t-\r]+$", r"^[^ \t-\r]+$", r"^/[^ \t-\r]*$")
 
 
 def _int_or_string(node: dict[str, Any]) -> SearchStrategy[Json]:
+    if "pattern" not in node:
+        return st.one_of(NUMBERS.filter(lambda n: abs(n) <= _BIG), TEXT)
     if node["pattern"] == r"^[0-9]+%$":
         shares = st.sampled_from(["0%", "1%", "25%", "100%", "101%", "9999999%", "00%"])
         return st.one_of(shares, st.integers(0, 3), st.sampled_from([2**31 - 1, 2**31, _BIG]))

@@ -37,8 +37,9 @@ class SimulatedApi:
         self.selectors: list[str] = []
         self.error: ApiError | None = None
 
-    def list(self, kind: Kind, namespace: str, selector: str, *, cached: bool) -> tuple[Object, ...]:
+    def list(self, kind: Kind, namespace: str, selector: str, *, cached: bool, metadata: bool) -> tuple[Object, ...]:
         assert cached
+        assert metadata
         assert (kind, namespace) == (kinds.REPLICA_SET, gen.NAMESPACE)
         self.selectors.append(selector)
         return self._sets if selector == self.labelled else ()

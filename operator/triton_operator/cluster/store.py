@@ -29,8 +29,8 @@ ObjectId = tuple[str, str]
 _LONG = 4096
 """Bytes of JSON from which on packing pays: Deployments and rules."""
 LARGEST = 256 << 10
-"""Bytes of JSON up to which an object is kept: a TritonModel without its status, which the operator writes. Of a larger
-one only `brief` is."""
+"""Bytes of JSON up to which a TritonModel is kept, without its status, which the operator writes. Of a larger one only
+`brief` is. What the operator makes of it may be several times as large, and is kept where it is read as a whole."""
 _LARGEST_STATUS = 512 << 10
 _EACH = 1 << 10
 """Bytes that an object takes beside its JSON."""
@@ -108,21 +108,24 @@ def _text(obj: Object) -> tuple[bytes, Size | None]:
     large: Size | None = obj.get(shallow.TOO_LARGE)
     if large is None:
         text = _dumps(slim(obj))
-        large = size(text)
-        if large.fits(LARGEST) or (obj["kind"] == names.KIND and _fits_without_status(obj)):
+        if obj["kind"] != names.KIND or _fits(obj, size(text)):
             return text, None
+        large = size(text)
     small = brief(obj)
-    if not _status_fits(obj):
+    if not _status(obj).fits(_LARGEST_STATUS):
         small["status"] = {}
     return _dumps(small), large
 
 
-def _fits_without_status(obj: Object) -> bool:
-    return size(_dumps(slim({**obj, "status": {}}))).fits(LARGEST) and _status_fits(obj)
+def _fits(model: Object, measured: Size) -> bool:
+    if measured.fits(LARGEST):
+        return True
+    rest = size(_dumps(slim({**model, "status": {}})))
+    return rest.fits(LARGEST) and _status(model).fits(_LARGEST_STATUS)
 
 
-def _status_fits(obj: Object) -> bool:
-    return size(shallow.dumps(obj.get("status"))).fits(_LARGEST_STATUS)
+def _status(model: Object) -> Size:
+    return size(shallow.dumps(model.get("status")))
 
 
 def _dumps(obj: Object) -> bytes:

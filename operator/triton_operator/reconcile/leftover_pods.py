@@ -62,7 +62,9 @@ class LeftoverPodCollector:
         sets = [
             found
             for selector in _selectors(name, pods)
-            for found in self._api.list(kinds.REPLICA_SET, namespace, names.as_query(selector), cached=True)
+            for found in self._api.list(
+                kinds.REPLICA_SET, namespace, names.as_query(selector), cached=True, metadata=True
+            )
         ]
         stale = _of_another(sets, name, uid)
         if stale:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from triton_operator.cluster.shallow import most_values
+from triton_operator.api import names
+from triton_operator.cluster.shallow import MOST_BYTES, most_values
 from triton_operator.cluster.store import LARGEST, Large
 from triton_operator.status.observation import Problem
 
@@ -25,15 +26,33 @@ def too_large(large: Sequence[Large]) -> Problem:
             "its share of the operator's memory: delete TritonModels of this namespace, make them smaller, or raise "
             f"the memory limit of the operator; {_UNTOUCHED}",
         )
-    named = ", ".join(
-        f"{o.kind} {o.name} has {o.size.bytes >> 10} KiB and {o.size.values} values" for o in large[:_TOLD]
-    )
+    model = next((o for o in large if o.kind == names.KIND), None)
+    if model is not None:
+        return Problem(
+            "TooLarge",
+            f"{_sized(model)}, and the operator reads a {names.KIND} of up to {_most(LARGEST)}: make the spec smaller, "
+            f"for example spec.podTemplate, spec.server.args or spec.server.env; {_UNTOUCHED}",
+        )
     return Problem(
         "TooLarge",
-        f"{named}, and the operator reads objects of up to {LARGEST >> 10} KiB and {most_values(LARGEST)} values of "
-        "JSON: make the spec smaller, for example spec.podTemplate, spec.server.args or spec.server.env; "
-        f"{_UNTOUCHED}",
+        f"{', '.join(map(_sized, large[:_TOLD]))}, and the operator reads objects of up to {_most(MOST_BYTES)}: take "
+        f"away what others have added, or delete the object, which is then made anew; {_UNTOUCHED}",
     )
+
+
+def _sized(large: Large) -> str:
+    size = large.size
+    return f"{large.kind} {large.name} has {_about(size.bytes >> 10)} KiB of JSON with {_about(size.values)} values"
+
+
+def _about(number: int) -> int:
+    """`number` with two digits. A listing and an event differ in what they have around an object, and the message of a
+    condition that nothing has happened to stays as it is."""
+    return int(float(f"{number:.2g}"))
+
+
+def _most(size: int) -> str:
+    return f"{size >> 10} KiB with {most_values(size)} values"
 
 
 def invalid(error: ValidationError) -> Problem:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qsl, urlsplit
 
 import kubernetes
 import pytest
@@ -14,7 +16,8 @@ import yaml
 from urllib3 import HTTPConnectionPool, HTTPResponse
 
 from triton_operator.api.kinds import POD
-from triton_operator.cluster.api import ApiError, KubernetesApi, _yaml
+from triton_operator.cluster import shallow
+from triton_operator.cluster.api import ApiError, KubernetesApi, _error, _yaml
 
 MALFORMED = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.foo: field not declared"
 
@@ -139,3 +142,79 @@ def test_fence_allows_reads_always_and_writes_only_while_leading(monkeypatch: py
     assert sent == ["GET"]
     api.create(POD, "b", body)
     assert sent == ["GET", "POST"], "the unfenced client, which writes the Lease, still writes"
+
+
+class Listed(http.server.BaseHTTPRequestHandler):
+    """Lists objects of these sizes. The token `continue` is the number of objects on earlier pages."""
+
+    protocol_version = "HTTP/1.1"
+    sizes: tuple[int, ...] = ()
+    asked: list[dict[str, str]] = []
+
+    def do_GET(self) -> None:
+        query = dict(parse_qsl(urlsplit(self.path).query))
+        self.asked.append(query)
+        first = int(query.get("continue", 0))
+        last = min(first + int(query["limit"]), len(self.sizes)) if "limit" in query else len(self.sizes)
+        items = [{"metadata": {"name": f"{n}"}, "spec": "x" * self.sizes[n]} for n in range(first, last)]
+        rest = {"continue": str(last)} if last < len(self.sizes) else {}
+        body = json.dumps({"metadata": rest, "items": items}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def listed(*sizes: int) -> Iterator[KubernetesApi]:
+    Listed.sizes, Listed.asked = sizes, []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        configuration = kubernetes.client.Configuration(f"http://127.0.0.1:{server.server_port}")
+        yield KubernetesApi(kubernetes.client.ApiClient(configuration))
+        server.shutdown()
+
+
+LARGE = 1_500_000
+
+
+@pytest.mark.parametrize(
+    "sizes", [(), (10,) * 250, (LARGE,) * 3, (10,) * 120 + (LARGE,) + (10,) * 120, (300_000,) * 20]
+)
+def test_lists_in_pages_by_bytes_and_completely(sizes: tuple[int, ...]) -> None:
+    with listed(*sizes) as api:
+        names = [item["metadata"]["name"] for item in api.list(POD)]
+    assert names == [str(n) for n in range(len(sizes))]
+
+
+def test_lists_a_hundred_small_objects_per_page() -> None:
+    with listed(*(10,) * 250) as api:
+        list(api.list(POD))
+    assert [query["limit"] for query in Listed.asked] == ["100"] * 3
+
+
+def test_lists_an_outline_of_an_object_that_is_too_large() -> None:
+    with listed(10, LARGE, 10) as api:
+        found = list(api.list(POD))
+    assert [shallow.TOO_LARGE in item for item in found] == [False, True, False]
+    assert all(item["kind"] == "Pod" for item in found)
+
+
+def test_uses_the_watch_cache_unless_the_list_is_large() -> None:
+    with listed(10, 10) as api:
+        assert len(list(api.list(POD, cached=True))) == 2
+        assert Listed.asked == [{"resourceVersion": "0"}]
+    with listed(*(LARGE,) * 4) as api:
+        assert len(list(api.list(POD, cached=True))) == 4
+        assert Listed.asked[0] == {"resourceVersion": "0"}
+        assert all("limit" in query for query in Listed.asked[1:])
+
+
+def test_shortens_a_long_refusal() -> None:
+    body = json.dumps({"reason": "Invalid", "message": "m" * 1_000_000}).encode()
+    error = _error(422, body)
+    assert (error.reason, len(error.message)) == ("Invalid", 4096)

@@ -7,9 +7,11 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from support import gen
+from triton_operator.cluster import shallow
 from triton_operator.cluster import store as module
 from triton_operator.cluster.store import Store
 from triton_operator.render import Choices, render
@@ -469,11 +471,26 @@ def test_what_the_operator_writes_into_a_status_makes_no_object_too_large() -> N
     assert store.model(KEY) == raw
 
 
+def test_a_child_may_be_several_times_as_large_as_its_tritonmodel() -> None:
+    """It has its fields once more in managedFields, and the pod template in an annotation."""
+    store = Store()
+    deployment = padded(child(), 3 * module.LARGEST)
+    store.put(deployment)
+    assert large_of(store) == []
+    assert store.children(KEY, gen.UID)[0]["spec"] == deployment["spec"]
+
+
+def in_outline(obj: dict[str, Any]) -> dict[str, Any]:
+    """As it is read where it is too large for that."""
+    text = orjson.dumps(gen.modified(obj, gen.put("spec.padding", "x" * shallow.MOST_BYTES)))
+    found: dict[str, Any] = shallow.loads(text)
+    return found
+
+
 def test_a_child_that_is_too_large_is_told_of_its_tritonmodel_only() -> None:
     store = Store()
-    store.put(gen.raw())
-    store.put(padded(child(), module.LARGEST))
-    store.put(padded(child("Service", uid="x"), 10))
+    for obj in (gen.raw(), in_outline(child()), child("Service")):
+        store.put(obj)
     assert large_of(store) == [("Deployment", "detection", False)]
     assert store.large(KEY, "uid-of-the-next-model") == []
     [kept] = [o for o in store.children(KEY, gen.UID) if o["kind"] == "Deployment"]
@@ -482,9 +499,9 @@ def test_a_child_that_is_too_large_is_told_of_its_tritonmodel_only() -> None:
 
 def test_a_pod_that_is_too_large_looks_like_one_that_has_not_started() -> None:
     store = Store()
-    store.put(gen.pod(gen.put("metadata.annotations", {"a": "x" * module.LARGEST})))
+    store.put(in_outline(gen.pod()))
     [pod] = store.of_kind(KEY, "Pod")
-    assert not pods.alive(gen.modified(pod, gen.deleting))
+    assert pods.alive(pod)
     assert pods.phase(pod).reason == "Scheduling"
     assert pods.problem(pod) is None
     assert pods.server(pod) is None
