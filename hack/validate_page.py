@@ -60,8 +60,8 @@ kubectl triton validate repository --with-server                          # star
 ```
 
 ```
-pre/1/model.py:15:72: error TR306: makes output 'SHAPE', which config.pbtxt doesn't declare, and which is dropped — \
-declared are: SIZE, TENSOR
+pre/1/model.py:15:72: error TR306: creates output 'SHAPE', which config.pbtxt doesn't declare: the backend drops it — \
+use a declared output: SIZE, TENSOR
 repository: 4 models, 1 errors, 0 warnings, 0 notes
 ```
 
