@@ -50,7 +50,7 @@ class _Reader:
             f"cannot be read: {reason}",
             f"make it readable for user {os.geteuid()}, which runs the check"
             if "denied" in reason
-            else "replace it with a regular file or directory",
+            else "make sure that the path is a valid regular file or directory",
         )
 
     def too_large(self, path: str, most: int) -> None:

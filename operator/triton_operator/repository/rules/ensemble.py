@@ -138,7 +138,8 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR405",
-                f"step {link.step} reads tensor {link.tensor!r}, which no step writes and the ensemble has no such input",
+                f"step {link.step} reads tensor {link.tensor!r}, which is neither an input of the ensemble "
+                "nor an output of a step",
                 f"did you mean {close!r}?" if close else "map a step's output to it, or declare it as an input",
                 _at(model, "input_map", link),
             )
