@@ -101,9 +101,7 @@ def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[
         None,
     )
     if why:
-        yield error(
-            model.config_path, "TR507", f"response_cache can't be used with {why}", "remove response_cache", at
-        )
+        yield error(model.config_path, "TR507", f"response_cache can't be used with {why}", "remove response_cache", at)
     parts = [step.model_name for step in model.steps if step.model_name in repository.models]
     moving = [p for p in parts if (c := repository.models[p].config) and c.model_transaction_policy.decoupled]
     if moving:
