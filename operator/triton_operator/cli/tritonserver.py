@@ -179,7 +179,7 @@ def findings(start: Start, models: Sequence[str], image: str, seconds: float = S
             for refusal in start.refusals
         )
     last = next((line for line in reversed(start.log.splitlines()) if line.strip()), "(empty)")
-    what = "exited" if start.ended else f"doesn't have all models ready after {seconds:g} s"
+    what = "exited" if start.ended else f"isn't ready after {seconds:g} s"
     return (
         Finding(
             "TR902",

@@ -122,7 +122,7 @@ class _Reader:
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def message(self, into: Any, node: Node, end: str) -> None:
-        """Reads fields into `into` up to `end`, the closing bracket of the message. An empty `end` is the text's end."""
+        """Reads fields into `into` up to the closing bracket `end`. An empty `end` is the text's end."""
         known = _table(into.DESCRIPTOR)
         seen: dict[str, str] = {}
         text, match_field, after = self.text, _FIELD.match, _AFTER.match

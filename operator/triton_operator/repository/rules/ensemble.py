@@ -245,7 +245,7 @@ def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iter
             "TR415",
             f"the shapes of tensor {tensor!r} differ: {list(before.full)} for {before.whose}, "
             f"{list(now.full)} for {now.whose}",
-            "make the dims equal; -1 matches any size; if max_batch_size is above 0, a leading -1 is the batch dimension",
+            "make the dims equal; -1 matches any size; with max_batch_size above 0, a leading -1 is the batch dimension",
             at,
         )
 
@@ -308,7 +308,7 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
         yield error(
             model.config_path,
             "TR418",
-            "the ensemble's outputs come from different decoupled models, or from a decoupled model and a step before it",
+            "the ensemble's outputs come from different decoupled models, or from one and from a step before it",
             "pass all outputs through one decoupled model",
             model.where.find("output", 0),
         )

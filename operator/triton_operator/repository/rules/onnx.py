@@ -129,8 +129,8 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
 def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where: str, index: int) -> Iterator[Finding]:
     """TR605, TR606: the shape differs, or the batch size is fixed.
 
-    Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in config.pbtxt.
-    A variable dimension of an output in the file must be variable in config.pbtxt.
+    Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
+    config.pbtxt. A variable dimension of an output in the file must be variable in config.pbtxt.
     """
     batch = model.config.max_batch_size
     at = model.where.find(side, index, "dims")
