@@ -1,4 +1,4 @@
-"""The interface of ONNX files, and what is none."""
+"""Reads ONNX files, rejects invalid ones, and compares them with config.pbtxt."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_onnxruntime_loads_the_files_of_the_corpus(tmp_path):
     ("content", "words"),
     [
         (b"", "empty"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git LFS"),
-        (b"plain text", "no ONNX"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
+        (b"plain text", "another format"),
         (onnx_file.number(1, 8), "no graph"),
         (onnx_file.block(7, b"") * 2, "no graph"),
-        (b"\xff" * 20, "no ONNX"),
+        (b"\xff" * 20, "another format"),
     ],
 )
 def test_rejects_other_files(tmp_path, content, words):
@@ -82,7 +82,7 @@ def test_rejects_other_files(tmp_path, content, words):
 
 
 def test_rejects_truncated_files(tmp_path):
-    """Each head of a file is an interface or an OnnxError, never another exception."""
+    """Each prefix of a file has an interface or raises OnnxError, never another exception."""
     content = onnx_file.reshaped(("x", FP32, ["n", 4]), ("y", FP32, ["n", 2, 2]), [-1, 2, 2])
     for size in range(1, len(content)):
         try:
@@ -107,7 +107,7 @@ def test_survives_random_bytes(tmp_path):
 
 
 def judged(tmp_path: Path, config: str, *, inputs: list[bytes], outputs: list[bytes], weights: tuple[bytes, ...] = ()):
-    """What the check says of a network and of the config.pbtxt beside it."""
+    """Returns the findings for an ONNX model and its config.pbtxt."""
     change = write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)
     change(tmp_path)
     write("m/1/model.onnx", model(inputs, outputs, [], weights))(tmp_path)
