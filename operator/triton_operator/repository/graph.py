@@ -106,17 +106,14 @@ def loaded(repository: Repository, load_models: Collection[str]) -> frozenset[st
     return frozenset().union(*(parts(repository, name) for name in load_models))
 
 
-def rings(repository: Repository) -> Iterator[tuple[str, ...]]:
-    """Returns the cycles of ensembles that contain each other. Each cycle starts with its alphabetically first member.
-
-    Each ensemble yields at most one cycle.
-    """
+def ensemble_cycles(repository: Repository) -> Iterator[tuple[str, ...]]:
+    """Returns the cycles of ensembles that contain each other, each from its alphabetically first member."""
     for name in sorted(repository.models):
-        if (ring := _way_back(repository, name)) and min(ring) == name:
+        if (ring := _shortest_cycle(repository, name)) and min(ring) == name:
             yield ring
 
 
-def _way_back(repository: Repository, start: str) -> tuple[str, ...]:
+def _shortest_cycle(repository: Repository, start: str) -> tuple[str, ...]:
     """Returns the shortest chain of steps from `start` to itself; empty if there is none."""
     chains: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()

@@ -128,7 +128,7 @@ def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Find
                                            unread=True)  # fmt: skip
         elif entry.kind is Kind.NOTHING:
             reader.nowhere(name)
-    empty = not any(model.looks_like_one() for model in models.values())
+    empty = not any(model.looks_like_model() for model in models.values())
     repository = Repository(
         path=str(source) if isinstance(source, str | os.PathLike) else store.root,
         models=models,

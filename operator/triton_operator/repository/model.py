@@ -164,7 +164,7 @@ class Model:
         served = {str(version) for version in self.served}
         return tuple(path for path in self.named if path.partition("/")[0] in served)
 
-    def looks_like_one(self) -> bool:
+    def looks_like_model(self) -> bool:
         """Whether the directory is probably meant as a model."""
         return self.has_config or bool(self.versions) or self.unread
 

@@ -72,7 +72,7 @@ def report(repository: Repository, findings: Iterable[Finding], wanted: Expected
         entry = entrypoint(repository, wanted.entrypoint, wanted.load_models)
     except EntrypointError:
         entry = None
-    models = [m for m in repository.models.values() if m.looks_like_one()]
+    models = [m for m in repository.models.values() if m.looks_like_model()]
     return Report(
         ok=not any(f.severity is Severity.ERROR for f in ordered),
         entrypoint=entry,
@@ -92,7 +92,7 @@ def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     findings that are left out and of all models.
     """
     models = [asdict(model) for model in sorted(full.models, key=lambda m: m.name != full.entrypoint)]
-    count, findings = len(full.findings), [_short(finding) for finding in full.findings[:size]]
+    count, findings = len(full.findings), [_truncated_finding(finding) for finding in full.findings[:size]]
     document: dict[str, Any] = {
         "ok": full.ok,
         "entrypoint": full.entrypoint,
@@ -104,8 +104,8 @@ def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     }
     room = size - len(_json(document).encode())
     for_models = min(sum(map(_cost, models)), int(room * _MODELS_SHARE))
-    document["findings"], spent = _fitting(findings, room - for_models)
-    document["models"], _ = _fitting(models, room - spent)
+    document["findings"], spent = _first_that_fit(findings, room - for_models)
+    document["models"], _ = _first_that_fit(models, room - spent)
     document["truncated"] = full.truncated + count - len(document["findings"])
     return _json(document)
 
@@ -159,12 +159,12 @@ def _finding(item: Any) -> Finding:
     )
 
 
-def _short(finding: Finding) -> dict[str, Any]:
+def _truncated_finding(finding: Finding) -> dict[str, Any]:
     fields = {k: v for k, v in asdict(finding).items() if v is not None}
-    return {k: _cut(v) if isinstance(v, str) and k != "severity" else v for k, v in fields.items()}
+    return {k: _truncated(v) if isinstance(v, str) and k != "severity" else v for k, v in fields.items()}
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     shown = one_line(text)
     return shown if len(shown) <= _TEXT else shown[: _TEXT - 1] + "…"
 
@@ -177,7 +177,7 @@ def _cost(item: Any) -> int:
     return len(_json(item).encode()) + 1  # the comma
 
 
-def _fitting(items: Sequence[Any], room: int) -> tuple[list[Any], int]:
+def _first_that_fit(items: Sequence[Any], room: int) -> tuple[list[Any], int]:
     """Returns the first items that fit into `room` bytes, and their size."""
     spent = kept = 0
     for item in items:

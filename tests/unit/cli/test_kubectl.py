@@ -137,7 +137,7 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     assert any(line.startswith("✗ Ready ModelLoadFailed: b: no such file") for line in lines)
     assert any(line.startswith("? ModelsLoaded NoServerAnswers") for line in lines)
     assert "detection-abc-1 yes 0 serving" in lines
-    assert "old no 0 going away" in lines
+    assert "old no 0 terminating" in lines
     assert "bad no 1 ServerCrashed" in lines
     assert "evicted no 0 Evicted" in lines
     marked = [line for line in text.splitlines() if line[2:3] in ("✓", "✗", "?", "…")]

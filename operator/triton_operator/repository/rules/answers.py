@@ -13,7 +13,7 @@ from triton_operator.repository.rules.source import (
     Function,
     classes,
     ends_in_raise,
-    imports_neighbours,
+    imports_local_modules,
     inside,
     place,
     returns,
@@ -49,7 +49,7 @@ def answers(_: Repository, model: Model) -> Iterator[Finding]:
     for file, tree in trees(model):
         if _mentions(tree, "set_model_transaction_policy"):
             continue  # model.py sets decoupled at run time
-        elsewhere = imports_neighbours(model, file, tree)
+        elsewhere = imports_local_modules(model, file, tree)
         for node in classes(tree):
             methods = {item.name: item for item in node.body if isinstance(item, Function)}
             execute = methods.get("execute")
@@ -61,7 +61,7 @@ def answers(_: Repository, model: Model) -> Iterator[Finding]:
                 sends = elsewhere or bool(node.bases) or _mentions(tree, _SENDER)
                 yield from _returned(file, execute, methods, sends)
                 if any(model.config.HasField(name) for name in _SERVER_COLLECTS):
-                    yield from _one_for_all(file, execute)
+                    yield from _too_few_responses(file, execute)
 
 
 def _decoupled(file: str, tree: ast.Module, execute: Function, methods: dict[str, Function]) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
     if sends or ends_in_raise(execute) or any(value is not Value.NONE for _, value in values):
         return
     # A function of another module may send the responses.
-    level = warning if _hands_over(execute, methods) else error
+    level = warning if _passes_request_on(execute, methods) else error
     yield level(
         file,
         "TR309",
@@ -114,7 +114,7 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
     )
 
 
-def _one_for_all(file: str, execute: Function) -> Iterator[Finding]:
+def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
     """TR312: execute returns fewer responses than requests, which fails each batch with more than one request."""
     requests = _argument(execute)
     for loop in (node for node in inside(execute) if isinstance(node, ast.For)):
@@ -214,7 +214,7 @@ def _kind(node: ast.expr | None) -> str:
     return "a value that is not a list"
 
 
-def _hands_over(execute: Function, methods: dict[str, Function]) -> bool:
+def _passes_request_on(execute: Function, methods: dict[str, Function]) -> bool:
     """Whether execute passes a request to a function that isn't in the file, or to a task."""
     held = {_argument(execute)}
     for node in inside(execute):
@@ -241,10 +241,6 @@ def _known(function: ast.expr, methods: dict[str, Function]) -> bool:
         case ast.Attribute(value=ast.Name(id=owner)):
             return owner == _UTILS
     return False
-
-
-def _binds(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
 
 
 def _falls_through(method: Function) -> bool:

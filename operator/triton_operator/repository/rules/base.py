@@ -50,7 +50,7 @@ def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check
     def run(repository: Repository, _: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
             # layout.stray reports directories that are not models.
-            if model.looks_like_one() and not model.unread:
+            if model.looks_like_model() and not model.unread:
                 yield from check(repository, model)
 
     return run
@@ -61,7 +61,7 @@ def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[
 
     def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
-            if model.looks_like_one() and not model.unread:
+            if model.looks_like_model() and not model.unread:
                 yield from check(repository, model, expected)
 
     return run
@@ -92,7 +92,7 @@ def near(word: str, known: Collection[str]) -> str:
     return next(iter(get_close_matches(word, sorted(k for k in known if len(k) <= _LONGEST), 1)), "")
 
 
-def nearest(word: str, known: Collection[str]) -> str:
+def did_you_mean(word: str, known: Collection[str]) -> str:
     """Returns `did you mean …?` with the most similar word of `known`, or an empty string if none is similar."""
     found = near(word, known)
     return f"did you mean {found!r}?" if found else ""

@@ -9,7 +9,7 @@ from typing import Any
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import error, listed, nearest, note, warning
+from triton_operator.repository.rules.base import did_you_mean, error, listed, note, warning
 from triton_operator.repository.schema import DataType, ModelConfig, type_name
 
 Control = ModelConfig.DESCRIPTOR.fields_by_name["sequence_batching"].message_type.nested_types_by_name["Control"]
@@ -289,7 +289,7 @@ def batch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
                         model.config_path,
                         "TR114",
                         f"{part} of {field} names {name!r}, which isn't declared",
-                        nearest(name, known) or f"use a declared tensor: {listed(known)}",
+                        did_you_mean(name, known) or f"use a declared tensor: {listed(known)}",
                         model.where.find(field, index, part, place),
                     )
     for field in ("batch_input", "batch_output"):

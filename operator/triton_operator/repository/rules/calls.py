@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error, listed, nearest, note, warning
-from triton_operator.repository.rules.source import completes_itself, imports_neighbours, place, trees
+from triton_operator.repository.rules.base import did_you_mean, error, listed, note, warning
+from triton_operator.repository.rules.source import imports_local_modules, may_complete_config, place, trees
 
 _READ = "get_input_tensor_by_name"
 _WRITE = ("Tensor",)
@@ -29,7 +29,7 @@ class Call:
 def names(_: Repository, model: Model) -> Iterator[Finding]:
     """TR305-TR307: model.py reads or creates undeclared tensors, or never creates a declared output."""
     config = model.config
-    if config is None or completes_itself(model):
+    if config is None or may_complete_config(model):
         return
     given = {t.name for t in config.input} | {t.name for t in config.sequence_batching.control_input}
     given |= {t.input_name for t in config.sequence_batching.state}
@@ -44,7 +44,7 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                     file,
                     "TR305",
                     f"reads input {call.name!r}, which config.pbtxt doesn't declare: the result is None",
-                    nearest(call.name, given) or f"use a declared input: {listed(sorted(given))}",
+                    did_you_mean(call.name, given) or f"use a declared input: {listed(sorted(given))}",
                     place(call.node),
                 )
         # Tensors in requests to other models have the names of these models.
@@ -61,11 +61,11 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                 file,
                 "TR306",
                 f"creates output {call.name!r}, which config.pbtxt doesn't declare: the backend drops it",
-                nearest(str(call.name), made) or f"use a declared output: {listed(sorted(made))}",
+                did_you_mean(str(call.name), made) or f"use a declared output: {listed(sorted(made))}",
                 place(call.node),
             )
         sure = writes and not strange and all(call.name is not None for call in writes)
-        if sure and not imports_neighbours(model, file, tree):
+        if sure and not imports_local_modules(model, file, tree):
             for index, tensor in enumerate(config.output):
                 if tensor.name not in {call.name for call in writes}:
                     yield warning(

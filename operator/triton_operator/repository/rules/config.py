@@ -74,7 +74,7 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
             "neither backend nor platform is set, and there is no model file with a standard name",
             f'set the backend, e.g. backend: "python", or add one of the files {", ".join(MODEL_FILES)}',
         )
-    elif config.backend and config.backend not in KNOWN_BACKENDS and not _shipped(model):
+    elif config.backend and config.backend not in KNOWN_BACKENDS and not _has_own_backend(model):
         near = _near(config.backend, KNOWN_BACKENDS)
         yield (warning if near else note)(
             model.config_path,
@@ -141,7 +141,7 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
             )
 
 
-def _shipped(model: Model) -> bool:
+def _has_own_backend(model: Model) -> bool:
     """Whether the model's directory contains the backend's library."""
     return f"libtriton_{model.config.backend}.so" in model.files | model.entries
 

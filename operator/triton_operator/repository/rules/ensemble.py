@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.graph import Link, graph, rings
+from triton_operator.repository.graph import Link, ensemble_cycles, graph
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error, listed, near
-from triton_operator.repository.rules.source import completes_itself
+from triton_operator.repository.rules.source import may_complete_config
 from triton_operator.repository.schema import DataType, type_name
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
@@ -92,7 +92,7 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
                 f"set model_version to -1 for the latest, or to one of {listed(target.served)}",
                 at.find("model_version"),
             )
-        if target.config is not None and not completes_itself(target):
+        if target.config is not None and not may_complete_config(target):
             yield from _tensors(model, index, step, target, at)
 
 
@@ -186,7 +186,7 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Declaration:
     """The declaration of an ensemble's tensor, by the ensemble or by a step's model."""
 
     data_type: int
@@ -204,10 +204,10 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
     """
     if not model.steps:
         return
-    said: dict[str, Said] = {}
+    said: dict[str, Declaration] = {}
     times = Counter(link.tensor for link in graph(model).writes)  # `tensors` reports tensors that are written twice
     for tensor in (*model.config.input, *model.config.output):
-        said.setdefault(tensor.name, _said(tensor, model, "the ensemble"))
+        said.setdefault(tensor.name, _declaration(tensor, model, "the ensemble"))
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
         if target is None or target.config is None:
@@ -217,19 +217,19 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
             for own, tensor in sorted(mapped.items()):
                 if own not in declared or declared[own].data_type == DataType.TYPE_INVALID or times[tensor] > 1:
                     continue
-                now = _said(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
+                now = _declaration(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
                 before = said.setdefault(tensor, now)
                 at = _at(model, f"{side}_map", Link(index, own, tensor))
-                yield from _agree(model, tensor, before, now, at)
+                yield from _compare(model, tensor, before, now, at)
 
 
-def _said(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Said:
+def _declaration(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Declaration:
     dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
     batched = model.config.max_batch_size > 0
-    return Said(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
+    return Declaration(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
 
 
-def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iterator[Finding]:
+def _compare(model: Model, tensor: str, before: Declaration, now: Declaration, at: Node) -> Iterator[Finding]:
     if now.data_type != before.data_type:
         yield error(
             model.config_path,
@@ -245,7 +245,7 @@ def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iter
             "TR415",
             f"the shapes of tensor {tensor!r} differ: {list(before.full)} for {before.whose}, "
             f"{list(now.full)} for {now.whose}",
-            "make the dims equal; -1 matches any size; with max_batch_size above 0, a leading -1 is the batch dimension",
+            "make the dims equal; -1 matches any size; if max_batch_size is above 0, the first dim is the batch",
             at,
         )
 
@@ -258,7 +258,7 @@ def batches(repository: Repository, model: Model) -> Iterator[Finding]:
     """TR416: the ensemble accepts larger batches than the model of a step."""
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
-        if target is None or target.config is None or completes_itself(target):
+        if target is None or target.config is None or may_complete_config(target):
             continue
         if 0 < target.config.max_batch_size < model.config.max_batch_size:
             yield error(
@@ -332,9 +332,9 @@ def _is_decoupled(repository: Repository, model: Model, depth: int = 8) -> bool:
     )
 
 
-def circles(repository: Repository, _: Expected) -> Iterator[Finding]:
+def nested_in_itself(repository: Repository, _: Expected) -> Iterator[Finding]:
     """TR409: ensembles contain each other."""
-    for ring in rings(repository):
+    for ring in ensemble_cycles(repository):
         first = repository.models[ring[0]]
         follower = ring[1] if len(ring) > 1 else ring[0]
         index = next(i for i, step in enumerate(first.steps) if step.model_name == follower)

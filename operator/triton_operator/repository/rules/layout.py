@@ -17,7 +17,9 @@ from triton_operator.repository.model import (
 )
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 
-_NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
+_WRONG_CONFIG_NAMES = frozenset(
+    {"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"}
+)
 """Common wrong names of config.pbtxt, in lower case."""
 
 MOST = 2**63 - 1
@@ -32,7 +34,7 @@ _KEEP = "git and object stores drop empty directories: add a file such as .keep 
 
 def no_models(repository: Repository, _: Expected) -> Iterator[Finding]:
     """TR001: the path contains no models. Usually the path is wrong."""
-    if any(model.looks_like_one() for model in repository.models.values()):
+    if any(model.looks_like_model() for model in repository.models.values()):
         return
     if repository.is_model:
         message = "this is a single model, not a repository of models"
@@ -49,7 +51,7 @@ def no_models(repository: Repository, _: Expected) -> Iterator[Finding]:
 def stray(repository: Repository, _: Expected) -> Iterator[Finding]:
     """TR003: a directory is not a model, which stops Triton, because it loads every directory."""
     for model in repository.models.values():
-        if not model.looks_like_one():
+        if not model.looks_like_model():
             yield error(
                 model.directory,
                 "TR003",
@@ -85,7 +87,7 @@ def misnamed(_: Repository, model: Model) -> Iterator[Finding]:
     if model.has_config:
         return
     for name in sorted(model.files):
-        if name.lower() in _NEARLY or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
+        if name.lower() in _CONFIG_NAMES or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
             yield warning(
                 f"{model.directory}/{name}",
                 "TR207",

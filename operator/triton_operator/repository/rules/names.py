@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.rules.base import error, listed, near, warning
-from triton_operator.repository.rules.source import Function, imports_neighbours, place, trees
+from triton_operator.repository.rules.source import Function, imports_local_modules, place, trees
 
 _ALWAYS = frozenset(dir(builtins)) | {
     "__file__",
@@ -21,7 +21,9 @@ _ALWAYS = frozenset(dir(builtins)) | {
     "pb_utils",
 }
 """Names that are always defined. TR310 checks pb_utils."""
-_OPENS = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"})
+_DYNAMIC_BINDINGS = frozenset(
+    {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"}
+)
 """Names whose use may define other names at run time."""
 _GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
 """Nodes that may skip the evaluation of their parts."""
@@ -35,7 +37,7 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
         bound, opened = _bound(tree)
         if opened:
             continue
-        top = {id(node) for statement in tree.body for node in _at_once(statement)}
+        top = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
         told: set[str] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in told:
@@ -59,7 +61,7 @@ def imports(_: Repository, model: Model) -> Iterator[Finding]:
             continue  # the files of other directories are unknown
         held = model.folders[folder]
         beside = {name.split(".")[0] for name in held if name.endswith(_ENDINGS) or "." not in name}
-        sure = {id(node) for statement in tree.body for node in _at_once(statement)}
+        sure = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
         for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom) or not node.level or model.sources.keys() - {file}:
                 continue
@@ -104,7 +106,7 @@ def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
     for file, tree in trees(model):
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
         flags = any(isinstance(n, ast.keyword) and n.arg == "flags" for n in ast.walk(tree))
-        if "get_response_sender" not in names or _FINAL in names or flags or imports_neighbours(model, file, tree):
+        if "get_response_sender" not in names or _FINAL in names or flags or imports_local_modules(model, file, tree):
             continue
         sender = min(
             (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "get_response_sender"),
@@ -127,9 +129,9 @@ def _bound(tree: ast.Module) -> tuple[set[str], bool]:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
                 bound.add(name)
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPENS:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _DYNAMIC_BINDINGS:
                 opened = True
-            case ast.Try(body=body, handlers=handlers) if any(map(_catches_names, handlers)):
+            case ast.Try(body=body, handlers=handlers) if any(map(_catches_name_error, handlers)):
                 bound.update(n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
@@ -146,20 +148,18 @@ def _bound(tree: ast.Module) -> tuple[set[str], bool]:
     return bound, opened
 
 
-def _catches_names(handler: ast.ExceptHandler) -> bool:
+def _catches_name_error(handler: ast.ExceptHandler) -> bool:
     """Whether the handler catches NameError."""
     caught = ast.walk(handler.type) if handler.type is not None else ()
     return handler.type is None or any(getattr(n, "id", "") in ("NameError", "Exception") for n in caught)
 
 
-def _at_once(statement: ast.stmt) -> Iterator[ast.AST]:
+def _always_evaluated(statement: ast.stmt) -> Iterator[ast.AST]:
     """Returns the nodes that the import always evaluates: none in function bodies or behind conditions."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
-        if isinstance(
-            node, ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
-        ):
+        if isinstance(node, _GUARDED):
             continue
         if isinstance(node, Function):
             todo += [*node.decorator_list, *node.args.defaults]

@@ -10,7 +10,7 @@ from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import error, listed, nearest, warning
+from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
 from triton_operator.repository.schema import type_name
 
 _FILE = "export the model again, or correct config.pbtxt"
@@ -23,7 +23,7 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(file, "TR601", f"not an ONNX model: {net}", "replace it with the exported ONNX model")
             continue
         yield from _weights(model, file, net)
-        yield from _strange(file, net)
+        yield from _not_tensors(file, net)
         if model.config is None:
             continue
         where = f" in {file.rpartition('/')[2]}"
@@ -65,7 +65,7 @@ def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
         )
 
 
-def _strange(file: str, net: Network) -> Iterator[Finding]:
+def _not_tensors(file: str, net: Network) -> Iterator[Finding]:
     """TR609: an input or output is not a tensor, so that the backend rejects the file."""
     for side, tensors in (("input", net.inputs), ("output", net.outputs)):
         for tensor in tensors:
@@ -108,7 +108,7 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
                 model.config_path,
                 "TR602",
                 f"there is no {side} {tensor.name!r}{where}",
-                nearest(tensor.name, by_name) or f"use an existing {side}: {listed(by_name)}",
+                did_you_mean(tensor.name, by_name) or f"use an existing {side}: {listed(by_name)}",
                 at.find("name"),
             )
             continue

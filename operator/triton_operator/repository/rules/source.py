@@ -120,7 +120,7 @@ def place(node: ast.expr | ast.stmt) -> Node:
     return Node(node.lineno, node.col_offset + 1)
 
 
-def completes_itself(model: Model) -> bool:
+def may_complete_config(model: Model) -> bool:
     """Whether model.py may add tensors to those in config.pbtxt."""
     return any("auto_complete_config" in text for text in model.sources.values())
 
@@ -194,7 +194,7 @@ def _unbound(tree: ast.Module) -> ast.Name | None:
     return None if bound else min(uses, key=lambda n: (n.lineno, n.col_offset), default=None)
 
 
-def imports_neighbours(model: Model, file: str, tree: ast.Module) -> bool:
+def imports_local_modules(model: Model, file: str, tree: ast.Module) -> bool:
     """Whether the file imports a module from its own directory, which may create tensors too."""
     version = file.split("/")[-2]
     beside = {name.removesuffix(".py") for name in model.folders.get(version, ())}

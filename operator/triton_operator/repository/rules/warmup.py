@@ -10,7 +10,7 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Data, Model, Repository
 from triton_operator.repository.needs import element_bytes, product
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import error, listed, nearest, warning
+from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
 from triton_operator.repository.schema import DataType, type_name
 
 
@@ -79,7 +79,7 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
                     model.config_path,
                     "TR704",
                     f"warm-up has input {name!r}, which the model doesn't declare",
-                    nearest(name, declared) or f"use a declared input: {listed(sorted(declared))}",
+                    did_you_mean(name, declared) or f"use a declared input: {listed(sorted(declared))}",
                     place.find("key"),
                 )
             continue
@@ -128,7 +128,7 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
             model.config_path,
             "TR701",
             f"{field} names {path.partition('/')[2]!r}, but {model.directory}/{path} doesn't exist",
-            nearest(path.partition("/")[2], beside)
+            did_you_mean(path.partition("/")[2], beside)
             or "add the file with the tensor's raw bytes, or use zero_data: true",
             at.find(field),
         )
