@@ -110,7 +110,7 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
 `--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
-It reports what tritonserver refuses as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
+It reports errors of tritonserver as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
 only read files.
 
 ## Output for programs

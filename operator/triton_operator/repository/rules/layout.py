@@ -17,9 +17,7 @@ from triton_operator.repository.model import (
 )
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 
-_WRONG_CONFIG_NAMES = frozenset(
-    {"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"}
-)
+_CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """Common wrong names of config.pbtxt, in lower case."""
 
 MOST = 2**63 - 1
