@@ -223,7 +223,7 @@ FAULTS = [
         ["error TR608 net/config.pbtxt:4:66"],
     ),
     (
-        "tensor that nobody writes",
+        "tensor that no step writes",
         [
             edit(
                 DETECT,
@@ -234,12 +234,12 @@ FAULTS = [
         [f"error TR406 {DETECT}:12:41", f"error TR405 {DETECT}:18:40"],
     ),
     (
-        "output that nobody writes",
+        "output that no step writes",
         [edit(DETECT, '      output_map { key: "SCALE" value: "SCALE" }\n', "")],
         [f"error TR407 {DETECT}:5:18"],
     ),
     (
-        "input that nobody reads",
+        "input that no step reads",
         [edit(DETECT, "output [ {", 'input { name: "MORE" data_type: TYPE_FP32 dims: [ 1 ] }\noutput [ {')],
         [f"error TR406 {DETECT}:4:15"],
     ),
