@@ -1,7 +1,7 @@
-"""Runs the repository check on public example repositories: none of them should be refused without a reason.
+"""Runs the repository check on public example repositories, to find false errors.
 
-They are cloned into a directory, and nothing of them is copied into this tree. Weights that their authors leave out of
-git are no fault: the findings that follow from them are not counted.
+Clones them into a directory outside of this tree. Ignores findings about files that the authors don't keep in git,
+such as weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Source:
     """owner/name on GitHub."""
     licence: str
     parts: tuple[str, ...] = (".",)
-    """Directories that are looked at."""
+    """Directories to search for model repositories."""
     commit: str = "HEAD"
 
 
@@ -55,16 +55,16 @@ SOURCES = (
 )  # fmt: skip
 
 LEFT_OUT = frozenset({"TR201", "TR204", "TR314", "TR401", "TR607", "TR701", "TR208", "TR502", "TR205"})
-"""What follows from weights, labels and models that are made by a script, and from not naming an entrypoint."""
+"""Codes about files that scripts of the authors create, and about the entrypoint, which the examples don't name."""
 BROKEN = re.compile(
     r"qa/(L0_model_config|L0_.*_config|L0_parameters|L0_json|L0_response_cache/models/decoupled_cache|custom_models/.*bad"
     r"|python_models/(bls_finalize_error|bls_init_error|bls_undefined|init_error|fini_error|init_exit|model_env|wrong_model)/"
     r"|L0_backend_python/decoupled/models/decoupled_return_response_error)"
 )
-"""Models that their authors mean to be refused, or that only test how a start fails."""
+"""Models that are invalid on purpose, as tests of errors."""
 _NAME = re.compile(r'^name:\s*"([^"]+)"', re.MULTILINE)
 _COPIED = frozenset({"Quick_Deploy", "qa", "io", "python_models", "examples", "torchvision"})
-"""Directories of models that aren't repositories themselves."""
+"""Directories with models that aren't model repositories."""
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _FILLED = {
     "triton_backend": "tensorrtllm",
@@ -75,10 +75,10 @@ _FILLED = {
 
 
 def main() -> int:
-    """Print what the check says of each, and a count; 1 where any has an error."""
+    """Prints the findings of each repository, and counts. Returns 1 if there are errors."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clones", type=Path, help="directory of the clones; what isn't there is cloned")
-    parser.add_argument("--verbose", action="store_true", help="notes, too")
+    parser.add_argument("clones", type=Path, help="directory for the clones; existing clones are kept")
+    parser.add_argument("--verbose", action="store_true", help="also print notes")
     options = parser.parse_args()
     checked = refused = warned = 0
     for source in SOURCES:
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, list[Path]]]:
-    """The directories of models, with the models. Examples that lie by themselves are a repository each."""
+    """Returns the repositories and their models. Each example outside of a model repository is a repository."""
     found: dict[Path, list[Path]] = {}
     for part in parts:
         for config in sorted((clone / part).rglob("config.pbtxt")):
@@ -111,17 +111,17 @@ def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, li
 
 
 def check(models: list[Path]) -> list[Finding]:
-    """What the check says of a repository, completed as its authors' scripts complete it."""
+    """Returns the findings of a repository, after the changes that its authors' scripts make."""
     with tempfile.TemporaryDirectory() as folder:
         for model in models:
-            # Examples that lie by themselves are copied to a directory of the model's name by their instructions.
+            # The instructions of examples outside of a model repository copy them to a directory with the model's name.
             said = _NAME.search((model / "config.pbtxt").read_text()) if model.parent.name in _COPIED else None
             _complete(model, Path(folder, said[1] if said else model.name))
         return [f for f in judge(*load(folder)) if f.code not in LEFT_OUT]
 
 
 def _complete(model: Path, copy: Path) -> None:
-    """Copy the model, fill the placeholders, and make a version where git has none."""
+    """Copies the model, fills the placeholders, and creates a version directory if there is none."""
     shutil.copytree(model, copy, symlinks=True, ignore=_large)
     config = copy / "config.pbtxt"
     text = config.read_text()
@@ -134,7 +134,7 @@ def _complete(model: Path, copy: Path) -> None:
 
 
 def _filled(match: re.Match[str], text: str) -> str:
-    """A value for a placeholder: a text within quotes, else a number."""
+    """Returns a value for a placeholder: text inside of quotes, else a number."""
     quoted = text[match.start() - 1 : match.start()] == '"'
     if match[1] in _FILLED:
         return _FILLED[match[1]]

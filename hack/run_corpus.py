@@ -50,7 +50,7 @@ def _requests(address: str, wanted: Expected, models: list[str]) -> str:
         try:
             said = complaint(address, model)
         except OSError:
-            continue  # not a model of this server
+            continue  # the server doesn't serve this model
         if said:
             return f"{model}: {said}"
     return ""

@@ -60,8 +60,8 @@ kubectl triton validate repository --with-server                          # star
 ```
 
 ```
-pre/1/model.py:15:72: error TR306: makes output 'SHAPE', which config.pbtxt doesn't declare, and which is dropped — \
-declared are: SIZE, TENSOR
+pre/1/model.py:15:72: error TR306: creates output 'SHAPE', which config.pbtxt doesn't declare: the backend drops it — \
+use a declared output: SIZE, TENSOR
 repository: 4 models, 1 errors, 0 warnings, 0 notes
 ```
 
@@ -110,7 +110,7 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
 
 `--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
-It reports what tritonserver refuses as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
+It reports errors of tritonserver as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
 only read files.
 
 ## Output for programs

@@ -1,1 +1,1 @@
-"""Model repositories, good ones and faulty ones, on which the check and the real server are held against each other."""
+"""Good and faulty model repositories, to compare the repository check with tritonserver."""

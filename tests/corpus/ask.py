@@ -1,4 +1,4 @@
-"""A request of zeros to every model of a server."""
+"""Sends requests with zeros to a model of a server."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def complaint(address: str, model: str) -> str:
-    """What `model` answers other than a good response with all outputs, or an empty string.
+    """Returns the error of `model`, or its missing outputs; an empty string if its responses are complete.
 
-    It is asked for one, and where it takes batches, for two at once.
+    Sends a request with batch size 1, and one with batch size 2 if the model supports it.
     """
     config = _get(f"http://{address}/v2/models/{model}/config")
     most = config.get("max_batch_size", 0)

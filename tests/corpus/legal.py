@@ -1,4 +1,4 @@
-"""Legal repositories that look like faults: each is a good one after a change that Triton takes."""
+"""Legal repositories that look faulty: each is a good one after a change that Triton accepts."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from triton_operator.repository.checks import Expected
 
 @dataclass(frozen=True)
 class Legal:
-    """A change after which neither an error nor a warning is right."""
+    """A mutation of a good repository that must cause neither an error nor a warning."""
 
     name: str
-    """Says what was done; unique."""
+    """Unique name of the mutation."""
     of: str
-    """The good repository that it was done to."""
+    """Name of the good repository."""
     change: Change
     wanted: dict[str, object] = field(default_factory=dict)
-    """What the pod has otherwise than for the good one."""
+    """Expectations that differ from those of the good repository."""
 
     @property
     def expected(self) -> Expected:
         return replace(BY_NAME[self.of].wanted, **self.wanted)  # type: ignore[arg-type]
 
     def write(self, root: Path) -> Path:
-        """Put the repository under `root`."""
+        """Writes the repository to `root`."""
         self.change(BY_NAME[self.of].write(root))
         return root
 
 
 def both(*changes: Change) -> Change:
-    """One change after the other."""
+    """Makes the changes in order."""
 
     def change(root: Path) -> None:
         for one in changes:

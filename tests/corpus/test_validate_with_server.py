@@ -1,4 +1,4 @@
-"""`kubectl triton validate` with Docker: images, and the real server's verdict."""
+"""`kubectl triton validate` with Docker: checks images, and adds the errors of tritonserver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Iterator[str]:
-    """An image with nothing but a good repository, at /srv/models."""
+    """An image that contains only a good repository, at /srv/models."""
     BY_NAME["cache"].write(tmp_path / "srv/models")
     archive = tmp_path / "files.tar"
     subprocess.run(["tar", "-C", tmp_path, "-cf", archive, "srv"], check=True)
@@ -35,13 +35,13 @@ def image(tmp_path: Path) -> Iterator[str]:
     subprocess.run(["docker", "rmi", "--force", name], check=False, capture_output=True)
 
 
-def test_image(image, tmp_path):
+def test_checks_images_in_docker_and_in_files(image, tmp_path):
     result = run(image, "--path", "/srv/models")
     assert (result.exit_code, result.stdout) == (0, f"{image}: 1 models, 0 errors, 0 warnings, 0 notes\n")
     wrong = run(image)
     assert wrong.exit_code == 2
-    assert "nothing at /models" in wrong.output
-    # The same out of a file, whichever of its two formats this Docker writes.
+    assert "no models at /models" in wrong.output
+    # Docker writes one of two formats to the file, depending on its version.
     saved = tmp_path / "image.tar"
     subprocess.run(["docker", "save", "--output", saved, image], check=True)
     assert run(saved, "--path", "/srv/models").exit_code == 0
@@ -49,18 +49,18 @@ def test_image(image, tmp_path):
     assert run(saved, "--path", "/srv/models", "--with-server", "--response-cache").exit_code == 0
 
 
-def test_no_image():
+def test_reports_a_missing_image():
     result = run("validate-test:never-made")
     assert result.exit_code == 2
-    assert "no directory, no file, and no image" in result.output
+    assert "neither a directory, nor a file, nor an image" in result.output
 
 
-def test_server_has_nothing_to_add_to_a_good_one(tmp_path):
+def test_server_accepts_a_good_repository(tmp_path):
     root = BY_NAME["cache"].write(tmp_path)
     assert run(root, "--with-server", "--response-cache", "--shm-size", "64Mi").exit_code == 0
 
 
-def test_server_adds_its_verdict(tmp_path):
+def test_adds_the_errors_of_the_server(tmp_path):
     root = FAULTY["no cache in the server"].write(tmp_path)
     (root / "slow/1/model.py").write_text(
         "import a_package_that_is_in_no_image\n" + (root / "slow/1/model.py").read_text()
@@ -68,14 +68,14 @@ def test_server_adds_its_verdict(tmp_path):
     assert run(root).exit_code == 0
     result = run(root, "--with-server")
     assert result.exit_code == 1
-    assert "slow: error TR901: tritonserver refuses 'slow'" in result.stdout
+    assert "slow: error TR901: tritonserver rejects 'slow'" in result.stdout
     assert "No module named 'a_package_that_is_in_no_image'" in result.stdout
 
 
-def test_server_that_ends_between_two_looks_at_it(tmp_path, monkeypatch):
+def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
     def looked(*arguments: str) -> str:
         said = docker(*arguments)
-        if arguments[0] == "inspect":  # a busy machine: it has ended before the next command runs
+        if arguments[0] == "inspect":  # like on a busy machine, the server exits before the next command runs
             docker("wait", arguments[-1])
         return said
 
@@ -84,12 +84,12 @@ def test_server_that_ends_between_two_looks_at_it(tmp_path, monkeypatch):
     result = run(FAULTY["no dims"].write(tmp_path), "--with-server")
     assert result.exit_code == 1
     assert (
-        "TR901: tritonserver refuses 'post': Invalid argument: model input 'BOXES' must specify 'dims'" in result.stdout
+        "TR901: tritonserver rejects 'post': Invalid argument: model input 'BOXES' must specify 'dims'" in result.stdout
     )
 
 
-def test_server_that_hangs(tmp_path):
+def test_reports_a_server_that_hangs(tmp_path):
     root = FAULTY["model.py misnamed"].write(tmp_path)
     result = run(root, "--with-server", "--seconds", "8")
     assert "TR204" in result.stdout
-    assert ".: error TR902: tritonserver had not all models ready after 8 s" in result.stdout
+    assert ".: error TR902: tritonserver isn't ready after 8 s" in result.stdout

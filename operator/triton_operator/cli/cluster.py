@@ -1,4 +1,4 @@
-"""Reading one TritonModel and its pods with the user's own kubeconfig."""
+"""Reads a TritonModel and its pods with the user's kubeconfig."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Object = dict[str, Any]
 
 
 class UnreachableError(Exception):
-    """What could not be read, and why, in a sentence for the user."""
+    """The cluster can't be read. The message is for the user."""
 
 
 def fetch(name: str, namespace: str | None, context: str | None) -> tuple[Object, list[Object]]:
-    """The TritonModel and its pods. Raises UnreachableError."""
+    """Returns the TritonModel and its pods. Raises UnreachableError."""
     configuration = kubernetes.client.Configuration()
     try:
         kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ def fetch(name: str, namespace: str | None, context: str | None) -> tuple[Object
     api = KubernetesApi(kubernetes.client.ApiClient(configuration))
     try:
         model = api.get(kinds.TRITON_MODEL, namespace, name)
-        # Without a status there are no pods yet.
+        # The status has no selector until the operator has created the pods.
         selector = model.get("status", {}).get("selector") or names.as_query(names.selector(name))
         return model, list(api.list(kinds.POD, namespace, selector))
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""The model repository of an image: out of Docker, or out of an image that was saved to a file."""
+"""Opens the model repository of an image in Docker or in a file."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from . import unpack
 from .tritonserver import DockerError, docker
 
 MAX_DOCUMENT = 16 * 2**20
-"""Bytes of a manifest; registries take 4 MiB."""
+"""Maximum size of a manifest in bytes. Registries accept 4 MiB."""
 MAX_INDEXES = 4
-"""Indexes that lead to one another before the manifest; there is one."""
+"""Maximum number of nested indexes. Usually there is one."""
 MAX_LAYERS = 1024
-"""Layers of an image; Docker makes 127 at most."""
+"""Maximum number of layers. Docker creates at most 127."""
 
 
 class ImageError(ValueError):
-    """The image has no such repository, or can't be read; the text says what and why."""
+    """The image doesn't contain the repository, or can't be read."""
 
 
 @contextmanager
 def repository(target: str, path: str) -> Iterator[Store]:
-    """The models that `target` means: a directory; `path` inside of an image that `docker save` or an OCI tool wrote to
-    a file; else `path` inside of the image of that name, which Docker has or pulls. Raises ImageError."""
+    """Opens the model repository `target`, for use in a `with` statement.
+
+    `target` is a directory, a file with an image from `docker save` or an OCI tool, or the name of an image that Docker
+    has or pulls. `path` is the directory of the models inside of the image. Raises ImageError.
+    """
     place = Path(target)
     try:
         is_directory, is_file = place.is_dir(), place.is_file()
         store = Directory(place)
         if is_directory:
             store.names("")
-    except (OSError, ValueError) as error:  # ValueError: a zero in the name
-        raise ImageError(f"{target}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise ImageError(f"{target}: can't be read: {getattr(error, 'strerror', None) or error}") from None
     if is_directory:
         yield store
         return
@@ -47,15 +50,17 @@ def repository(target: str, path: str) -> Iterator[Store]:
         try:
             read = _from_file if is_file else _from_docker
             image = read(target, path, stack)
-        except Exception as error:  # an image that is made so can have the readers raise anything
+        except Exception as error:  # a malicious image can make the readers raise any exception
             raise ImageError(f"{target}: {str(error) or type(error).__name__}") from None
         yield image
 
 
 @contextmanager
 def on_disk(store: Store) -> Iterator[Path]:
-    """The repository as a directory, for programs that need one; a copy is gone when the context is left.
-    Raises ImageError."""
+    """Returns the repository as a directory. Deletes a temporary copy at the end of the context.
+
+    Raises ImageError.
+    """
     if isinstance(store, Directory):
         yield Path(store.root)
         return
@@ -63,23 +68,25 @@ def on_disk(store: Store) -> Iterator[Path]:
         try:
             unpack.write(store, Path(folder))
         except OSError as error:
-            raise ImageError(f"the repository can't be copied for the server: {error.strerror}") from None
-        Path(folder).chmod(0o755)  # for the server's user
+            raise ImageError(f"can't copy the repository for the server: {error.strerror}") from None
+        Path(folder).chmod(0o755)  # so that the server's user can read it
         yield Path(folder)
 
 
 def _from_docker(reference: str, path: str, stack: ExitStack) -> Store:
-    """`docker cp` of a container that is never started: the image may have no program at all."""
+    """Copies the models with `docker cp` from a container that never runs, since the image may have no program."""
     try:
         container = docker("create", reference, "never-started").split("\n")[-1]
     except DockerError as error:
-        raise ImageError(f"no directory, no file, and no image: {error}") from None
+        raise ImageError(f"neither a directory, nor a file, nor an image: {error}") from None
     spool = _spool(stack)
     try:
         source = f"{container}:{path.rstrip('/')}/."
         done = subprocess.run(["docker", "cp", source, "-"], stdout=spool, stderr=subprocess.PIPE, check=False)
         if done.returncode:
-            raise ImageError(f"nothing at {path}: {done.stderr.decode(errors='replace').strip()}")
+            raise ImageError(
+                f"no models at {path}; set the directory with --path: {done.stderr.decode(errors='replace').strip()}"
+            )
     finally:
         subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)
     spool.seek(0)
@@ -87,34 +94,33 @@ def _from_docker(reference: str, path: str, stack: ExitStack) -> Store:
 
 
 def _spool(stack: ExitStack) -> IO[bytes]:
-    """A file of our own on the disk, gone when `stack` is closed."""
+    """Creates a temporary file. `stack` deletes it."""
     return stack.enter_context(tempfile.NamedTemporaryFile(prefix="triton-validate-"))
 
 
 def streamed(tar: IO[bytes], path: str) -> Store:
-    """The models in an archive of the directory `path` alone."""
+    """Returns the models in an archive that contains only the directory `path`."""
     image = unpack.Image()
     image.add(tar)
     return unpack.Archived(image.top, path)
 
 
 def _from_file(file: str, path: str, stack: ExitStack) -> Store:
-    """The models at `path`, as the image's layers make them. Only compressed layers are copied, and of them only what
-    lies at `path`."""
+    """Returns the models at `path` in the image in `file`. Copies only files below `path` from compressed layers."""
     opened, packed = unpack.decompressed(stack.enter_context(Path(file).open("rb")))  # noqa: SIM115 - the stack closes
-    archive = tarfile.open(fileobj=opened, mode="r:", tarinfo=unpack.Header)  # noqa: SIM115 - it holds no file itself
+    archive = tarfile.open(fileobj=opened, mode="r:", tarinfo=unpack.Header)  # noqa: SIM115 - the stack closes the file
     image, copied = unpack.Image(), []
     for name in _layers(archive):
         held = archive.extractfile(name)
         if held is None:
-            raise ImageError(f"layer {name} isn't in it")
+            raise ImageError(f"the file doesn't contain layer {name}")
         layer, compressed = unpack.decompressed(held)
         image.add(layer)
         if packed or compressed:
             copied.append(layer)
     folder = image.under(path)
     if folder is None or not folder.held:
-        raise ImageError(f"nothing at {path}")
+        raise ImageError(f"no models at {path}; set the directory with --path")
     store = unpack.Archived(folder, path)
     if copied:
         spool = _spool(stack)
@@ -124,7 +130,7 @@ def _from_file(file: str, path: str, stack: ExitStack) -> Store:
 
 
 def _layers(archive: tarfile.TarFile) -> list[str]:
-    """The layers' names in the archive, the lowest first: by docker's manifest.json or OCI's index.json."""
+    """Returns the names of the layers in the archive, lowest first, from Docker's manifest.json or OCI's index.json."""
 
     def document(name: str) -> object:
         held = archive.extractfile(name)
@@ -140,19 +146,19 @@ def _layers(archive: tarfile.TarFile) -> list[str]:
         manifest = document("manifest.json")
         return _bounded(list(manifest[0]["Layers"]))  # type: ignore[index]
     if "index.json" not in names:
-        raise ImageError("neither written by docker save nor an OCI archive")
+        raise ImageError("not an image: the file is neither from docker save nor an OCI archive")
     current = document("index.json")
     for _ in range(MAX_INDEXES):
         if isinstance(current, dict) and "manifests" in current:
             current = document(_blob(current["manifests"][0]["digest"]))
     if not isinstance(current, dict) or "layers" not in current:
-        raise ImageError("there is no manifest in it")
+        raise ImageError("the file contains no manifest")
     return _bounded([_blob(layer["digest"]) for layer in current["layers"]])
 
 
 def _bounded(layers: list[str]) -> list[str]:
     if len(layers) > MAX_LAYERS:
-        raise ImageError(f"{len(layers)} layers")
+        raise ImageError(f"the image has {len(layers)} layers, but at most {MAX_LAYERS} are supported")
     return layers
 
 

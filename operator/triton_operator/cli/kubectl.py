@@ -1,4 +1,4 @@
-"""`kubectl triton …`: what people ask of TritonModels from their own machine."""
+"""`kubectl triton`: commands for users of TritonModels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import parsing, show, validate
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Work with TritonModels: check their models, render them without a cluster, and see at a glance how they are."""
+    """Checks model repositories, renders TritonModels without a cluster, and shows their status."""
 
 
 main.add_command(validate.command)
@@ -31,29 +31,29 @@ main.add_command(validate.command)
     "--tools-image",
     default="ghcr.io/triton-operator/operator:0.1.0",
     show_default=True,
-    help="The operator's image, from which the pods' init containers run.",
+    help="Image of the operator, which the pods' init containers run.",
 )
 @click.option(
     "--delivery",
     type=click.Choice(["Copy", "ImageVolume"]),
     default="Copy",
     show_default=True,
-    help="What delivery: Auto means on your cluster.",
+    help="The delivery that your cluster uses for delivery: Auto.",
 )
 @click.option(
-    "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels that name none."
+    "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels without a namespace."
 )
 @click.option(
     "--entrypoint-type",
     type=click.Choice(["Ensemble", "Model"]),
-    help="What spec.entrypoint is, which the operator knows from a server's repository. Without it no PrometheusRule "
-    "is printed.",
+    help="Type of the model in spec.entrypoint, which the operator reads from the model repository. Without this "
+    "option, the output contains no PrometheusRule.",
 )
 @click.option(
     "--operator-namespace",
     default=names.FIELD_MANAGER,
     show_default=True,
-    help="Where the operator runs, for the NetworkPolicy.",
+    help="Namespace of the operator, for the NetworkPolicy.",
 )
 def render_(
     file: TextIO,
@@ -63,10 +63,10 @@ def render_(
     entrypoint_type: str | None,
     operator_namespace: str,
 ) -> None:
-    """Print the objects that the operator would make from FILE (- for standard input), by the operator's own code.
+    """Prints the objects that the operator creates for the TritonModels in FILE (- for standard input).
 
-    Needs no cluster. Owner references have an empty uid: without the TritonModel in a cluster there is none.
-    Thresholds are those of the annotations in FILE.
+    Uses the operator's code and needs no cluster. Owner references have an empty uid, because the TritonModel isn't in
+    a cluster. Thresholds come from the annotations in FILE.
     """
     objects = []
     for model, document in parsing.models(file, namespace):
@@ -86,14 +86,14 @@ def render_(
 
 @main.command()
 @click.argument("name")
-@click.option("--namespace", "-n", default=None, help="Default: the namespace of the current context.")
-@click.option("--context", default=None, help="Which context of the kubeconfig to use.")
+@click.option("--namespace", "-n", default=None, help="Namespace. Default: that of the context.")
+@click.option("--context", default=None, help="Context of the kubeconfig. Default: the current context.")
 def status(name: str, namespace: str | None, context: str | None) -> None:
-    """Show the conditions, models and pods of the TritonModel NAME.
+    """Shows the conditions, thresholds, models and pods of the TritonModel NAME.
 
-    Exits with 0 where it is Ready, with 1 where it isn't.
+    Exits with 0 if it is Ready, with 1 if it isn't or can't be read.
     """
-    from . import cluster  # the client takes half a second to import, which render needs not wait for
+    from . import cluster  # the import of the client takes half a second, and `render` doesn't need it
 
     try:
         model, pods = cluster.fetch(name, namespace, context)
@@ -104,7 +104,7 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
 
 
 def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:
-    """What a reader of the objects would miss."""
+    """Returns messages about invalid thresholds, and about objects that the output doesn't contain."""
     notes = [wrong.message for wrong in thresholds.of(document).invalid]
     if model.spec.monitoring.enabled and not has_rules:
         notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")

@@ -1,4 +1,4 @@
-"""`triton-operator run`: the operator itself."""
+"""`triton-operator run`: runs the operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triton_operator.runtime.settings import Settings
 
 @click.group()
 def main() -> None:
-    """The operator for NVIDIA Triton; it is set up by environment variables (docs/operations.md)."""
+    """Operator for NVIDIA Triton. Environment variables configure it (docs/operations.md)."""
 
 
 @main.command()
@@ -31,6 +31,6 @@ def run() -> None:
 
 async def _run(settings: Settings) -> None:
     code = await App(settings).run()
-    # A normal exit, that of the loop too, waits for threads that hang on the network, and the Lease is gone by now.
+    # A normal exit would wait for threads that hang on the network, after the operator has released the Lease.
     logging.shutdown()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""TritonModels in files."""
+"""Reads TritonModels from YAML files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from triton_operator.api.types import TritonModel
 
 
 def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, Any]]]:
-    """The TritonModels of a file of YAML documents, each with its document, other kinds passed over; in `namespace`
-    where they name none.
+    """Returns the TritonModels in a YAML file, each with its document. Ignores other kinds.
 
-    Raises click.ClickException where the file can't be parsed, holds none, or one that isn't valid.
+    `namespace` is the default namespace. Raises click.ClickException if the file can't be read, contains no
+    TritonModel, or contains an invalid one.
     """
     found = [d for d in _documents(file) if isinstance(d, dict) and d.get("kind") == names.KIND]
     if not found:
-        raise click.ClickException(f"{file.name}: no {names.KIND} in it")
+        raise click.ClickException(f"{file.name}: the file contains no {names.KIND}")
     for document in found:
         said = document.get("apiVersion", names.API_VERSION)
         if said != names.API_VERSION:
             raise click.ClickException(
-                f"{file.name}: a {names.KIND} of apiVersion {said!r}, and this program knows {names.API_VERSION}"
+                f"{file.name}: {names.KIND} has the apiVersion {said!r}, but this program supports only "
+                f"{names.API_VERSION}"
             )
     return [(_parse(document, namespace), document) for document in found]
 
@@ -34,10 +35,10 @@ def _documents(file: TextIO) -> list[Any]:
     try:
         return list(yaml.safe_load_all(file.read()))
     except OSError as error:
-        raise click.ClickException(f"{file.name}: cannot be read: {error.strerror}") from None
+        raise click.ClickException(f"{file.name}: can't be read: {error.strerror}") from None
     except RecursionError:
         raise click.ClickException(f"{file.name}: lists and maps are nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or no date
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an invalid date
         raise click.ClickException(f"{file.name}: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""A TritonModel as text for people."""
+"""Formats a TritonModel and its pods as text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _WIDTH = 110
 
 
 def is_ready(model: Object) -> bool:
+    """Whether the condition Ready is True."""
     return any(c.type == READY and c.status == "True" for c in _status(model).conditions)
 
 
 def status(model: Object, pods: Sequence[Object]) -> str:
-    """The whole picture: image, conditions, thresholds, models, pods."""
+    """Returns the image, conditions, thresholds, models and pods as text."""
     seen = _status(model)
     metadata = model["metadata"]
     lines = [f"{names.KIND} {metadata['namespace']}/{metadata['name']}"]
     if seen.observed_generation < metadata.get("generation", 0):
-        lines.append("  the operator hasn't seen the latest change of the spec yet")
+        lines.append("  the operator hasn't processed the latest change of the spec yet")
     if seen.image:
         lines.append(f"  image     {seen.image.reference} ({seen.image.delivery}) {seen.image.digest}".rstrip())
     lines += [f"  entry     {seen.entrypoint or '-'}", f"  endpoint  {seen.endpoint or '-'}", ""]
@@ -66,7 +67,7 @@ def _threshold(state: ThresholdStatus) -> list[str]:
 def _pod(pod: Object) -> list[str]:
     if not judge.alive(pod):
         ended = judge.problem(pod)
-        now = ended.reason if ended else "going away"
+        now = ended.reason if ended else "terminating"
     elif judge.is_ready(pod):
         now = "serving"
     else:

@@ -1,4 +1,4 @@
-"""The real server on a repository, in Docker: what it says when it starts."""
+"""Starts tritonserver in Docker on a repository, and reads its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from triton_operator.repository.rules.base import Expected
 
 IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
 SECONDS = 120.0
-"""How long a server may take until its models are ready."""
+"""Default timeout until all models are ready."""
 
 _POLL = re.compile(r"Poll failed for model directory '(?P<model>[^']*)': (?P<reason>.*)")
 _LOAD = re.compile(r"failed to load (?:model )?'(?P<model>[^']*)'(?: version \d+)?: (?P<reason>.*)")
@@ -27,56 +27,59 @@ _PARSER = re.compile(r"Error parsing text-format \S+: (?P<reason>\d+:\d+: .*)")
 _FOLLOWS = re.compile(r"depends on '.*' which has no loaded version|contains models that are not available")
 _LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] ?\"?")
 _REASON = 600
-"""Characters of a reason that are kept."""
+"""Maximum length of a reason."""
 
 
 class DockerError(Exception):
-    """Docker can't do what is needed; the text is its own."""
+    """A docker command failed. The message is Docker's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the server says of one model that it doesn't serve."""
+    """The server's error for a model that it doesn't serve."""
 
     model: str
-    """Empty where the server doesn't tell."""
+    """Empty if the server doesn't name it."""
     reason: str
     early: bool
-    """Whether it was said when the configuration was read, before the model was loaded."""
+    """Whether the server reported it when it read the configuration, before it loaded models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a start ended."""
+    """The result of a start."""
 
     ready: bool
     """Whether all models were ready in time."""
     ended: bool
-    """Whether the server ended by itself; neither ready nor ended is one that hangs."""
+    """Whether the server exited. If it is neither ready nor ended, it hangs."""
     refusals: tuple[Refusal, ...]
-    """Not those that only follow from others."""
+    """Leaves out errors that are consequences of others."""
     log: str
     address: str = ""
-    """host:port of HTTP while the server runs."""
+    """host:port of the server's HTTP endpoint."""
 
 
 def flags(wanted: Expected) -> list[str]:
-    """The options of tritonserver that give it what the pod would have."""
+    """Returns the options of tritonserver for the same configuration as in the pod."""
     cache = ["--cache-config=local,size=1048576"] if wanted.response_cache else []
     control = ["--model-control-mode=explicit"] if wanted.load_models else []
     return [*cache, *control, *(f"--load-model={name}" for name in wanted.load_models)]
 
 
 def limits(wanted: Expected) -> list[str]:
-    """The options of `docker run` that give the container what the pod would have."""
+    """Returns the options of `docker run` for the same limits as in the pod."""
     memory = [f"--shm-size={wanted.shared_memory}"] if wanted.shared_memory is not None else []
     return [*memory, *([f"--cpus={wanted.cpus:g}"] if wanted.cpus is not None else [])]
 
 
 @contextlib.contextmanager
 def started(repository: Path, wanted: Expected, image: str = IMAGE, seconds: float = SECONDS) -> Iterator[Start]:
-    """Start tritonserver on `repository` (mounted read-only), wait until its models are ready, it ends, or `seconds`
-    are over; it is stopped when the context is left. Raises DockerError."""
+    """Starts tritonserver on `repository`, which is mounted read-only, for use in a `with` statement.
+
+    Waits until the models are ready, the server exits, or `seconds` have passed. Stops the server at the end of the
+    context. Raises DockerError.
+    """
     name = f"triton-validate-{uuid.uuid4().hex[:12]}"
     command = [
         *("run", "--detach", f"--name={name}", "--publish=127.0.0.1:0:8000", *limits(wanted)),
@@ -91,7 +94,7 @@ def started(repository: Path, wanted: Expected, image: str = IMAGE, seconds: flo
 
 
 def docker(*arguments: str) -> str:
-    """The output of a docker command. Raises DockerError, also where there is no docker."""
+    """Runs a docker command. Returns its output. Raises DockerError, also if docker isn't installed."""
     try:
         done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -102,13 +105,13 @@ def docker(*arguments: str) -> str:
 
 
 def logs(name: str) -> str:
-    """All that the container wrote."""
+    """Returns the container's log."""
     done = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=False, errors="replace")
     return done.stdout + done.stderr
 
 
 def _look(name: str) -> tuple[bool, str]:
-    """Whether the container runs, and host:port of its HTTP: asked at once, since it may end between two questions."""
+    """Returns whether the container runs, and its HTTP host:port. Uses one command: the container may exit any time."""
     said = docker("inspect", "--format=[{{json .State.Running}}, {{json .NetworkSettings.Ports}}]", name)
     running, ports = json.loads(said)
     published = (ports or {}).get("8000/tcp")
@@ -124,21 +127,21 @@ def _wait(name: str, seconds: float) -> Start:
         if running and not ready:
             time.sleep(0.25)
     if not running:
-        docker("wait", name)  # the log of one that has just ended may still be on its way
+        docker("wait", name)  # the log may be incomplete until then
     text = logs(name)
     return Start(ready, not running, refusals(text), text, address)
 
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310, it is our own container
+        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - the URL of our container
             return bool(response.status == 200)
     except (OSError, ValueError):
         return False
 
 
 def refusals(log: str) -> tuple[Refusal, ...]:
-    """What the log says of models that aren't served, in its order, each model once; not what only follows."""
+    """Returns the first error of each model in the log. Leaves out errors that are consequences of others."""
     found: dict[str, Refusal] = {}
     parser = ""
     loading = False
@@ -159,7 +162,7 @@ def refusals(log: str) -> tuple[Refusal, ...]:
 
 
 def findings(start: Start, models: Sequence[str], image: str, seconds: float = SECONDS) -> tuple[Finding, ...]:
-    """The verdict of a start as findings. `models` are the directories of the repository."""
+    """Returns the errors of a start as findings. `models` are the directories of the repository."""
     if start.ready:
         return ()
     if start.refusals:
@@ -170,13 +173,13 @@ def findings(start: Start, models: Sequence[str], image: str, seconds: float = S
                 refusal.model if refusal.model in models else ".",
                 None,
                 None,
-                f"tritonserver refuses {refusal.model!r}: {refusal.reason}",
-                f"see the findings above, or docker run {image} tritonserver by hand",
+                f"tritonserver rejects {refusal.model!r}: {refusal.reason}",
+                f"see the other findings, or run tritonserver yourself with docker run {image}",
             )
             for refusal in start.refusals
         )
-    last = next((line for line in reversed(start.log.splitlines()) if line.strip()), "it wrote nothing")
-    what = "ended" if start.ended else f"had not all models ready after {seconds:g} s"
+    last = next((line for line in reversed(start.log.splitlines()) if line.strip()), "(empty)")
+    what = "exited" if start.ended else f"isn't ready after {seconds:g} s"
     return (
         Finding(
             "TR902",
@@ -184,7 +187,7 @@ def findings(start: Start, models: Sequence[str], image: str, seconds: float = S
             ".",
             None,
             None,
-            f"tritonserver {what}; the last it wrote: {last[:_REASON]}",
-            "see whether the image has all that the models import, and give it longer with --seconds",
+            f"tritonserver {what}; last line of its log: {last[:_REASON]}",
+            "make sure that the image contains all packages of the models, or raise the timeout with --seconds",
         ),
     )

@@ -1,7 +1,7 @@
-"""The files of an image, from its layers' tar archives, which may mean harm.
+"""Access to the files of an image in the tar archives of its layers, which may be malicious.
 
-Nothing is unpacked. tarfile reads headers only; each file is known by where its content lies in the archive, and is
-read from there when a check asks for it. Links are followed in the image alone, and never by the kernel.
+Nothing is unpacked. tarfile reads only the headers. A file is a position in an archive, and its content is read from
+there when a check needs it. This module follows links inside of the image, the kernel never does.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ from typing import IO, TypeAlias
 from triton_operator.repository.files import MAX_LINKS, Entry, Files, Kind, Store, join
 
 MAX_ENTRIES = 1_000_000
-"""Files, directories and links of an image."""
+"""Maximum number of files, directories and links of an image."""
 MAX_DEPTH = 256
-"""Directories inside of one another."""
+"""Maximum number of directory levels."""
 MAX_NAME = 4096
-"""Bytes of a path, as on Linux."""
+"""Maximum length of a path in bytes, as on Linux."""
 MAX_HEADER = 2**20
-"""Bytes of a header that is read into memory, with a long name or extended attributes."""
+"""Maximum size of a header with a long name or extended attributes, in bytes."""
 MAX_BYTES = 2**40
-"""Bytes that a compressed layer may turn into; only what lies under the models' path is kept."""
+"""Maximum size of a decompressed layer in bytes. Only the files below the models' path are kept."""
 
 _CHUNK = 2**20
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class RefusedError(ValueError):
-    """The archive has what no image needs; the text says what."""
+    """The archive is rejected, because it contains something that no image needs."""
 
 
 class Header(tarfile.TarInfo):
-    """A header whose size is checked before it is believed: tarfile reads a negative one forever before Python 3.13.6
-    (CVE-2025-8194), and a large one fills the memory."""
+    """A header with a validated size.
+
+    Before Python 3.13.6, tarfile reads a header with a negative size forever (CVE-2025-8194). A large one fills the
+    memory.
+    """
 
     def _block(self, count: int) -> int:
         if count < 0 or (self.type in _LONG and count > MAX_HEADER):
-            raise RefusedError(f"a header says {count} bytes")
+            raise RefusedError(f"a header has an invalid size: {count} bytes")
         return super()._block(count)  # type: ignore[misc, no-any-return]
 
 
@@ -61,7 +64,7 @@ _LONG = (
 
 @dataclass(slots=True)
 class File:
-    """A plain file: `size` bytes of `source`, from `start` on."""
+    """A regular file: `size` bytes of `source` at `start`."""
 
     source: IO[bytes]
     start: int
@@ -77,7 +80,7 @@ class Link:
 
 @dataclass(slots=True)
 class Special:
-    """A device, a pipe, a sparse file, or what tarfile has no name for."""
+    """A device, a pipe, a sparse file, or an unknown type."""
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ Node: TypeAlias = File | Link | Special | Folder
 
 
 def headers(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
-    """The headers of the uncompressed archive in `file`, each checked. Raises RefusedError and tarfile.TarError."""
+    """Returns the headers of the uncompressed archive in `file`. Raises RefusedError and tarfile.TarError."""
     with tarfile.open(fileobj=file, mode="r:", tarinfo=Header) as archive:
         count = 0
         while (member := archive.next()) is not None:
@@ -99,13 +102,13 @@ def headers(file: IO[bytes]) -> Iterator[tarfile.TarInfo]:
             if count > MAX_ENTRIES:
                 raise RefusedError(f"more than {MAX_ENTRIES} entries")
             if member.size < 0 or member.offset_data + member.size > MAX_BYTES:
-                raise RefusedError(f"{member.name[:80]}: {member.size} bytes")
-            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them
+                raise RefusedError(f"{member.name[:80]}: invalid size: {member.size} bytes")
+            archive.members = []  # type: ignore[attr-defined]  # free the memory of the previous headers
             yield member
 
 
 def decompressed(file: IO[bytes]) -> tuple[IO[bytes], bool]:
-    """`file` as it is, or what it holds when it is compressed, and whether it is."""
+    """Returns `file` or its decompressed content, and whether it is compressed."""
     start = file.read(6)
     file.seek(0)
     kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
@@ -118,26 +121,27 @@ def decompressed(file: IO[bytes]) -> tuple[IO[bytes], bool]:
             return bz2.BZ2File(file), True
         case "xz":
             return lzma.LZMAFile(file), True
-    raise RefusedError(f"a layer that is compressed with {kind}: save the image with docker save, or with gzip")
+    raise RefusedError(f"a layer is compressed with {kind}: save the image with docker save, or compress it with gzip")
 
 
 class Image:
-    """The files of an image, as its layers make them: the lowest is added first."""
+    """The files of an image. Add the layers from the lowest to the highest."""
 
     def __init__(self) -> None:
         self.top = Folder()
         self._entries = 0
 
     def add(self, layer: IO[bytes], below: str = "") -> None:
-        """Put the uncompressed `layer` over what is there, inside of the directory `below`. Its contents are read from
-        `layer` later."""
+        """Applies the uncompressed `layer` inside of the directory `below`. Later reads of its files use `layer`."""
         for member in headers(layer):
             path = join(below, _clean(member.name))
             parts = path.split("/") if path else []
             if not parts:
                 continue
             if len(path.encode(errors="surrogateescape")) > MAX_NAME or len(parts) > MAX_DEPTH:
-                raise RefusedError(f"{path[:80]}…: a path of {len(parts)} directories and {len(path)} characters")
+                raise RefusedError(
+                    f"{path[:80]}…: the path is too long: {len(parts)} directories and {len(path)} characters"
+                )
             if parts[-1] == ".wh..wh..opq":
                 if isinstance(folder := self._find(parts[:-1]), Folder):
                     folder.held.clear()
@@ -147,7 +151,7 @@ class Image:
                 self._put(parts, self._node(layer, member, below))
 
     def under(self, path: str) -> Folder | None:
-        """The directory at `path` of the image, links followed inside of the image."""
+        """Returns the directory at `path`; None if there is none. Follows links inside of the image."""
         found = self._find([part for part in path.split("/") if part])
         return found if isinstance(found, Folder) else None
 
@@ -160,7 +164,7 @@ class Image:
             name = join(below, _clean(member.linkname))
             shared = self._find(name.split("/"), follow=False)
             if shared is None or isinstance(shared, Folder):
-                raise RefusedError(f"{member.name}: a hard link to {member.linkname}, which is no file of the image")
+                raise RefusedError(f"{member.name}: a hard link to {member.linkname}, which is not a file of the image")
             return shared
         if member.isreg() and not member.issparse():
             return File(layer, member.offset_data, member.size)
@@ -175,7 +179,7 @@ class Image:
         folder.held[parts[-1]] = node
 
     def _folder(self, parts: list[str]) -> Folder:
-        """The directory at `parts`, made where it isn't there. A link to a directory counts as that."""
+        """Returns the directory at `parts`, or creates it. Follows links to directories."""
         at = self.top
         for index, part in enumerate(parts):
             node = at.held.get(part)
@@ -195,12 +199,12 @@ class Image:
     def _delete(self, path: str, parts: list[str]) -> None:
         name = parts[-1].removeprefix(".wh.")
         if name in ("", ".", ".."):
-            raise RefusedError(f"{path} marks nothing as deleted")
+            raise RefusedError(f"{path}: the whiteout file names nothing to delete")
         if isinstance(folder := self._find(parts[:-1]), Folder):
             folder.held.pop(name, None)
 
     def _find(self, parts: list[str], follow: bool = True) -> Node | None:
-        """What lies at `parts`; links on the way are followed, the last one only with `follow`."""
+        """Returns the node at `parts`; None if there is none. Follows a link in the last part only with `follow`."""
         above: list[Folder] = []
         at: Node = self.top
         todo, links = list(reversed(parts)), 0
@@ -253,11 +257,11 @@ class Archived:
     def open(self, path: str) -> IO[bytes]:
         node = self._at(path)
         if not isinstance(node, File):
-            raise OSError("not a plain file")
+            raise OSError("not a regular file")
         return io.BufferedReader(_Window(node))
 
     def files(self) -> Iterator[File]:
-        """Each plain file, once."""
+        """Returns each regular file once."""
         todo: list[Folder] = [self._folder]
         seen: set[int] = set()
         while todo:
@@ -305,28 +309,30 @@ class _Window(io.RawIOBase):
 
 
 def keep(stream: IO[bytes], into: IO[bytes], files: Iterator[File]) -> None:
-    """Copy the contents of `files`, which lie in `stream`, to the end of `into`, from where they are read from then on.
-    Raises RefusedError where the disk has no room, EOFError where the stream ends too early."""
+    """Copies the contents of `files` from `stream` to the end of `into`. Later reads of the files use `into`.
+
+    Raises RefusedError if the disk is too small, EOFError if the stream ends too early.
+    """
     room = shutil.disk_usage(str(into.name)).free * 9 // 10
     for file in sorted(files, key=lambda file: file.start):
         room -= file.size
         if room < 0:
-            raise RefusedError(f"{file.size} bytes of a file, and the disk has no room for it")
+            raise RefusedError(f"not enough disk space for a file of {file.size} bytes")
         stream.seek(file.start)
         start, left = into.seek(0, os.SEEK_END), file.size
         while left:
             chunk = stream.read(min(left, _CHUNK))
             if not chunk:
-                raise EOFError("a layer is cut off")
+                raise EOFError("a layer is truncated")
             into.write(chunk)
             left -= len(chunk)
         file.source, file.start = into, start
 
 
 def write(store: Store, folder: Path) -> None:
-    """Write the repository to the empty directory `folder`: directories, plain files, and links that stay inside.
+    """Writes the repository to the empty directory `folder`: directories, regular files, and links that stay inside.
 
-    The directories on the way to a file are made here, and links come last: nothing is written through a link.
+    Creates directories before their files, and all links at the end, so that it never writes through a link.
     """
     files = Files(store)
     todo, links = [""], []
@@ -352,8 +358,8 @@ def write(store: Store, folder: Path) -> None:
 
 
 def _clean(name: str) -> str:
-    """A name of an archive without `.` and empty parts. Raises RefusedError for `..` and for a zero."""
+    """Returns the name without `.` and empty parts. Raises RefusedError for `..` and for null characters."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in name:
-        raise RefusedError(f"{name[:80]!r}: not a name that an image can have")
+        raise RefusedError(f"{name[:80]!r}: invalid file name in an image")
     return "/".join(parts)

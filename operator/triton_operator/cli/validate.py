@@ -1,4 +1,4 @@
-"""`kubectl triton validate`: the check that the pod runs, on your own machine."""
+"""`kubectl triton validate`: runs the repository check on the user's machine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from triton_operator.repository.load import load
 from . import images, parsing, tritonserver
 
 BAD, UNCHECKED = 1, 2
-"""Exit codes: there are errors; or there was nothing that could be checked."""
+"""Exit codes: there are errors; nothing was checked."""
 
 
 class Unchecked(click.ClickException):
-    """Nothing could be checked: neither good nor bad."""
+    """Nothing was checked."""
 
     exit_code = UNCHECKED
 
@@ -60,36 +60,38 @@ class _Cores(click.ParamType[float]):
         except ValueError:
             cores = math.nan
         if not 0 < cores < math.inf:
-            self.fail(f"{value!r} is no number of cores above 0", param, ctx)
+            self.fail(f"{value!r} is not a number above 0", param, ctx)
         return cores
 
 
 @click.command("validate")
 @click.argument("target", metavar="[PATH|IMAGE]", required=False)
-@click.option("--path", default=None, help="Directory of the models inside of an image. Default: /models.")
-@click.option(
-    "--spec", type=click.File(), help="A TritonModel, whose image, limits, flags and entrypoint are taken from it."
-)
+@click.option("--path", default=None, help="Directory of the models inside of the image. Default: /models.")
+@click.option("--spec", type=click.File(), help="File with a TritonModel, for its image, limits, flags and entrypoint.")
 @click.option("--entrypoint", default=None, help="The model that clients call.")
-@click.option("--load-models", default=None, metavar="A,B", help="What is loaded at start. Default: all models.")
-@click.option("--server-version", type=_Version(), default=None, help="Of the server, e.g. 2.51, or a release, 24.10.")
+@click.option("--load-models", default=None, metavar="A,B", help="Models that Triton loads. Default: all.")
+@click.option("--server-version", type=_Version(), default=None, help="Server version, e.g. 2.51, or release, 24.10.")
 @click.option("--cpus", type=_Cores(), default=None, help="The server's CPU limit in cores.")
-@click.option("--gpus", type=click.IntRange(min=0), default=None, help="How many GPUs the server is given.")
+@click.option("--gpus", type=click.IntRange(min=0), default=None, help="Number of the server's GPUs.")
 @click.option("--shm-size", type=_Bytes(), default=None, help="Size of /dev/shm, e.g. 512Mi.")
 @click.option("--response-cache/--no-response-cache", default=None, help="Whether the server has --cache-config.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), default="text", show_default=True)
 @click.option(
-    "--base", default=None, metavar="DIR", help="Where the models are in the source tree, for --format sarif."
+    "--base", default=None, metavar="DIR", help="Directory of the models in the source tree, for --format sarif."
 )
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--with-server", is_flag=True, help="Also start the real tritonserver in Docker, and add its verdict.")
-@click.option("--server-image", default=None, help=f"For --with-server. Default: {tritonserver.IMAGE}.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option("--with-server", is_flag=True, help="Also start tritonserver in Docker, and add its errors.")
+@click.option(
+    "--server-image",
+    default=None,
+    help=f"Server image for --with-server. Default: that of --spec, or {tritonserver.IMAGE}.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=tritonserver.SECONDS,
     show_default=True,
-    help="For --with-server.",
+    help="Timeout of --with-server.",
 )
 def command(
     target: str | None,
@@ -103,15 +105,15 @@ def command(
     seconds: float,
     **given: Any,
 ) -> None:
-    """Check a model repository: a directory, an image of a registry or of Docker, or an image in a tar file.
+    """Checks a model repository: a directory, an image in Docker or a registry, or an image in a tar file.
 
-    Exits with 0 where there is no error, with 1 where there is, with 2 where nothing could be checked.
+    Exits with 0 if there are no errors, with 1 if there are errors, with 2 if nothing was checked.
     """
     if target == "":
         raise click.UsageError("the name of the directory or image is empty")
     model = _one(spec) if spec else None
     if target is None and model is None:
-        raise click.UsageError("name a directory, an image, or a TritonModel with --spec")
+        raise click.UsageError("name a directory or an image, or a TritonModel with --spec")
     name = target or (model.spec.model_image.reference if model else "")
     inside = path or (model.spec.model_image.path if model else "/models")
     image = server_image or (model.spec.server.image if model else tritonserver.IMAGE)
@@ -133,7 +135,7 @@ def command(
         click.echo(text, nl=False)
         sys.stdout.flush()
     except OSError as error:  # e.g. a full disk
-        raise Unchecked(f"the findings can't be written: {error.strerror}") from None
+        raise Unchecked(f"can't write the findings: {error.strerror}") from None
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
 
@@ -144,7 +146,7 @@ def _one(spec: TextIO) -> TritonModel:
     except click.ClickException as error:
         raise Unchecked(error.message) from None
     if len(models) > 1:
-        raise Unchecked(f"{spec.name}: {len(models)} TritonModels in it, and one is needed")
+        raise Unchecked(f"{spec.name}: the file contains {len(models)} TritonModels, but --spec needs exactly one")
     return models[0]
 
 
@@ -159,7 +161,7 @@ def _expected(
     shm_size: int | None,
     response_cache: bool | None,
 ) -> Expected:
-    """What the TritonModel says, and over it what the options say."""
+    """Returns the expectations of the TritonModel, overridden by the options."""
     options = {
         "entrypoint": entrypoint,
         "load_models": None if load_models is None else tuple(n for n in load_models.split(",") if n),

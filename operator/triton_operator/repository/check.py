@@ -1,4 +1,4 @@
-"""`python -m triton_operator.repository.check /models`: what the pod runs before it starts the server."""
+"""`python -m triton_operator.repository.check /models`: the repository check that the pod runs before the server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from triton_operator.repository.formats import text
 from triton_operator.repository.load import load
 from triton_operator.repository.report import USUAL_CONTAINERS, limit, render, report
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108, it is only measured
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the check only reads its size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check a repository; 1 where there are errors, else 0. Findings go to stdout, the report to a file."""
+    """Checks a model repository. Prints the findings; exits with 1 if there are errors."""
     options = _options(arguments)
     wanted = Expected(
         entrypoint=options.entrypoint,
@@ -47,33 +47,36 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=lambda text: [name for name in text.split(",") if name],
         default=[],
         metavar="A,B",
-        help="spec.server.loadModels; without it every model counts as loaded",
+        help="spec.server.loadModels; default: all models",
     )
     parser.add_argument(
-        "--shared-memory", type=int, metavar="BYTES", help=f"what the server has; default: size of {SHARED_MEMORY}"
+        "--shared-memory",
+        type=int,
+        metavar="BYTES",
+        help=f"the server's shared memory; default: size of {SHARED_MEMORY}",
     )
-    parser.add_argument("--gpus", type=int, help="devices that the server sees; default: not known")
-    parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: not known")
+    parser.add_argument("--gpus", type=int, help="number of GPUs that the server sees; default: unknown")
+    parser.add_argument("--cpus", type=float, metavar="CORES", help="the server's CPU limit; default: unknown")
     parser.add_argument(
         "--response-cache",
         action=argparse.BooleanOptionalAction,
-        help="whether the server has a response cache; default: not known",
+        help="whether the server has a response cache; default: unknown",
     )
     parser.add_argument(
-        "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: not known"
+        "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: unknown"
     )
-    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="where the report goes")
+    parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the report")
     parser.add_argument(
         "--containers",
         type=int,
         default=USUAL_CONTAINERS,
-        help="containers of the pod, of all kinds; they share the room for termination messages",
+        help="number of all containers of the pod, which share the maximum size of termination messages",
     )
     return parser.parse_args(arguments)
 
 
 def _version(text: str) -> versions.Version:
-    """As `versions.parse`, with its own words for the message."""
+    """Like `versions.parse`, but keeps its error message."""
     try:
         return versions.parse(text)
     except ValueError as error:
@@ -81,7 +84,7 @@ def _version(text: str) -> versions.Version:
 
 
 def _mounted() -> int | None:
-    """Bytes of the file system on /dev/shm; None where there is none."""
+    """Returns the size of /dev/shm in bytes; None if it doesn't exist."""
     try:
         stat = os.statvfs(SHARED_MEMORY)
     except OSError:
@@ -90,11 +93,11 @@ def _mounted() -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """The report is an extra: where it can't be written, the verdict must come all the same."""
+    """Writes the report. Only prints an error if it fails: the exit status is the result of the check."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as problem:
-        print(f"{path}: cannot write the report: {problem.strerror}", file=sys.stderr)
+        print(f"can't write the report to {path}: {problem.strerror}", file=sys.stderr)
 
 
 if __name__ == "__main__":

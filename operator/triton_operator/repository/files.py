@@ -1,8 +1,7 @@
-"""The files of a repository, in a directory or in an archive, read without following a link out of it.
+"""Access to the files of a repository, in a directory or an archive, that follows no link out of the repository.
 
-A store tells what lies at a path and follows no link. `Files` follows links by its own rules: a link may lead to
-another place of the same repository, and nowhere else. Paths are relative to the repository, with `/`; an empty path is
-the repository itself.
+A `Store` follows no links. `Files` follows only links to other paths of the same repository. Paths are relative to the
+repository, with `/`; an empty path is the repository itself.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from pathlib import Path
 from typing import IO, Protocol
 
 MAX_LINKS = 40
-"""Links that are followed on the way to one file, as on Linux."""
+"""Maximum number of links on a path, as on Linux."""
 MAX_NAMES = 100_000
-"""Names of one directory that are read."""
+"""Maximum number of entries of a directory."""
 
 
 class Kind(StrEnum):
-    """What lies at a path."""
+    """The type of the entry at a path."""
 
     FILE = "file"
     FOLDER = "directory"
     LINK = "link"
     SPECIAL = "special file"
-    """A pipe, a socket or a device, which is never opened."""
+    """A pipe, a socket or a device. It is never opened."""
     NOTHING = "nothing"
-    """Also a link that leads nowhere, or in a circle."""
+    """The path doesn't exist, or is a broken or circular link."""
     OUTSIDE = "a link that leads out of the repository"
     UNKNOWN = "unreadable"
 
@@ -40,26 +39,26 @@ class Entry:
 
     kind: Kind
     size: int = 0
-    """Bytes of a file."""
+    """Size of a file in bytes."""
     target: str = ""
-    """Where a link points, as it is written."""
+    """The target of a link, unresolved."""
     readable: bool = True
 
 
 class Store(Protocol):
-    """Where a repository lies. No method follows a link."""
+    """The storage of a repository. No method follows a link."""
 
     root: str
-    """The absolute path of the repository, by which it tells absolute links that stay inside."""
+    """The absolute path of the repository. Absolute links below it stay inside the repository."""
 
     def entry(self, path: str) -> Entry:
-        """What lies at `path`. Raises OSError."""
+        """Returns the entry at `path`. Raises OSError."""
 
     def names(self, path: str) -> list[str]:
-        """The names in the directory at `path`. Raises OSError."""
+        """Returns the names in the directory at `path`. Raises OSError."""
 
     def open(self, path: str) -> IO[bytes]:
-        """The plain file at `path`, for reading and seeking. Raises OSError."""
+        """Opens the regular file at `path` for reading and seeking. Raises OSError."""
 
 
 class Directory:
@@ -83,11 +82,11 @@ class Directory:
         return os.listdir(self._place(path))  # noqa: PTH208 - names are wanted, not paths
 
     def open(self, path: str) -> IO[bytes]:
-        # A file may turn into a link or a pipe between the look at it and this.
+        # A link or a pipe may replace the file between `entry` and `open`.
         file = os.fdopen(os.open(self._place(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise OSError("not a plain file")
+            raise OSError("not a regular file")
         return file
 
     def _place(self, path: str) -> str:
@@ -95,25 +94,25 @@ class Directory:
 
 
 class OutsideError(OSError):
-    """A link leads out of the repository; `link` is its path, `target` where it points."""
+    """An error for a link that leads out of the repository. `link` is its path, `target` its target."""
 
     def __init__(self, link: str, target: str) -> None:
-        super().__init__(f"a link to {target}, which lies outside of the repository")
+        super().__init__(f"a link to {target}, which is outside of the repository")
         self.link = link
         self.target = target
 
 
 class Files:
-    """A store whose links are followed inside of it."""
+    """The files of a store. Follows links that stay inside the store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._root = [part for part in store.root.split("/") if part]
 
     def resolve(self, path: str) -> tuple[str, Entry]:
-        """The place that `path` leads to, and what lies there: anything but a link.
+        """Returns the resolved path of `path` and its entry, which is never a link.
 
-        Raises OutsideError, or another OSError for what isn't there, can't be read, or is a circle of links.
+        Raises OutsideError, or another OSError if it doesn't exist, can't be read, or has a cycle of links.
         """
         todo = [part for part in reversed(path.split("/")) if part]
         at = list(self._root)
@@ -128,9 +127,9 @@ class Files:
                 entry = Entry(Kind.FOLDER)
                 continue
             if entry.kind is not Kind.FOLDER:
-                raise NotADirectoryError(f"{self._inner(at)} is no directory")
+                raise NotADirectoryError(f"{self._inner(at)} is not a directory")
             at.append(part)
-            if len(at) <= len(self._root):  # above the repository: only the way back into it is known
+            if len(at) <= len(self._root):  # above the repository, only the path back into it is allowed
                 if at != self._root[: len(at)]:
                     raise OutsideError(link, target)
                 continue
@@ -138,7 +137,7 @@ class Files:
             if entry.kind is Kind.LINK:
                 links += 1
                 if links > MAX_LINKS:
-                    raise OSError("a circle of links, or too many of them")
+                    raise OSError("a cycle of links, or too many links")
                 link, target = self._inner(at), entry.target
                 at = [] if target.startswith("/") else at[:-1]
                 todo += [step for step in reversed(target.split("/")) if step]
@@ -148,32 +147,32 @@ class Files:
         return self._inner(at), entry
 
     def look(self, path: str) -> Entry:
-        """What `path` leads to: never a link, and never an exception."""
+        """Returns the entry of `path` with links resolved, so that it is never a link. Never raises."""
         try:
             return self.resolve(path)[1]
         except OutsideError as error:
             return Entry(Kind.OUTSIDE, target=error.target)
         except PermissionError:
             return Entry(Kind.UNKNOWN)
-        except (OSError, ValueError):  # ValueError: a zero in a name
+        except (OSError, ValueError):  # ValueError: a null character in a name
             return Entry(Kind.NOTHING)
 
     def names(self, path: str) -> list[str]:
-        """The names in the directory that `path` leads to, sorted. Raises OSError."""
+        """Returns the names in the directory at `path`, sorted. Raises OSError."""
         names = self.store.names(self.resolve(path)[0])
         if len(names) > MAX_NAMES:
-            raise OSError(f"more than {MAX_NAMES} names in one directory")
+            raise OSError(f"more than {MAX_NAMES} entries in one directory")
         return sorted(names)
 
     def open(self, path: str) -> IO[bytes]:
-        """The plain file that `path` leads to. Raises OSError."""
+        """Opens the regular file at `path`. Raises OSError."""
         place, entry = self.resolve(path)
         if entry.kind is not Kind.FILE:
-            raise OSError("not a plain file")
+            raise OSError("not a regular file")
         return self.store.open(place)
 
     def read(self, path: str, most: int) -> bytes:
-        """At most `most` bytes from the start of a file. Raises OSError."""
+        """Returns at most `most` bytes from the start of a file. Raises OSError."""
         with self.open(path) as file:
             return file.read(most)
 
@@ -182,5 +181,5 @@ class Files:
 
 
 def join(*parts: str) -> str:
-    """A path of `parts`, of which empty ones are left out."""
+    """Joins `parts` to a path. Leaves out empty parts."""
     return "/".join(part for part in parts if part)

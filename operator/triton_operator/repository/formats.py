@@ -1,4 +1,4 @@
-"""Findings as text for people, as JSON, and as SARIF for code hosts and editors."""
+"""Output formats for findings: text, JSON, and SARIF for code hosts and editors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 
 
 def summary(repository: Repository, findings: Sequence[Finding]) -> str:
-    """`3 models, 1 errors, 0 warnings, 0 notes`."""
+    """Returns counts such as `3 models, 1 errors, 0 warnings, 0 notes`."""
     counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
     return f"{len(repository.models)} models, {counts}"
 
 
 def text(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
-    """A line for each finding, and one that counts them."""
+    """Returns one line for each finding, and a line with counts."""
     return "\n".join([*map(str, findings), f"{one_line(name)}: {summary(repository, findings)}"]) + "\n"
 
 
 def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
-    """One object: target, ok, models and findings; of a finding without a place line and column are null."""
+    """Returns a JSON object: target, ok, models, counts and findings. `line` and `column` are null if unknown."""
     document = {
         "target": one_line(name),
         "ok": not any(f.severity is Severity.ERROR for f in findings),
@@ -39,8 +39,11 @@ def as_json(name: str, repository: Repository, findings: Sequence[Finding]) -> s
 
 
 def sarif(findings: Sequence[Finding], codes: Mapping[str, str], version: str, base: str | None = None) -> str:
-    """A log of SARIF 2.1.0. Places are below `base`, the directory of the models in the source tree, as code hosts need
-    it; without one they are relative to the model repository, as the base REPOSITORY."""
+    """Returns a SARIF 2.1.0 log.
+
+    Paths start with `base`, the directory of the models in the source tree, as code hosts need it. Without `base`, they
+    are relative to the model repository, with the uriBaseId REPOSITORY.
+    """
     used = sorted({finding.code for finding in findings})
     driver = {
         "name": "kubectl-triton-validate",

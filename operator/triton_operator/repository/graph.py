@@ -1,4 +1,4 @@
-"""What an ensemble connects, and which model clients call."""
+"""The tensor graph of an ensemble, and the entrypoint of a repository."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from triton_operator.repository.model import Model, Repository
 
 
 class EntrypointError(LookupError):
-    """No model can be told to be the entrypoint; the text names the candidates and the field to set."""
+    """The entrypoint is missing or ambiguous. The message names the candidates and the field to set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One line of a step's map: the step's own tensor, and the ensemble's tensor it is tied to."""
+    """One entry of a step's input_map or output_map: the tensor of the step's model, and the ensemble's tensor."""
 
     step: int
     own: str
@@ -23,7 +23,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Graph:
-    """An ensemble's tensors: who writes and who reads them."""
+    """An ensemble's tensors, and the steps that write and read them."""
 
     given: frozenset[str]
     """The ensemble's declared inputs."""
@@ -34,17 +34,19 @@ class Graph:
 
     @property
     def produced(self) -> frozenset[str]:
-        """Tensors that the request or a step brings."""
+        """Tensors that the request or a step provides."""
         return self.given | {link.tensor for link in self.writes}
 
     @property
     def consumed(self) -> frozenset[str]:
-        """Tensors that a step takes."""
+        """Tensors that a step reads."""
         return frozenset(link.tensor for link in self.reads)
 
     def stuck(self) -> tuple[int, ...]:
-        """Steps, ascending, that can never start though each of their inputs is produced by someone: they wait for
-        one another, or for those that do."""
+        """Returns the steps, ascending, that can never run because of a cycle: members, and steps that wait for them.
+
+        Ignores inputs that no step produces.
+        """
         waiting: dict[int, set[str]] = {link.step: set() for link in (*self.reads, *self.writes)}
         readers: dict[str, set[int]] = {}
         makes: dict[int, set[str]] = {}
@@ -53,7 +55,7 @@ class Graph:
             readers.setdefault(link.tensor, set()).add(link.step)
         for link in self.writes:
             makes.setdefault(link.step, set()).add(link.tensor)
-        # What nobody produces is a fault of its own; taken as there, it doesn't show as a cycle too.
+        # TR405 reports tensors that no step produces. Treat them as available so that they don't look like a cycle.
         there = [*self.given, *(self.consumed - self.produced)]
         runnable = [step for step, needs in waiting.items() if not needs]
         while there or runnable:
@@ -70,7 +72,7 @@ class Graph:
 
 
 def graph(ensemble: Model) -> Graph:
-    """The tensors of `ensemble`, by its own config.pbtxt alone; empty for any other model."""
+    """Returns the tensors of `ensemble` from its own config.pbtxt. Models that aren't ensembles have no links."""
     config = ensemble.config
     return Graph(
         given=frozenset(t.name for t in config.input) if config is not None else frozenset(),
@@ -81,7 +83,7 @@ def graph(ensemble: Model) -> Graph:
 
 
 def parts(repository: Repository, name: str) -> frozenset[str]:
-    """The names of all models that a request to `name` passes through, itself included, missing ones too."""
+    """Returns the names of all models that a request to `name` uses, including `name` and missing models."""
     seen: set[str] = set()
     todo = [name]
     while todo:
@@ -94,22 +96,25 @@ def parts(repository: Repository, name: str) -> frozenset[str]:
 
 
 def loaded(repository: Repository, load_models: Collection[str]) -> frozenset[str]:
-    """The names of what Triton loads at start: `load_models` (spec.server.loadModels) and all their parts; where that
-    is empty, every model of the repository."""
+    """Returns the names of the models that Triton loads at start.
+
+    These are `load_models` (spec.server.loadModels) and all models of their steps. If it is empty, Triton loads every
+    model of the repository.
+    """
     if not load_models:
         return frozenset(repository.models)
     return frozenset().union(*(parts(repository, name) for name in load_models))
 
 
-def rings(repository: Repository) -> Iterator[tuple[str, ...]]:
-    """Ensembles that contain one another, each ring once, from its alphabetically first member."""
+def ensemble_cycles(repository: Repository) -> Iterator[tuple[str, ...]]:
+    """Returns the cycles of ensembles that contain each other, each from its alphabetically first member."""
     for name in sorted(repository.models):
-        if (ring := _way_back(repository, name)) and min(ring) == name:
+        if (ring := _shortest_cycle(repository, name)) and min(ring) == name:
             yield ring
 
 
-def _way_back(repository: Repository, start: str) -> tuple[str, ...]:
-    """The shortest chain of steps from `start` to itself; empty where there is none."""
+def _shortest_cycle(repository: Repository, start: str) -> tuple[str, ...]:
+    """Returns the shortest chain of steps from `start` to itself; empty if there is none."""
     chains: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()
     while chains:
@@ -125,17 +130,17 @@ def _way_back(repository: Repository, start: str) -> tuple[str, ...]:
 
 
 def entrypoint(repository: Repository, wanted: str | None, loaded: Collection[str] = ()) -> str:
-    """The model that clients call: `wanted`, or else the only ensemble, or else the only model.
+    """Returns the model that clients call: `wanted`, else the only ensemble, else the only model.
 
-    `loaded` narrows the choice to what is loaded at start (spec.server.loadModels); empty means all. An ensemble that
-    is a step of another one is no candidate. Raises EntrypointError where `wanted` isn't in the repository, and where
-    there is no single candidate.
+    `loaded` restricts the candidates to these models (spec.server.loadModels); empty means all models. An ensemble
+    that is a step of another one isn't a candidate. Raises EntrypointError if `wanted` isn't in the repository, or if
+    there isn't exactly one candidate.
     """
     if wanted is not None:
         if wanted in repository.models:
             return wanted
         raise EntrypointError(
-            f"spec.entrypoint names {wanted!r}, which the repository doesn't hold; it has {_listed(repository.models)}"
+            f"spec.entrypoint names {wanted!r}, which isn't in the repository; it contains {_listed(repository.models)}"
         )
     models = [m for name, m in repository.models.items() if not loaded or name in loaded]
     inner = {step.model_name for model in models for step in model.steps}
@@ -144,15 +149,15 @@ def entrypoint(repository: Repository, wanted: str | None, loaded: Collection[st
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        raise EntrypointError("the repository holds no model that spec.entrypoint could name")
-    kind = "ensembles" if ensembles else "models, and no ensemble"
+        raise EntrypointError("the repository contains no model for spec.entrypoint")
+    kind = "ensembles" if ensembles else "models and no ensemble"
     raise EntrypointError(
-        f"the repository holds {len(candidates)} {kind}: set spec.entrypoint to one of {_listed(candidates)}"
+        f"the repository contains {len(candidates)} {kind}: set spec.entrypoint to one of {_listed(candidates)}"
     )
 
 
 def _listed(names: Iterable[str], most: int = 10) -> str:
-    """`a, b and 3 more`: a few names, for a sentence."""
+    """Returns the first names as text for a message: `a, b and 3 more`."""
     known = sorted(names)
     text = ", ".join(known[:most]) or "no model"
     return text + (f" and {len(known) - most} more" if len(known) > most else "")

@@ -1,4 +1,4 @@
-"""Reads a directory or an archive into a Repository."""
+"""Loads a directory or an archive as a Repository."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from triton_operator.repository.places import Node
 from triton_operator.repository.textformat import TextError, parse
 
 MAX_CONFIG = 32 * 2**20
-"""Bytes of a config.pbtxt that are read. Triton has no limit; a larger one isn't judged."""
+"""Maximum size of a config.pbtxt in bytes. The check skips larger ones. Triton has no limit."""
 MAX_TEXT = 4 * 2**20
-"""Bytes of a model.py, or of a file with strings, that are read; a larger one isn't judged."""
+"""Maximum size in bytes of a model.py, or of a file with strings. The check skips larger ones."""
 
 DEPTH = 3
-"""How many levels down misplaced models are looked for."""
+"""Number of directory levels in which to search for misplaced models."""
 
 DATA_FOLDERS = frozenset({"warmup", "initial_state"})
-"""Directories of a model whose files hold tensors."""
+"""Directories of a model whose files contain tensors."""
 
 _POINTER = b"version https://git-lfs"
 _POINTER_BYTES = 1024
-"""The most that a pointer has."""
+"""Maximum size of a Git LFS pointer."""
 
 
 class _Reader:
-    """Collects what can't be read, so that one bad file doesn't hide the others."""
+    """A reader of files that collects errors as findings, so that one bad file doesn't hide the others."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -48,22 +48,22 @@ class _Reader:
             Severity.ERROR,
             path,
             f"cannot be read: {reason}",
-            f"make it readable for user {os.geteuid()}, as which the pod runs"
+            f"make it readable for user {os.geteuid()}, which runs the check"
             if "denied" in reason
-            else "see that the image holds a plain file or directory here",
+            else "make sure that the path is a valid regular file or directory",
         )
 
     def too_large(self, path: str, most: int) -> None:
-        message = f"larger than {most} bytes, and so not checked"
-        self._add("TR005", Severity.WARNING, path, message, "see that it is the file that Triton is to read")
+        message = f"not checked, because it is larger than {most} bytes"
+        self._add("TR005", Severity.WARNING, path, message, "make sure that it is the correct file")
 
     def outside(self, path: str, target: str) -> None:
         self._add(
             "TR004",
             Severity.WARNING,
             path,
-            f"a link to {target}, outside of the repository, and not checked: the server follows it in its own image",
-            "put the file into the repository, unless the server's image has it",
+            f"not checked: a link to {target}, outside of the repository, which the server follows in its own image",
+            "move the file into the repository, unless the server image contains it",
         )
 
     def nowhere(self, path: str) -> None:
@@ -71,19 +71,19 @@ class _Reader:
             "TR006",
             Severity.ERROR,
             path,
-            "a link to nothing or to itself: Triton fails to read its directory",
-            "correct the link, or take it out",
+            "broken link: its target doesn't exist or is the link itself, so that Triton can't read the directory",
+            "correct the link, or remove it",
         )
 
     def failed(self, path: str, error: OSError) -> None:
-        """The finding for what the system or our own rules say."""
+        """Adds the finding for an error of the file system, or for a link out of the repository."""
         if isinstance(error, OutsideError):
             self.outside(path, error.target)
         else:
             self.unreadable(path, error.strerror or str(error) or type(error).__name__)
 
     def children(self, directory: str) -> dict[str, Entry]:
-        """What is in a directory: name → what it is, links followed; sorted by name."""
+        """Returns the entries of a directory by name, sorted. Follows links."""
         try:
             return {name: self.files.look(join(directory, name)) for name in self.files.names(directory)}
         except OSError as error:
@@ -110,10 +110,10 @@ class _Reader:
 
 
 def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Finding, ...]]:
-    """Read the model repository in the directory `source`, or in a store, and tell what of it can't be read.
+    """Loads the model repository in the directory `source`, or in a store. Returns it and the findings.
 
-    What is unreadable or unparsable becomes a finding and leaves its place in the Repository empty; no exception
-    comes from the content of the directory, nor from its absence. No link is followed out of the repository.
+    A file that can't be read or parsed becomes a finding, and its field in the Repository stays empty. Neither the
+    content of the directory nor its absence raises an exception. Follows no link out of the repository.
     """
     store = Directory(source) if isinstance(source, str | os.PathLike) else source
     reader = _Reader(Files(store))
@@ -128,7 +128,7 @@ def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Find
                                            unread=True)  # fmt: skip
         elif entry.kind is Kind.NOTHING:
             reader.nowhere(name)
-    empty = not any(model.looks_like_one() for model in models.values())
+    empty = not any(model.looks_like_model() for model in models.values())
     repository = Repository(
         path=str(source) if isinstance(source, str | os.PathLike) else store.root,
         models=models,
@@ -174,7 +174,7 @@ def _model(reader: _Reader, directory: str) -> Model:
 
 
 def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
-    """What lies at the paths that the configuration names, and at those of the model files, relative to the model."""
+    """Returns the entries at the paths of the configuration and of the model files, relative to the model."""
     config = model.config
     paths: set[str] = set()
     for version in model.served:
@@ -208,8 +208,10 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
 
 
 def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[str, str], dict[str, Network | str]]:
-    """The python files that Triton would run, and what ONNX files declare. Of other model files it is only told
-    whether they can be read."""
+    """Returns the Python files that Triton would run, and the interfaces of the ONNX files, by path.
+
+    Adds a finding for each model file that can't be read.
+    """
     sources: dict[str, str] = {}
     networks: dict[str, Network | str] = {}
     for path in model.model_files:
@@ -227,7 +229,7 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
 
 
 def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
-    """What lies where the networks look for weights of their own."""
+    """Returns the entries at the paths of external weights, relative to the model."""
     found: dict[str, Entry] = {}
     for file, network in model.networks.items():
         for name in network.external if isinstance(network, Network) else ():
@@ -237,7 +239,7 @@ def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
 
 
 def _is_pointer(reader: _Reader, directory: str, model: Model, path: str) -> bool:
-    """Whether a model file is what git leaves in the place of a file that LFS keeps."""
+    """Whether a model file is a Git LFS pointer."""
     entry = model.named[path]
     if entry.kind is not Kind.FILE or not len(_POINTER) <= entry.size <= _POINTER_BYTES or not entry.readable:
         return False
@@ -248,7 +250,7 @@ def _is_pointer(reader: _Reader, directory: str, model: Model, path: str) -> boo
 
 
 def _source(reader: _Reader, path: str) -> str | None:
-    """The text of a Python file, by the encoding that it declares, as Python reads it."""
+    """Returns the text of a Python file in its declared encoding; None with a finding if it can't be decoded."""
     content = reader.content(path, MAX_TEXT)
     if content is None:
         return None
@@ -264,7 +266,7 @@ def _source(reader: _Reader, path: str) -> str | None:
                 1,
                 None,
                 f"cannot be decoded: {one_line(str(error))}",
-                "save it as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-",
+                "save it as UTF-8, or declare its encoding in the first line: # -*- coding: latin-1 -*-",
             )
         )
         return None
@@ -281,7 +283,7 @@ def _network(reader: _Reader, path: str, size: int) -> Network | str:
 
 
 def _data(reader: _Reader, directory: str, model: Model) -> dict[str, Data]:
-    """The files that hold a tensor each, for warm-up and for the first state of sequences."""
+    """Returns the files that contain tensors, for warm-up and for initial states of sequences."""
     found: dict[str, Data] = {}
     for folder in sorted(DATA_FOLDERS & model.folders.keys()):
         for name, entry in reader.children(join(directory, folder)).items():
@@ -298,7 +300,7 @@ def _data(reader: _Reader, directory: str, model: Model) -> dict[str, Data]:
 
 
 def _strings(content: bytes) -> int | None:
-    """How many strings `content` holds, each after its length: 4 bytes, little-endian. None where it isn't so."""
+    """Returns the number of strings in `content`, each after its length (4 bytes, little-endian); None if invalid."""
     at = count = 0
     while at + 4 <= len(content):
         at += 4 + int.from_bytes(content[at : at + 4], "little")
@@ -307,7 +309,7 @@ def _strings(content: bytes) -> int | None:
 
 
 def _config(reader: _Reader, path: str) -> tuple[Any, Node]:
-    """The parsed message and its places; (None, root) with a finding where the text isn't a ModelConfig."""
+    """Returns the parsed message and its positions; (None, root) with a finding if it isn't a ModelConfig."""
     nowhere = Node(1, 1)
     content = reader.content(path, MAX_CONFIG)
     if content is None:
@@ -334,16 +336,16 @@ def _syntax(file: str, text: str, error: TextError) -> Finding:
         error.line,
         error.column,
         f"{error}, in: {offending}" if offending else str(error),
-        "correct the field's name; fields newer than this schema are not known to it either"
+        "correct the field's name, unless it is newer than this check's schema"
         if error.unknown
-        else "save the file without a byte order mark, which Triton doesn't read"
+        else "save the file without a byte order mark, which Triton rejects"
         if text.startswith("\ufeff")
-        else "correct the text format of protobuf here: brackets, quotes, colons, names of values",
+        else "correct the protobuf text format: brackets, quotes, colons, names of values",
     )
 
 
 def _below(reader: _Reader, directory: str, depth: int) -> Iterator[str]:
-    """Directories under `directory` that hold a model, without reading them."""
+    """Returns the directories under `directory` that contain models. Doesn't read the models."""
     if depth == 0:
         return
     for folder in _folders(reader, directory):

@@ -1,4 +1,4 @@
-"""A model repository as it was read: plain facts, without judgement."""
+"""The data model of a model repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_operator.repository.onnx import Network
 from triton_operator.repository.places import Node
 
 NOT_VERSIONS = frozenset({"warmup", "initial_state", "configs"})
-"""Directories beside the versions that Triton knows by name (VersionsToLoad in core/model_lifecycle.cc)."""
+"""Directories of a model that Triton doesn't treat as versions (VersionsToLoad in core/model_lifecycle.cc)."""
 
 _VERSION = re.compile(r"0|[1-9][0-9]*")
 MODEL_FILES = {
@@ -25,7 +25,7 @@ MODEL_FILES = {
     "model.xml": "openvino",
     "model.py": "python",
 }
-"""The files by which Triton tells the backend where config.pbtxt doesn't."""
+"""Model files and their backends. Triton uses them if config.pbtxt doesn't set the backend."""
 DEFAULT_FILES = {
     "python": ("model.py",),
     "onnxruntime": ("model.onnx",),
@@ -36,7 +36,7 @@ DEFAULT_FILES = {
     "dali": ("model.dali", "dali.py"),
     "vllm": ("model.json",),
 }
-"""What a version directory must hold, one of these; backends that are not listed have rules of their own."""
+"""Model files by backend. A version directory needs one of them. Backends that aren't listed have other rules."""
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "tensorflow_graphdef": "tensorflow",
@@ -44,15 +44,17 @@ PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
 }
-"""The older way to name a backend; `ensemble` is the one platform without a backend."""
+"""Platforms, the older setting, and their backends. The platform `ensemble` has no backend."""
 
 
 _HERE = "$$TRITON_MODEL_DIRECTORY"
 
 
 def files_in_parameters(config: Any) -> dict[str, str]:
-    """The parameters that name a file of the model's directory: key → path relative to that directory. Files elsewhere
-    in the server's image aren't among them."""
+    """Returns the files of the model's directory that parameters name: key → path relative to that directory.
+
+    Leaves out other files of the server image.
+    """
     found = {}
     if config.backend == "python" and "EXECUTION_ENV_PATH" in config.parameters:
         said = config.parameters["EXECUTION_ENV_PATH"].string_value
@@ -63,57 +65,57 @@ def files_in_parameters(config: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A file under warmup/ or initial_state/, whose content is one tensor."""
+    """A file under warmup/ or initial_state/ that contains a tensor."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     strings: int | None = None
-    """How many strings it holds, each after its length in 4 bytes; None where it can't be read as such."""
+    """Number of strings, each after its length in 4 bytes; None if the content isn't in this format."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """One directory of the repository: Triton takes each of them for a model."""
+    """A directory of the repository. Triton treats each of them as a model."""
 
     name: str
-    """The directory's name, under which Triton serves it."""
+    """The directory's name, which is the name of the model in Triton."""
     directory: str
     """Path relative to the repository."""
     config: Any
-    """The parsed `ModelConfig`; None where config.pbtxt is missing or can't be parsed."""
+    """The parsed `ModelConfig`; None if config.pbtxt is missing or can't be parsed."""
     config_path: str
-    """Path of config.pbtxt relative to the repository, whether it exists or not."""
+    """Path of config.pbtxt relative to the repository, even if it doesn't exist."""
     has_config: bool = True
-    """Whether there is a config.pbtxt, however broken."""
+    """Whether config.pbtxt exists, even if it is invalid."""
     folders: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Each directory in it, as a rule its versions, with the names of what is in there."""
+    """The directories of the model, usually its versions, and the names of their entries."""
     files: frozenset[str] = frozenset()
-    """The names of the files beside the versions."""
+    """The names of the model's entries that are not directories."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Python files of the versions that were read: path relative to the repository → text."""
+    """The Python model files: path relative to the repository → text."""
     networks: Mapping[str, Network | str] = field(default_factory=dict)
-    """ONNX files of the versions: path relative to the repository → what it declares, or why it is no ONNX model."""
+    """The ONNX model files: path relative to the repository → its interface, or why it isn't an ONNX model."""
     data: Mapping[str, Data] = field(default_factory=dict)
-    """The files of warmup/ and initial_state/: path relative to the model, e.g. `warmup/image`."""
+    """The files of warmup/ and initial_state/ by path relative to the model, e.g. `warmup/image`."""
     named: Mapping[str, Entry] = field(default_factory=dict)
-    """What lies at each path that the configuration names, and at those of model files, relative to the model."""
+    """The entries at the paths of the configuration and of model files, by path relative to the model."""
     pointers: frozenset[str] = frozenset()
-    """Those of `named` that are pointers of git LFS."""
+    """The paths in `named` that are Git LFS pointers."""
     closed: frozenset[str] = frozenset()
-    """Versions whose content isn't known: links that lead out of the repository."""
+    """Versions with unknown content, since they are links that lead out of the repository."""
     unread: bool = False
-    """Whether nothing of the model is known: its directory is a link that leads out of the repository."""
+    """Whether the model's directory is a link that leads out of the repository, so that its content is unknown."""
     where: Node = field(default_factory=lambda: Node(1, 1))
-    """Where config.pbtxt says what."""
+    """The positions of the values in config.pbtxt."""
 
     @cached_property
     def versions(self) -> tuple[int, ...]:
-        """The numbers of the version directories, ascending. `01` is none: Triton skips leading zeros."""
+        """The numbers of the version directories, ascending. Leaves out `01`: Triton ignores leading zeros."""
         return tuple(sorted(int(name) for name in self.folders if _VERSION.fullmatch(name)))
 
     @cached_property
     def served(self) -> tuple[int, ...]:
-        """Those of `versions` that the version policy lets Triton load; by default the highest one."""
+        """The versions that Triton loads by the version policy; by default the highest one."""
         if self.config is None or not self.config.HasField("version_policy"):
             return self.versions[-1:]
         policy = self.config.version_policy
@@ -125,20 +127,23 @@ class Model:
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether it only connects other models."""
+        """Whether the model is an ensemble."""
         return self.config is not None and (
             self.config.platform == "ensemble" or self.config.HasField("ensemble_scheduling")
         )
 
     @cached_property
     def steps(self) -> tuple[Any, ...]:
-        """The `ModelEnsembling.Step` messages in the order of the text; none unless it is an ensemble."""
+        """The `ModelEnsembling.Step` messages in the order of the text; empty if it isn't an ensemble."""
         return tuple(self.config.ensemble_scheduling.step) if self.is_ensemble else ()
 
     @property
     def backend(self) -> str:
-        """The backend that config.pbtxt, its platform, a model file or the end of the directory's name
-        (`resize.python`) tells, in Triton's order; `ensemble` for ensembles, and empty where nothing does."""
+        """The model's backend; `ensemble` for ensembles, and empty if it is unknown.
+
+        The first of these sets it, as in Triton: `backend`, `platform`, a model file, the end of the directory's name
+        (`resize.python`).
+        """
         if self.is_ensemble:
             return "ensemble"
         if self.config is not None and self.config.backend:
@@ -150,17 +155,17 @@ class Model:
 
     @property
     def entries(self) -> frozenset[str]:
-        """The names of all that is in the version directories that are served."""
+        """The names of all entries of the served version directories."""
         return frozenset().union(*(self.folders[str(v)] for v in self.served))
 
     @property
     def model_files(self) -> tuple[str, ...]:
-        """The files of the served versions that the backend loads and that may be there, relative to the model."""
+        """The paths of the model files of the served versions, relative to the model. Some may not exist."""
         served = {str(version) for version in self.served}
         return tuple(path for path in self.named if path.partition("/")[0] in served)
 
-    def looks_like_one(self) -> bool:
-        """Whether anything in the directory says that a model was meant."""
+    def looks_like_model(self) -> bool:
+        """Whether the directory is probably meant as a model."""
         return self.has_config or bool(self.versions) or self.unread
 
 
@@ -169,10 +174,10 @@ class Repository:
     """A directory of models."""
 
     path: str
-    """As the caller gave it."""
+    """The path from the caller."""
     models: Mapping[str, Model]
-    """By directory name, in the order of the names."""
+    """The models by directory name, sorted."""
     below: tuple[str, ...] = ()
-    """Directories further down that hold models, relative to the repository; looked for only where it has none."""
+    """Directories below it that contain models, relative to the repository; empty if the repository has models."""
     is_model: bool = False
-    """Whether the path is itself a model: it then points one level too deep."""
+    """Whether the path is a model, so one level too low."""

@@ -1,8 +1,8 @@
-"""What a repository needs of its pod: shared memory.
+"""An estimate of the shared memory that a repository needs.
 
-The python backend passes every tensor between Triton and a model's process through a pool in /dev/shm. A pool starts
-at 1 MiB an instance (`shm-default-byte-size` in the python backend's README) and grows by what is in flight: the
-inputs and outputs of one batch. Where /dev/shm is too small, requests fail at run time with an unclear error.
+The python backend passes each tensor between Triton and a model's process through a pool in /dev/shm. The pool of an
+instance starts with 1 MiB (`shm-default-byte-size` in the python backend's README) and grows by the inputs and outputs
+of one batch. If /dev/shm is too small, requests fail at run time with an unclear error.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.schema import ModelInstanceGroup, type_name
 
 POOL_BYTES = 2**20
-"""What the pool of an instance starts at."""
+"""Initial size of an instance's pool."""
 HEADROOM_BYTES = 64 * 2**20
-"""For all else in /dev/shm, e.g. what libraries of the models put there: as much as a container has by default."""
+"""Space for other uses of /dev/shm, e.g. by libraries of the models: a container's default size."""
 SPARE_QUARTERS = 5
-"""Quarters of the sum that pools grow to, as they fragment. Measured on server 2.51 with FP32 [3, 640, 640] in and
-out under load: 92 MiB where 2 instances of batch 4 sum up to 77, and 354 where 4 of batch 8 sum up to 304."""
+"""Final size of the pools in quarters of the sum, because pools fragment.
+
+Measured on server 2.51 under load with FP32 [3, 640, 640] in and out: 92 MiB for 2 instances with batch 4, whose sum
+is 77 MiB, and 354 MiB for 4 instances with batch 8, whose sum is 304 MiB.
+"""
 ASSUMED_BYTES = 2**20
-"""One element of TYPE_STRING, and one TYPE_UINT8 tensor of dims [-1]: as a rule an encoded image."""
+"""Assumed size of one TYPE_STRING element, and of a TYPE_UINT8 tensor with dims [-1]: usually an encoded image."""
 ASSUMED_DIM = 640
-"""Each of the first two variable dimensions of a tensor, as of an image; further ones count 1."""
+"""Assumed size of each of the first two variable dimensions of a tensor, as in an image. Others count as 1."""
 
 _MOST = 2**63 - 1
 _ONE_BYTE = ("BOOL", "UINT8", "INT8")
@@ -32,12 +35,11 @@ _FOUR_BYTES = ("UINT32", "INT32", "FP32")
 
 
 def shared_memory(repository: Repository, gpus: int = 1, names: Collection[str] | None = None) -> int:
-    """Bytes of /dev/shm that the repository's python models need; 0 where it has none.
+    """Returns an estimate of the bytes of /dev/shm that the repository's python models need; 0 if it has none.
 
-    The sum over their instances of one batch of inputs and outputs and of the pool's start, a quarter more, and the
-    headroom. It is
-    an estimate: variable sizes count as the constants above say. `gpus` is how many devices Triton sees: a group of
-    KIND_GPU has its count on each. `names` narrows it to the models that are loaded.
+    Adds one batch of inputs and outputs and the initial pool size of each instance, then a quarter of the sum, and the
+    headroom. The constants above are the assumed variable sizes. `gpus` is the number of GPUs that Triton sees: a
+    KIND_GPU group has its count of instances on each of them. `names` are the models that are loaded; default: all.
     """
     models = [m for name, m in repository.models.items() if names is None or name in names]
     need = sum(_model_bytes(model, gpus) for model in models if model.backend == "python")
@@ -45,7 +47,7 @@ def shared_memory(repository: Repository, gpus: int = 1, names: Collection[str] 
 
 
 def instances(model: Model, gpus: int = 1) -> int:
-    """How many instances of each served version Triton starts; without instance_group it is one a device."""
+    """Returns the number of instances of each served version; without instance_group one for each GPU."""
     devices = max(gpus, 1)
     groups = model.config.instance_group if model.config is not None else ()
     total = 0
@@ -58,7 +60,7 @@ def instances(model: Model, gpus: int = 1) -> int:
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Bytes of one tensor of a request, without its batch dimension. `tensor` is a ModelInput or a ModelOutput."""
+    """Returns the bytes of `tensor`, a ModelInput or a ModelOutput, without its batch dimension."""
     fixed = product(d for d in tensor.dims if d >= 0)
     variable = sum(1 for d in tensor.dims if d < 0)
     kind = type_name(tensor.data_type).removeprefix("TYPE_")
@@ -68,7 +70,7 @@ def tensor_bytes(tensor: Any) -> int:
 
 
 def product(sizes: Iterable[int]) -> int:
-    """What `sizes` multiply to, at most 2^63-1: a few hundred large dims make a number that can't even be shown."""
+    """Returns the product of `sizes`, at most 2^63-1, because Python can't print extremely large numbers."""
     out = 1
     for size in sizes:
         out = max(-_MOST, min(out * size, _MOST))
@@ -76,7 +78,7 @@ def product(sizes: Iterable[int]) -> int:
 
 
 def element_bytes(kind: str) -> int:
-    """Bytes of one element of a type, e.g. `FP32`; of a string what is assumed."""
+    """Returns the bytes of one element of a type, e.g. `FP32`. For a string, it is ASSUMED_BYTES."""
     if kind == "STRING":
         return ASSUMED_BYTES
     if kind in _ONE_BYTE:

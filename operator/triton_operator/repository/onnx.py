@@ -1,8 +1,8 @@
-"""What an ONNX file declares: its inputs and outputs, read without its weights.
+"""Reads the inputs and outputs that an ONNX file declares, without its weights.
 
-The `onnx` package would add its compiled schemas and numpy to every pod's init container, and parse the whole file; a
-network is hundreds of megabytes, of which the names and shapes are a few hundred bytes. So the protobuf wire format is
-walked, and what isn't needed is skipped with a seek. Field numbers are those of onnx.proto, which never change.
+The `onnx` package would add its compiled schemas and numpy to each pod's init container, and parse the whole file. A
+file may have hundreds of megabytes, but its names and shapes only have a few hundred bytes. So this module reads the
+protobuf wire format and skips the rest with a seek. The field numbers of onnx.proto never change.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import IO
 
 MOST_TENSORS = 10_000
-"""Inputs and outputs that are read; more of them is no network but a broken file."""
+"""Maximum number of inputs and outputs. A file with more is invalid."""
 _NAME_BYTES = 4096
 _NO_TENSORS = (4, 5, 8, 9)
-"""Fields of a TypeProto: a sequence, a map, a sparse tensor, an optional."""
+"""Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
 
-# onnx.TensorProto.DataType → Triton's DataType, as the onnxruntime backend translates it.
+# onnx.TensorProto.DataType → Triton's DataType, as in the onnxruntime backend.
 TYPES = {
     1: "TYPE_FP32",
     2: "TYPE_UINT8",
@@ -37,7 +37,7 @@ TYPES = {
 
 
 class OnnxError(ValueError):
-    """The file is no ONNX model; the text says what it is."""
+    """The file isn't an ONNX model. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Tensor:
 
     name: str
     data_type: str
-    """Triton's name, e.g. TYPE_FP32; empty for what Triton has no name for, and for what is no tensor."""
+    """Triton's type name, e.g. TYPE_FP32; empty if Triton doesn't have the type, or if it isn't a tensor."""
     dims: tuple[int, ...] | None
-    """With the batch dimension; -1 is a variable one. None where the file declares no shape."""
+    """The shape with the batch dimension; -1 is a variable dimension. None if the file declares no shape."""
     is_tensor: bool = True
-    """False for a sequence, a map or an optional, none of which Triton can take or give."""
+    """False for a sequence, a map or an optional, which Triton doesn't support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +58,30 @@ class Network:
     """The interface of an ONNX file."""
 
     inputs: tuple[Tensor, ...]
-    """What a request must bring: without those that have a value in the file."""
+    """The inputs without a default value in the file. Each request needs them."""
     outputs: tuple[Tensor, ...]
     defaults: tuple[Tensor, ...] = ()
-    """Inputs that have a value in the file, which a request may override."""
+    """Inputs with a default value in the file, which a request may override."""
     external: tuple[str, ...] = ()
-    """Files with weights that the network refers to, relative to its own directory."""
+    """Files with external weights, relative to the directory of the ONNX file."""
 
 
 def read(file: IO[bytes], size: int) -> Network:
-    """The interface of the ONNX model in the `size` bytes of `file`. Raises OnnxError where it is none, OSError where
-    it can't be read."""
+    """Returns the interface of the ONNX model in the `size` bytes of `file`.
+
+    Raises OnnxError if it isn't an ONNX model, OSError if it can't be read.
+    """
     if not size:
         raise OnnxError("the file is empty")
     if file.read(40).startswith(b"version https://git-lfs"):
-        raise OnnxError("it is a pointer of git LFS, not the model itself")
+        raise OnnxError("it is a Git LFS pointer; run git lfs pull")
     try:
         graphs = [(start, end) for number, start, end in _fields(file, 0, size) if number == 7]
         if len(graphs) != 1:
-            raise OnnxError("it holds no graph")
+            raise OnnxError("it contains no graph")
         return _network(file, *graphs[0])
     except EOFError:
-        raise OnnxError("it is cut off, or no ONNX at all") from None
+        raise OnnxError("it is truncated, or has another format") from None
 
 
 def _network(file: IO[bytes], start: int, end: int) -> Network:
@@ -92,7 +94,7 @@ def _network(file: IO[bytes], start: int, end: int) -> Network:
             (given if number == 11 else made).append(_tensor(file, first, last))
             if len(given) + len(made) > MOST_TENSORS:
                 raise OnnxError(f"it declares more than {MOST_TENSORS} inputs and outputs")
-        elif number == 5:  # a weight; before IR version 4 it is listed as an input too
+        elif number == 5:  # a weight; before IR version 4 it is an input too
             for inner, a, b in _fields(file, first, last):
                 if inner == 8:
                     constants.add(_text(file, a, b))
@@ -107,7 +109,7 @@ def _network(file: IO[bytes], start: int, end: int) -> Network:
 
 
 def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
-    """A ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
+    """Reads a ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
     name, kind, dims, is_tensor = "", "", None, True
     for number, a, b in _fields(file, start, end):
         if number == 1:
@@ -132,20 +134,22 @@ def _tensor_type(file: IO[bytes], start: int, end: int) -> tuple[str, tuple[int,
 
 
 def _dim(file: IO[bytes], start: int, end: int) -> int:
-    """A dimension: dim_value = 1, or a name, or nothing. Zero and below is written for variable ones too."""
+    """Reads a dimension: dim_value = 1, or a name, or nothing. Values below 1 mean variable dimensions too."""
     value = next((a for number, a, _ in _fields(file, start, end) if number == 1), -1)
     return value if 0 < value < 2**63 else -1
 
 
 def _location(file: IO[bytes], start: int, end: int) -> str:
-    """The value of an external_data entry whose key is `location`."""
+    """Returns the value of an external_data entry with the key `location`; empty for other keys."""
     pair = {number: _text(file, a, b) for number, a, b in _fields(file, start, end) if number in (1, 2)}
     return pair.get(2, "") if pair.get(1) == "location" else ""
 
 
 def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of the message at [start, end): number, and where its content starts and ends; of a varint its value,
-    twice. Raises EOFError where the message doesn't fit its frame."""
+    """Returns the number, start and end of each field of the message at [start, end); for a varint, its value twice.
+
+    Raises EOFError if a field ends after the message.
+    """
     at = start
     while at < end:
         file.seek(at)
@@ -168,7 +172,7 @@ def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def _varint(file: IO[bytes], at: int, end: int) -> tuple[int, int]:
-    """The number at the file's position, which is `at`, and the place after it."""
+    """Reads a varint at the file's position, which is `at`. Returns it and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         byte = file.read(1)

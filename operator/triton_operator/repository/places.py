@@ -1,4 +1,4 @@
-"""Where in a config.pbtxt a value was written."""
+"""The positions of values in a config.pbtxt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Place = Callable[[int], tuple[int, int]]
-"""Gives the line and column of an offset."""
+"""Returns the line and column of an offset."""
 
 
 class Row:
-    """The values of a field, in the order of the text. A long list of numbers is kept as its text: the place of one is
-    found when somebody asks for it."""
+    """The values of a field, in the order of the text.
+
+    Keeps a long list of numbers as text, and finds the position of a number only on access.
+    """
 
     __slots__ = ("_nodes", "_texts")
 
@@ -21,13 +23,13 @@ class Row:
         self._texts: list[tuple[str, int, int, int, Place]] = []
 
     def append(self, node: Node) -> None:
-        """Add one value."""
+        """Adds one value."""
         if self._texts:
             self._unfold()
         self._nodes.append(node)
 
     def add_text(self, text: str, start: int, end: int, count: int, place: Place) -> None:
-        """Add `count` numbers, which stand between two offsets with a comma after each but the last."""
+        """Adds the `count` numbers between two offsets, separated by commas."""
         if self._nodes or self._texts:
             self._unfold()
             self._nodes += _nodes(text, start, end, place)
@@ -61,19 +63,19 @@ def _nodes(text: str, start: int, end: int, place: Place) -> Iterator[Node]:
 
 @dataclass(slots=True)
 class Node:
-    """A value and its place. `fields` maps a field's name to its values in the order of the text."""
+    """A value and its position. `fields` maps a field's name to its values in the order of the text."""
 
     line: int
     column: int
     text: str = ""
-    """The scalar as text, strings decoded; empty for a message."""
+    """The scalar as text, with decoded strings; empty for a message."""
     fields: dict[str, Row] = field(default_factory=dict)
 
     def find(self, *path: str | int) -> Node:
-        """The node at `path`, or the nearest one above it that was written.
+        """Returns the node at `path`, or its nearest ancestor that the text contains.
 
-        A path alternates field names with positions: `find("input", 0, "dims", 2)`. After a map's name comes a key:
-        `find("output_map", "OUT")`. A name alone means the first value.
+        A path alternates field names and indexes: `find("input", 0, "dims", 2)`. For a map, use a key as the index:
+        `find("output_map", "OUT")`. A name without an index means the first value.
         """
         node = self
         steps = list(path)
@@ -98,8 +100,10 @@ class Node:
 
 
 def written(message: Any, node: Node) -> Iterator[tuple[Any, Any, Node]]:
-    """Each field that the text sets: its descriptor, its value, and its place. `node` is where `message` was written;
-    maps are told without what is in them, and of a list of numbers the first alone."""
+    """Returns the descriptor, the value and the position of each field that the text sets.
+
+    `node` is the position of `message`. Leaves out the content of maps, and all but the first number of a list.
+    """
     for known in message.DESCRIPTOR.fields:
         found = node.fields.get(known.name)
         if not found:

@@ -1,8 +1,8 @@
-"""The termination message of the check container: what the operator learns from the pod.
+"""The report of the check container to the operator, as its termination message.
 
-The kubelet keeps the last 4096 bytes that a container wrote, and of those the first 12288 divided by the number of
-the pod's containers, init and ephemeral ones included (normalizeStatus in pkg/kubelet/status). JSON that is cut is no
-JSON, so the report is made to fit.
+The kubelet keeps the last 4096 bytes of a termination message. Of these it keeps the first 12288 bytes divided by the
+number of the pod's containers, including init and ephemeral containers (normalizeStatus in pkg/kubelet/status).
+Truncated JSON is invalid, so the report leaves out what doesn't fit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from triton_operator.repository.needs import shared_memory
 from triton_operator.repository.rules.base import Expected
 
 CONTAINER_BYTES = 4096
-"""What a container may leave."""
+"""Maximum size of a container's termination message."""
 POD_BYTES = 12288
-"""What all containers of a pod may leave together, in equal shares."""
+"""Maximum size of the termination messages of all containers of a pod, in equal shares."""
 USUAL_CONTAINERS = 6
-"""Three init containers and the server, a sidecar, and one from kubectl debug."""
+"""Default number of containers: three init containers, the server, a sidecar, and one from kubectl debug."""
 
 _TEXT = 400
-"""Characters of a message or remedy that are reported; the container's log has all of them."""
+"""Maximum length of a message or remedy in the report. The container's log has the full text."""
 _MODELS_SHARE = 0.4
-"""Of the room that is left, what models may take from findings."""
+"""Share of the free space that is reserved for models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +42,37 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a repository holds and what is wrong with it."""
+    """The models and findings of a repository."""
 
     ok: bool
-    """Whether there is no error. Warnings leave it true."""
+    """Whether there are no errors. Warnings don't count."""
     entrypoint: str | None
     models: tuple[ModelLine, ...]
     model_count: int
-    """All models of the repository; more than `models` has where that was cut."""
+    """Number of all models of the repository. `models` may have fewer if the report is truncated."""
     need: int
-    """Bytes of shared memory that the models need, estimated."""
+    """Estimate of the shared memory that the models need, in bytes."""
     have: int
-    """Bytes of shared memory that the pod has; -1 where it isn't known."""
+    """Shared memory of the pod in bytes; -1 if unknown."""
     findings: tuple[Finding, ...]
     """Errors first."""
     truncated: int
-    """How many findings were left out."""
+    """Number of findings that are left out."""
 
 
 def limit(containers: int = USUAL_CONTAINERS) -> int:
-    """Bytes of a termination message that survive in a pod of that many containers."""
+    """Returns the maximum size in bytes of a termination message in a pod with `containers` containers."""
     return min(CONTAINER_BYTES, POD_BYTES // max(containers, 1))
 
 
 def report(repository: Repository, findings: Iterable[Finding], wanted: Expected) -> Report:
-    """The whole report, nothing cut."""
+    """Returns the complete report."""
     ordered = in_order(findings)
     try:
         entry = entrypoint(repository, wanted.entrypoint, wanted.load_models)
     except EntrypointError:
         entry = None
-    models = [m for m in repository.models.values() if m.looks_like_one()]
+    models = [m for m in repository.models.values() if m.looks_like_model()]
     return Report(
         ok=not any(f.severity is Severity.ERROR for f in ordered),
         entrypoint=entry,
@@ -86,13 +86,13 @@ def report(repository: Repository, findings: Iterable[Finding], wanted: Expected
 
 
 def render(full: Report, size: int = CONTAINER_BYTES) -> str:
-    """`full` as compact JSON of at most `size` bytes in UTF-8, which must be 512 or more.
+    """Returns `full` as compact JSON of at most `size` bytes in UTF-8. `size` must be 512 or more.
 
-    Of the findings the first that fit are kept, of the models too, the entry model before all others; counts tell
-    what was left out.
+    Keeps the first findings and models that fit, the entrypoint before other models. The report contains the number of
+    findings that are left out and of all models.
     """
     models = [asdict(model) for model in sorted(full.models, key=lambda m: m.name != full.entrypoint)]
-    count, findings = len(full.findings), [_short(finding) for finding in full.findings[:size]]
+    count, findings = len(full.findings), [_truncated_finding(finding) for finding in full.findings[:size]]
     document: dict[str, Any] = {
         "ok": full.ok,
         "entrypoint": full.entrypoint,
@@ -104,16 +104,16 @@ def render(full: Report, size: int = CONTAINER_BYTES) -> str:
     }
     room = size - len(_json(document).encode())
     for_models = min(sum(map(_cost, models)), int(room * _MODELS_SHARE))
-    document["findings"], spent = _fitting(findings, room - for_models)
-    document["models"], _ = _fitting(models, room - spent)
+    document["findings"], spent = _first_that_fit(findings, room - for_models)
+    document["models"], _ = _first_that_fit(models, room - spent)
     document["truncated"] = full.truncated + count - len(document["findings"])
     return _json(document)
 
 
 def parse(text: str | None) -> Report | None:
-    """The report in a termination message; None where the text is none, or was cut. Never raises.
+    """Returns the report in a termination message; None if the text is invalid or truncated. Never raises.
 
-    Unknown keys are passed over, so that an older operator reads a newer pod; types are held to strictly.
+    Ignores unknown keys, so that an older operator can read the report of a newer pod. Checks types strictly.
     """
     try:
         data = json.loads(text or "")
@@ -159,12 +159,12 @@ def _finding(item: Any) -> Finding:
     )
 
 
-def _short(finding: Finding) -> dict[str, Any]:
+def _truncated_finding(finding: Finding) -> dict[str, Any]:
     fields = {k: v for k, v in asdict(finding).items() if v is not None}
-    return {k: _cut(v) if isinstance(v, str) and k != "severity" else v for k, v in fields.items()}
+    return {k: _truncated(v) if isinstance(v, str) and k != "severity" else v for k, v in fields.items()}
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     shown = one_line(text)
     return shown if len(shown) <= _TEXT else shown[: _TEXT - 1] + "…"
 
@@ -177,8 +177,8 @@ def _cost(item: Any) -> int:
     return len(_json(item).encode()) + 1  # the comma
 
 
-def _fitting(items: Sequence[Any], room: int) -> tuple[list[Any], int]:
-    """The longest head of `items` that fits, and its bytes."""
+def _first_that_fit(items: Sequence[Any], room: int) -> tuple[list[Any], int]:
+    """Returns the first items that fit into `room` bytes, and their size."""
     spent = kept = 0
     for item in items:
         if spent + _cost(item) > room:

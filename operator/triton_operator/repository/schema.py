@@ -1,4 +1,4 @@
-"""Triton's own schema of config.pbtxt, without the client that it is shipped in."""
+"""Triton's schema of config.pbtxt, from tritonclient, without importing the client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NAME = "triton_operator.repository._model_config_pb2"
 
 
 def _model_config_pb2() -> ModuleType:
-    """The generated module, loaded by its file.
+    """Loads the generated module from its file.
 
-    `import tritonclient.grpc` would run that package's `__init__`, hence grpc, asyncio and numpy, at 150 to 300 ms
-    for every start of a pod; the generated module alone needs protobuf and takes 30 to 45 ms with it. Protobuf keeps
-    one set of classes a process, so that importing the client afterwards gives the very same ones.
+    `import tritonclient.grpc` imports grpc, asyncio and numpy, which takes 150 to 300 ms at each start of a pod. The
+    generated module needs only protobuf, which takes 30 to 45 ms together. Protobuf keeps one set of classes for each
+    process, so a later import of the client has the same classes.
 
-    Raises ImportError where tritonclient is not installed, or no longer has the file.
+    Raises ImportError if tritonclient is not installed, or doesn't have the file.
     """
     package = util.find_spec("tritonclient.grpc")
     for folder in (package.submodule_search_locations if package else None) or ():
@@ -41,10 +41,10 @@ DataType: Any = _pb2.DataType
 """The enum of tensor types; `DataType.Name(value)` gives `TYPE_FP32`."""
 
 ModelInstanceGroup: Any = _pb2.ModelInstanceGroup
-"""For its kinds: KIND_AUTO, KIND_GPU, KIND_CPU, KIND_MODEL."""
+"""The message class with the kinds KIND_AUTO, KIND_GPU, KIND_CPU and KIND_MODEL."""
 
 
 def type_name(value: int) -> str:
-    """The name of a tensor's type, e.g. TYPE_FP32; its number where the schema has no such type."""
+    """Returns the name of a tensor's type, e.g. TYPE_FP32; its number if the schema doesn't have it."""
     known = DataType.DESCRIPTOR.values_by_number.get(value)
     return known.name if known is not None else str(value)

@@ -1,7 +1,7 @@
-"""Reads config.pbtxt as Triton does: protobuf's text format by the rules of its parser in C++.
+"""Parses config.pbtxt like Triton: protobuf's text format by the rules of its C++ parser.
 
-The parser of protobuf for Python takes other texts: numbers with a + or _, other escapes, other white space. It also
-keeps no places, and takes ten seconds for four megabytes. This one reads a field with one regular expression.
+Protobuf's Python parser accepts other texts: numbers with + or _, other escapes, other white space. It also records no
+positions, and takes ten seconds for four megabytes. This parser reads a field with one regular expression.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _INTEGERS = re.compile(r"[ \t\r\n0-9,-]*+\]")
 _NO_INTEGERS = re.compile(
     r"[0-9-][ \t\r\n]+[0-9]|[0-9][ \t\r\n]*-|-[^1-9]|(?:^|,)[ \t\r\n]*[,\]]|(?<![0-9])0[0-9]|[0-9]{20}"
 )
-"""What a list of whole numbers as people write them doesn't have. One expression for the whole list would need a
-possessive group, which Python 3.11.2 matches wrongly."""
+"""Matches text that isn't allowed in a list of integers.
+
+One expression for the whole list would need a possessive group, which Python 3.11.2 matches incorrectly.
+"""
 _ESCAPE = re.compile(
     r"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}))"
 )
@@ -51,7 +53,7 @@ _ENUM_RANGE = _RANGES[_F.CPPTYPE_INT32]
 
 
 class TextError(ValueError):
-    """The text is no ModelConfig; `line` and `column` count from 1."""
+    """The text isn't a ModelConfig. `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int, unknown: bool = False) -> None:
         super().__init__(message)
@@ -62,7 +64,7 @@ class TextError(ValueError):
 
 
 def parse(text: str) -> tuple[Any, Node]:
-    """The ModelConfig that `text` says, and where it says what. Raises TextError."""
+    """Returns the ModelConfig in `text`, and the positions of its values. Raises TextError."""
     config = ModelConfig()
     reader = _Reader(text)
     root = Node(1, 1)
@@ -72,7 +74,7 @@ def parse(text: str) -> tuple[Any, Node]:
 
 @dataclass(slots=True)
 class _Field:
-    """What is needed of a field's descriptor: each look into it costs as much as reading the field."""
+    """A copy of a field's descriptor, because each access to the descriptor takes as long as parsing the field."""
 
     name: str
     kind: int
@@ -88,7 +90,7 @@ _KNOWN: dict[str, dict[str, _Field]] = {}
 
 
 def _table(descriptor: Descriptor) -> dict[str, _Field]:
-    """The fields of a message by their names."""
+    """Returns the fields of a message by name."""
     found = _KNOWN.get(descriptor.full_name)
     if found is None:
         found = _KNOWN[descriptor.full_name] = {f.name: _field(f) for f in descriptor.fields}
@@ -109,24 +111,24 @@ def _field(known: FieldDescriptor) -> _Field:
 
 
 class _Reader:
-    """Reads a text from its start to its end."""
+    """A parser of one text. `at` is its position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         if (zero := text.find("\0")) >= 0:
             self._lines = [0, *(match.end() for match in re.finditer("\n", text[:zero]))]
-            raise self.error("a character that can't be here: U+0000", zero)
+            raise self.error("Invalid character: U+0000", zero)
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def message(self, into: Any, node: Node, end: str) -> None:
-        """Read fields into `into` up to `end`, the mark that closes the message; an empty one is the text's end."""
+        """Reads fields into `into` up to the closing bracket `end`. An empty `end` is the text's end."""
         known = _table(into.DESCRIPTOR)
         seen: dict[str, str] = {}
         text, match_field, after = self.text, _FIELD.match, _AFTER.match
         while True:
             match = match_field(text, self.at)
-            assert match is not None  # noqa: S101 - every part of it may be empty
+            assert match is not None  # noqa: S101 - the expression also matches empty text
             name = match["name"]
             if name is None:
                 mark = match["mark"] or ""
@@ -151,17 +153,17 @@ class _Reader:
             self.at = after(text, self.at).end()  # type: ignore[union-attr]
 
     def error(self, message: str, at: int, unknown: bool = False) -> TextError:
-        """What is wrong at the offset `at`."""
+        """Returns an error at the offset `at`."""
         line, column = self.place(at)
         return TextError(message, line, column, unknown)
 
     def place(self, at: int) -> tuple[int, int]:
-        """The line and column of an offset."""
+        """Returns the line and column of an offset."""
         line = bisect_right(self._lines, at)
         return line, at - self._lines[line - 1] + 1
 
     def _once(self, field: _Field, seen: dict[str, str], into: Any, at: int) -> None:
-        """A field that isn't repeated stands once, and so does one member of a oneof."""
+        """Raises TextError for the second value of a field that isn't repeated, or of a oneof."""
         if field.repeated:
             return
         if field.name in seen:
@@ -197,7 +199,7 @@ class _Reader:
             assert match is not None  # noqa: S101
             first = match.start("open") if match["open"] else self._next(self.at)
             if match["open"] == "[":
-                raise self.error("a list within a list", first)
+                raise self.error("A list can't contain a list", first)
             self._one(into, field, node, match, first)
             mark = _MARK.match(self.text, self.at)
             assert mark is not None  # noqa: S101
@@ -208,7 +210,7 @@ class _Reader:
                 raise self._unexpected(mark.start("mark"), "]", 'Expected ","')
 
     def _one(self, into: Any, field: _Field, node: Node, match: re.Match[str], at: int) -> None:
-        """One value of a field. `at` is the place of a message: where its field is named, or its bracket."""
+        """Reads one value of a field. For a message, `at` is the offset of its field's name or of its bracket."""
         if field.kind == _F.CPPTYPE_MESSAGE:
             opened = match["open"]
             if opened is None:
@@ -244,7 +246,7 @@ class _Reader:
             self.message(held, node, end)
 
     def _scalar(self, field: _Field, match: re.Match[str]) -> tuple[Any, str, int]:
-        """The value, its text, and where it starts. The position is then after it."""
+        """Reads a scalar. Returns the value, its text and its offset."""
         self.at = match.end()
         kind = field.kind
         if match["string"] is not None:
@@ -261,7 +263,7 @@ class _Reader:
         start = match.start("minus") if minus else match.start("word" if number is None else "number")
         shown = minus + (word or number or "")
         if number is not None and self.text[match.end() : match.end() + 1].isidentifier():
-            raise self.error(f"the number {shown} runs into a name", start)
+            raise self.error(f"Expected a space between the number {shown} and a name", start)
         if kind == _F.CPPTYPE_STRING:
             raise self._wanted(field, shown, start)
         if kind == _F.CPPTYPE_ENUM and word is not None and not minus:
@@ -327,13 +329,13 @@ class _Reader:
         return bytes(out + inner[last:].encode("utf-8", "replace"))
 
     def _next(self, at: int) -> int:
-        """Where the next token starts."""
+        """Returns the offset of the next token."""
         match = _MARK.match(self.text, at)
         return match.start("mark") if match is not None else at
 
     def _wanted(self, field: _Field, said: str, at: int) -> TextError:
         wanted = {
-            _F.CPPTYPE_STRING: "a text in quotes",
+            _F.CPPTYPE_STRING: "a string in quotes",
             _F.CPPTYPE_BOOL: "true or false",
             _F.CPPTYPE_FLOAT: "a number",
             _F.CPPTYPE_DOUBLE: "a number",
@@ -344,12 +346,12 @@ class _Reader:
     def _unexpected(self, at: int, end: str, message: str = "") -> TextError:
         if at >= len(self.text):
             last = len(self.text.rstrip())
-            return self.error(f'Expected "{end}", and there the text ends' if end else "there the text ends", last)
+            return self.error(f'Expected "{end}", got end of file' if end else "Unexpected end of file", last)
         char = self.text[at]
         if char in "\"'":
-            return self.error("a text without its closing quote, or in a place where none can be", at)
+            return self.error("Unexpected string, or string without its closing quote", at)
         if not char.isprintable() or ord(char) > 126:
-            return self.error(f"a character that can't be here: U+{ord(char):04X}", at)
+            return self.error(f"Invalid character: U+{ord(char):04X}", at)
         wanted = message or ("Expected the name of a field" + (f' or "{end}"' if end else ""))
         return self.error(f"{wanted}, got {char}", at)
 

@@ -1,4 +1,4 @@
-"""Faulty repositories: each is a good one with one fault, put there by a named mutation; by what the check reads."""
+"""Faulty repositories: each is a good one with one fault from a named mutation."""
 
 from __future__ import annotations
 

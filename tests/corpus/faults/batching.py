@@ -1,4 +1,4 @@
-"""Batches, sequences and queues of config.pbtxt."""
+"""Faults in the batching, sequences and queues of config.pbtxt."""
 
 from __future__ import annotations
 

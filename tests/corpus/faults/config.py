@@ -1,4 +1,4 @@
-"""config.pbtxt: its text, and the backends that it names."""
+"""Faults in the text and the backends of config.pbtxt."""
 
 from __future__ import annotations
 

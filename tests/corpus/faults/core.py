@@ -1,4 +1,4 @@
-"""What the server's core refuses, by its own rules."""
+"""Faults that the server's core rejects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shape(more: str) -> Change:
 
 
 def then(*changes: Change) -> Change:
-    """One change after the other."""
+    """Makes the changes in order."""
 
     def change(root: Path) -> None:
         for one in changes:

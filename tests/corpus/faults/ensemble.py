@@ -1,4 +1,4 @@
-"""Steps of ensembles."""
+"""Faults in the steps of ensembles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault, and the files of the good repositories that most of them are in."""
+"""The type of a fault, and the paths that most faults change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from triton_operator.repository.checks import Expected
 
 @dataclass(frozen=True)
 class Fault:
-    """One mutation, and where the check must see it."""
+    """A mutation of a good repository, and the finding that the check must report."""
 
     name: str
-    """Says what was done; unique."""
+    """Unique name of the mutation."""
     of: str
-    """The good repository that it was done to."""
+    """Name of the good repository."""
     change: Change
     code: str
     severity: str
@@ -25,14 +25,14 @@ class Fault:
     place: str
     """file, or file:line."""
     wanted: dict[str, object] = field(default_factory=dict)
-    """What the pod has otherwise than for the good one."""
+    """Expectations that differ from those of the good repository."""
 
     @property
     def expected(self) -> Expected:
         return replace(BY_NAME[self.of].wanted, **self.wanted)  # type: ignore[arg-type]
 
     def write(self, root: Path) -> Path:
-        """Put the faulty repository under `root`."""
+        """Writes the faulty repository to `root`."""
         self.change(BY_NAME[self.of].write(root))
         return root
 

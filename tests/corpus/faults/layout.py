@@ -1,4 +1,4 @@
-"""Directories and files."""
+"""Faults in directories and files."""
 
 from __future__ import annotations
 

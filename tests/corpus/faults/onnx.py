@@ -1,4 +1,4 @@
-"""Networks that aren't what config.pbtxt says of them."""
+"""ONNX models that differ from config.pbtxt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def network(
     made: tuple[str, int, onnx_file.Dims] = ("boxes", FP32, OUT8),
     sizes: tuple[int, ...] = (-1, 32, 6),
 ) -> Change:
-    """Another network in the place of net's."""
+    """Replaces the ONNX model of net."""
     return write(ONNX, onnx_file.reshaped(given, made, sizes))
 
 

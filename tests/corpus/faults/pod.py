@@ -1,4 +1,4 @@
-"""What the TritonModel says and the pod has, and the repository doesn't fit to."""
+"""Repositories that don't fit the TritonModel's spec or the pod's resources."""
 
 from __future__ import annotations
 

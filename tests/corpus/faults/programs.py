@@ -1,4 +1,4 @@
-"""Programs whose faults come out when the model is loaded, or asked."""
+"""Faults in model.py that the server reports when it loads the model, or at a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""model.py."""
+"""Faults in the source of model.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types, shapes and instances of config.pbtxt."""
+"""Faults in the types, shapes and instances of config.pbtxt."""
 
 from __future__ import annotations
 

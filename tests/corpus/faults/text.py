@@ -1,4 +1,4 @@
-"""Texts that the parser of protobuf for Python takes, and that of Triton doesn't."""
+"""Texts that protobuf's Python parser accepts, but Triton's doesn't."""
 
 from __future__ import annotations
 

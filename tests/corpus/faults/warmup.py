@@ -1,4 +1,4 @@
-"""Warm-up and first states."""
+"""Faults in warm-up and initial states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Good repositories, each made from documented features of Triton, and each answers a request of zeros."""
+"""Good repositories with documented features of Triton. Each returns complete responses to requests with zeros."""
 
 from __future__ import annotations
 

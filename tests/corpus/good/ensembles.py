@@ -1,4 +1,4 @@
-"""Ensembles of models, one within another, and with inputs that they leave out."""
+"""Ensembles, also nested ones, and ensembles that leave out optional inputs."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ ensemble_scheduling {
   } ]
 }
 """
-    # Without batches it has the batch among its dims, where an ensemble with batches may use it.
+    # With max_batch_size 0 the batch is in its dims, so that an ensemble with batches can use it.
     flat = ECHO_CONFIG.replace("max_batch_size: 8", "max_batch_size: 0").replace("[ 4 ]", "[ -1, 4 ]")
     return {
         "flat/config.pbtxt": flat,

@@ -1,4 +1,4 @@
-"""Models whose model.py does more than answer."""
+"""Models whose model.py uses more features of the python backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all of them are made of."""
+"""Types and functions for the good repositories."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Files = dict[str, str | bytes]
 
 @dataclass(frozen=True)
 class Good:
-    """A repository without a fault."""
+    """A repository without faults."""
 
     name: str
     title: str
-    """What of Triton it uses."""
+    """The features of Triton that it uses."""
     files: Callable[[], Files]
     wanted: Expected
 
     def write(self, root: Path) -> Path:
-        """Put it under `root`."""
+        """Writes the repository to `root`."""
         for file, content in self.files().items():
             path = root / file
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,13 +34,13 @@ class Good:
 
 
 def expected(entrypoint: str, **more: object) -> Expected:
-    """What a pod with two cores and no GPU wants, on server 2.51."""
+    """Returns the expectations of a pod with two cores and no GPU, on server 2.51."""
     usual = {"shared_memory": 256 * MIB, "gpus": 0, "cpus": 2.0, "response_cache": False, "server": SERVER}
     return Expected(entrypoint=entrypoint, **{**usual, **more})  # type: ignore[arg-type]
 
 
 def string(text: bytes) -> bytes:
-    """A string as Triton reads it from a file: after its length."""
+    """Returns a string in the format of Triton's data files: after its length."""
     return len(text).to_bytes(4, "little") + text
 
 

@@ -1,4 +1,4 @@
-"""Batches, sequences and queues."""
+"""Models with batching, sequences and queues."""
 
 from __future__ import annotations
 

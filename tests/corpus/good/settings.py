@@ -1,4 +1,4 @@
-"""What else a config.pbtxt may ask for: a cache, versions, instances, warm-up."""
+"""Models with other settings of config.pbtxt: cache, versions, instances, warm-up."""
 
 from __future__ import annotations
 

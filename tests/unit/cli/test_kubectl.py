@@ -76,8 +76,8 @@ def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no TritonModel in it"),
-        ("kind: Pod", "no TritonModel in it"),
+        ("", "contains no TritonModel"),
+        ("kind: Pod", "contains no TritonModel"),
         ("kind: [", "<stdin>: "),
         ("kind: TritonModel", "spec: Field required"),
         ("kind: TritonModel\nmetadata:\nspec: {}", "metadata.name: Field required"),
@@ -127,7 +127,7 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
             gen.pod(gen.failed("Evicted", "low"), name="evicted")]  # fmt: skip
     text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "the operator hasn't seen the latest change of the spec yet" in lines
+    assert "the operator hasn't processed the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
     assert "b - UNAVAILABLE 0/1" in lines
     assert "THRESHOLD VALUE SINCE SOURCE" in lines
@@ -137,7 +137,7 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     assert any(line.startswith("✗ Ready ModelLoadFailed: b: no such file") for line in lines)
     assert any(line.startswith("? ModelsLoaded NoServerAnswers") for line in lines)
     assert "detection-abc-1 yes 0 serving" in lines
-    assert "old no 0 going away" in lines
+    assert "old no 0 terminating" in lines
     assert "bad no 1 ServerCrashed" in lines
     assert "evicted no 0 Evicted" in lines
     marked = [line for line in text.splitlines() if line[2:3] in ("✓", "✗", "?", "…")]

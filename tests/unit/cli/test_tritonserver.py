@@ -62,15 +62,15 @@ class TestFindings:
     def test_reports_refused_models(self):
         start = Start(False, True, (Refusal("pre", "why", early=True), Refusal("gone", "so", early=True)), "")
         assert [str(f).split(" — ")[0] for f in findings(start, ["pre"], "image")] == [
-            "pre: error TR901: tritonserver refuses 'pre': why",
-            ".: error TR901: tritonserver refuses 'gone': so",
+            "pre: error TR901: tritonserver rejects 'pre': why",
+            ".: error TR901: tritonserver rejects 'gone': so",
         ]
 
-    @pytest.mark.parametrize(("ended", "words"), [(True, "ended"), (False, "had not all models ready after 5 s")])
+    @pytest.mark.parametrize(("ended", "words"), [(True, "exited"), (False, "isn't ready after 5 s")])
     def test_reports_a_server_that_is_neither_ready_nor_refused(self, ended, words):
         (finding,) = findings(Start(False, ended, (), "first\nlast words\n\n"), [], "image", 5)
         assert (finding.code, finding.file) == ("TR902", ".")
-        assert finding.message == f"tritonserver {words}; the last it wrote: last words"
+        assert finding.message == f"tritonserver {words}; last line of its log: last words"
 
 
 def test_gets_the_same_flags_and_limits_as_in_the_pod():

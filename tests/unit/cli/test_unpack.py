@@ -1,4 +1,4 @@
-"""Images that mean harm: nothing is written or read outside of them, and each gets a verdict in words."""
+"""Malicious images: the command reads and writes nothing outside of the image, and reports an error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stored(path: Path, *layers: bytes) -> Iterator[Files]:
 
 
 def paths(files: Files) -> list[str]:
-    """All plain files and links, as they are stored."""
+    """Returns the paths of all regular files and links."""
     found, todo = [], [""]
     while todo:
         at = todo.pop()
@@ -77,7 +77,7 @@ def content(files: Files, path: str) -> bytes:
 
 @pytest.fixture
 def near(tmp_path, monkeypatch):
-    """A directory whose files nobody may touch or read; copies of layers are made beside it."""
+    """A directory that the command must not read or change, next to the temporary files."""
     place = tmp_path / "near"
     place.mkdir()
     (place / "secret").write_text("secret_of_another")
@@ -86,7 +86,7 @@ def near(tmp_path, monkeypatch):
 
 
 def long_way() -> list[tuple[tarfile.TarInfo, bytes]]:
-    """The way out of CVE-2025-4517: links whose target is too long a path for Python, but not for the kernel."""
+    """Returns the attack of CVE-2025-4517: links whose target is too long for Python, but not for the kernel."""
     entries, above, steps = [], "models", "abcdefghijklmnop"
     for step in steps:
         entries += [folder(f"{above}/{'d' * 240}"), link(f"{above}/{step}", "d" * 240)]
@@ -127,9 +127,9 @@ LEADING_OUT = {
     "a device": [entry("models/good/1/zero", type=tarfile.CHRTYPE, devmajor=1, devminor=5)],
     "a disk": [entry("models/good/2/model.py", type=tarfile.BLKTYPE, devmajor=8, devminor=0)],
     "a pipe": [entry("models/good/2/model.py", type=tarfile.FIFOTYPE)],
-    "a kind that nobody knows": [entry("models/good/2/model.py", type=b"Z")],
+    "an unknown type": [entry("models/good/2/model.py", type=b"Z")],
 }
-"""The image itself is good: it is checked, and what isn't its own is left alone."""
+"""Good images with entries that lead out of the image. The command checks them and ignores these entries."""
 
 HOSTILE = {
     "a hard link behind a link": [
@@ -145,13 +145,13 @@ HOSTILE = {
     "a name that begins with ..": [entry("../near/new", b"x")],
     "a deletion of ..": [entry("models/.wh...")],
     "a deletion of all": [entry("models/.wh.")],
-    "a zero in a name": [entry("models/x", b"", pax_headers={"path": "models/a\0b"})],
+    "a null character in a name": [entry("models/x", b"", pax_headers={"path": "models/a\0b"})],
     "directories without end": [entry("models/" + "d/" * 2000 + "x")],
     "directories one by one": [folder("models/" + "/".join("d" * n)) for n in range(1, 1500)],
     "a long name": [entry("models/" + "n" * 5000)],
     "a name without end": [entry("models/" + "n" * 2 * unpack.MAX_HEADER)],
 }
-"""Nothing that an image needs: refused."""
+"""Entries that no image needs. The command rejects the image."""
 
 
 def untouched(near: Path) -> None:
@@ -162,7 +162,7 @@ def untouched(near: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
 @pytest.mark.parametrize("entries", LEADING_OUT.values(), ids=LEADING_OUT)
-def test_nothing_is_read_or_written_outside(tmp_path, near, entries, mode):
+def test_reads_and_writes_nothing_outside_of_the_image(tmp_path, near, entries, mode):
     image = written(tmp_path / "image.tar", packed(*files_of("good"), *entries, mode=mode))
     result = validate(image)
     assert result.exit_code in (0, 1), result.output
@@ -172,8 +172,8 @@ def test_nothing_is_read_or_written_outside(tmp_path, near, entries, mode):
 
 
 @pytest.mark.parametrize("entries", LEADING_OUT.values(), ids=LEADING_OUT)
-def test_nothing_is_written_outside_for_the_server(tmp_path, near, entries):
-    """tritonserver needs a directory: it gets one with the plain files and with the links that stay inside."""
+def test_copy_for_the_server_stays_inside_its_directory(tmp_path, near, entries):
+    """The copy has only directories, regular files and links that stay inside."""
     image = written(tmp_path / "image.tar", packed(*files_of("good"), *entries))
     with suppress(images.ImageError), images.repository(str(image), "/models") as store, images.on_disk(store) as root:
         assert (root / "good/1/model.py").read_bytes() == PROGRAM
@@ -184,7 +184,7 @@ def test_nothing_is_written_outside_for_the_server(tmp_path, near, entries):
 
 
 @pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE)
-def test_refused(tmp_path, near, entries):
+def test_rejects_malicious_images(tmp_path, near, entries):
     image = written(tmp_path / "image.tar", packed(*files_of("good"), *entries))
     result = validate(image)
     assert result.exit_code == 2, result.output
@@ -194,8 +194,8 @@ def test_refused(tmp_path, near, entries):
 
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_a_sparse_file_is_not_read(tmp_path, near, form):
-    """More than the disk holds, in a few bytes."""
+def test_does_not_read_a_sparse_file(tmp_path, near, form):
+    """The file is larger than the disk, but its archive has only a few bytes."""
     if form == tarfile.PAX_FORMAT:
         sparse = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**50)}
         layer = packed(*files_of("good"), entry("models/good/2/model.py", pax_headers=sparse))
@@ -208,11 +208,11 @@ def test_a_sparse_file_is_not_read(tmp_path, near, form):
     untouched(near)
 
 
-def test_a_layer_that_is_larger_than_the_disk(tmp_path, near, monkeypatch):
+def test_rejects_a_layer_that_is_larger_than_the_disk(tmp_path, near, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2000))
     result = validate(written(tmp_path / "image.tar", packed(entry("models/x", bytes(2**20)))))
-    assert (result.exit_code, "the disk has no room" in result.output) == (2, True)
-    # What lies elsewhere in the image, and what is stored plainly, needs no room.
+    assert (result.exit_code, "not enough disk space" in result.output) == (2, True)
+    # Files outside of the models' directory, and files of uncompressed layers, need no disk space.
     layer = packed(*files_of("good"), entry("usr/x", bytes(2**20)))
     assert validate(written(tmp_path / "image.tar", layer)).exit_code == 0
     layer = packed(*files_of("good"), entry("models/good/1/x", bytes(2**20)), mode="w")
@@ -225,29 +225,29 @@ def resummed(block: bytearray) -> bytes:
     return bytes(block)
 
 
-def test_many_files(tmp_path, near, monkeypatch):
+def test_rejects_too_many_files(tmp_path, near, monkeypatch):
     monkeypatch.setattr(unpack, "MAX_ENTRIES", 10)
     layer = packed(*(entry(f"models/{n}/{n}") for n in range(6)))
     result = validate(written(tmp_path / "image.tar", layer))
     assert (result.exit_code, "more than 10 " in result.output) == (2, True)
 
 
-def test_hard_links_share_their_content(tmp_path, near, monkeypatch):
-    """A layer of many links to one large file takes the room of that file once."""
+def test_copies_the_content_of_hard_links_once(tmp_path, near, monkeypatch):
+    """Many hard links to a large file need its disk space only once."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))
     layer = packed(entry("x", bytes(8000)), *(link(f"models/{n}", "x", tarfile.LNKTYPE) for n in range(60)))
     with stored(tmp_path, layer) as files:
         assert {len(content(files, f"{n}")) for n in range(60)} == {8000}
 
 
-def test_a_bomb(tmp_path, near, monkeypatch):
-    """Megabytes of zeros in a few kilobytes: no more of them is read than an image may have."""
+def test_rejects_a_decompression_bomb(tmp_path, near, monkeypatch):
+    """The command stops at the maximum size of a layer, even if its archive has only a few kilobytes."""
     monkeypatch.setattr(unpack, "MAX_BYTES", 2**20)
     result = validate(written(tmp_path / "image.tar", packed(entry("usr/zeros", bytes(2**21)))))
     assert (result.exit_code, "2097152 bytes" in result.output) == (2, True), result.output
 
 
-def test_many_layers(tmp_path, near, monkeypatch):
+def test_rejects_too_many_layers(tmp_path, near, monkeypatch):
     monkeypatch.setattr(images, "MAX_LAYERS", 2)
     layer = packed(*files_of("good"))
     result = validate(written(tmp_path / "image.tar", layer, layer, layer))
@@ -255,8 +255,8 @@ def test_many_layers(tmp_path, near, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["header", "pax"])
-def test_a_negative_size(tmp_path, near, where):
-    """It makes tarfile read the same entry forever."""
+def test_rejects_a_negative_size(tmp_path, near, where):
+    """Without the check, tarfile reads the same entry forever."""
     if where == "pax":
         layer = packed(entry("models/x", b"x", pax_headers={"size": "-1536"}), mode="w")
     else:
@@ -265,11 +265,11 @@ def test_a_negative_size(tmp_path, near, where):
         layer = resummed(block) * 2
     result = validate(written(tmp_path / "image.tar", layer))
     assert result.exit_code == 2
-    assert "a header says -" in result.output
+    assert "a header has an invalid size: -" in result.output
 
 
 @pytest.mark.parametrize("cut", ["gz", "xz", "tar"])
-def test_cut_short(tmp_path, near, cut):
+def test_rejects_a_truncated_layer(tmp_path, near, cut):
     content = entry("models/x", os.urandom(100_000))
     layer = packed(content, mode="w" if cut == "tar" else f"w:{cut}")[:50_000]
     result = validate(written(tmp_path / "image.tar", layer))
@@ -290,7 +290,7 @@ def test_cut_short(tmp_path, near, cut):
         ({"manifest.json": 1}, ""),
     ],
 )
-def test_manifests(tmp_path, near, files, words):
+def test_rejects_invalid_manifests(tmp_path, near, files, words):
     path = tmp_path / "image.tar"
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in files.items()}
     path.write_bytes(packed(*(entry(name, text.encode()) for name, text in texts.items()), mode="w"))
@@ -298,15 +298,15 @@ def test_manifests(tmp_path, near, files, words):
     assert (result.exit_code, words in result.output) == (2, True), result.output
 
 
-def test_a_layer_that_is_a_link_to_itself(tmp_path, near):
+def test_rejects_a_layer_that_is_a_link_to_itself(tmp_path, near):
     path = tmp_path / "image.tar"
     manifest = entry("manifest.json", json.dumps([{"Layers": ["a"]}]).encode())
     path.write_bytes(packed(manifest, link("a", "a"), mode="w"))
     assert validate(path).exit_code == 2
 
 
-def test_what_lies_elsewhere_is_left_out(tmp_path, near):
-    """An image may have devices and links in other places, and directories that are links."""
+def test_leaves_out_files_outside_of_the_models_directory(tmp_path, near):
+    """An image may contain devices, links, and links to directories in other places."""
     other = [entry("dev/zero", type=tarfile.CHRTYPE), link("etc/mtab", "/proc/mounts"), entry("modelsx/y", b"y")]
     usual = [folder("usr/lib"), link("lib", "usr/lib"), entry("lib/x", b"x")]
     with stored(tmp_path, packed(entry("models/x", b"x"), *other, *usual)) as files:
@@ -317,14 +317,14 @@ def test_what_lies_elsewhere_is_left_out(tmp_path, near):
     "to",
     ["/srv/models", "srv/models", "../srv/models", "/link/models", "srv/../srv/./models/", "/srv/models/../models"],
 )
-def test_models_in_a_directory_that_is_a_link(tmp_path, near, to):
+def test_follows_a_link_to_the_models_directory(tmp_path, near, to):
     layer = packed(entry("srv/models/m/1/x", b"x"), link("link", "srv"), link("models", to))
     with stored(tmp_path, layer) as files:
         assert paths(files) == ["m/1/x"]
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "/"])
-def test_links_within(tmp_path, near, prefix):
+def test_follows_links_inside_of_the_models_directory(tmp_path, near, prefix):
     layer = packed(
         entry(f"{prefix}data/x", b"elsewhere"),
         entry(f"{prefix}models/a/1/x", b"x"),
@@ -345,8 +345,8 @@ def test_links_within(tmp_path, near, prefix):
             assert sorted(p.name for p in root.iterdir()) == ["a", "b", "c", "copy", "hard"]
 
 
-def test_a_later_layer_replaces(tmp_path, near):
-    """Whatever stands there: a file, a link, a directory. What a hard link shares is left."""
+def test_a_later_layer_replaces_and_deletes_files(tmp_path, near):
+    """A layer replaces files, links and directories, but not the content that another hard link shares."""
     first = packed(
         *(entry("models/dir/x", b"x"), entry("models/file", b"old"), link("models/link", "dir")),
         link("models/same", "models/file", tarfile.LNKTYPE),
@@ -364,15 +364,15 @@ def test_a_later_layer_replaces(tmp_path, near):
         assert [content(files, name) for name in ("dir", "file", "same")] == [b"now a file", b"new", b"old"]
 
 
-def test_names_that_are_no_text(tmp_path, near):
+def test_accepts_names_that_are_not_utf8(tmp_path, near):
     layer = packed(*files_of("good"), entry("models/good/1/\udcff\n", b"x"), form=tarfile.GNU_FORMAT)
     image = written(tmp_path / "image.tar", layer)
     assert validate(image).exit_code == 0
     assert validate(image, "--format", "json").exit_code == 0
 
 
-def test_weights_are_read_in_part(tmp_path, near, monkeypatch):
-    """Of a large file that is stored plainly only what a check asks for is read."""
+def test_does_not_read_the_content_of_weights(tmp_path, near, monkeypatch):
+    """The content of a large file in an uncompressed layer is neither read nor copied."""
     size = 200 * 2**20
     head = entry("models/good/1/weights", b"")[0]
     head.size = size
@@ -394,8 +394,8 @@ def test_weights_are_read_in_part(tmp_path, near, monkeypatch):
     untouched(near)
 
 
-def test_a_stream(tmp_path):
-    """As `docker cp` gives it."""
+def test_reads_the_stream_of_docker_cp(tmp_path):
+    """The archive has the format of `docker cp`."""
     held = [folder("./"), folder("./a"), entry("./a/x", b"x"), link("./a/y", "./a/x", tarfile.LNKTYPE)]
     store = images.streamed(io.BytesIO(packed(*held, link("./out", "/etc"), mode="w")), "/models")
     files = Files(store)

@@ -1,4 +1,4 @@
-"""`kubectl triton validate`: targets, options, formats and exit codes; without Docker."""
+"""`kubectl triton validate` without Docker: targets, options, formats and exit codes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def bad(tmp_path: Path) -> Path:
     return FAULTY["output misspelt in model.py"].write(tmp_path / "bad")
 
 
-def test_good(good):
+def test_exits_with_0_without_errors(good):
     result = run(good)
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{good}: 4 models, 0 errors, 0 warnings, 0 notes\n"
 
 
-def test_errors(bad):
+def test_prints_errors_and_exits_with_1(bad):
     result = run(bad)
     assert result.exit_code == 1
     assert result.stdout.startswith("pre/1/model.py:15:")
@@ -58,7 +58,7 @@ def test_errors(bad):
         (["--load-models", "other,net"], "TR503"),
     ],
 )
-def test_options(tmp_path, options, code):
+def test_options_set_the_expectations(tmp_path, options, code):
     root = BY_NAME["instances" if code == "TR505" else "detection"].write(tmp_path / "models")
     assert code in run(root, *options).stdout
 
@@ -67,17 +67,17 @@ def test_options(tmp_path, options, code):
     ("options", "status"),
     [([], 0), (["--no-response-cache"], 0), (["--no-response-cache", "--strict"], 1), (["--response-cache"], 0)],
 )
-def test_warnings_count_where_it_is_strict(tmp_path, options, status):
+def test_strict_treats_warnings_as_errors(tmp_path, options, status):
     assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status
 
 
 @pytest.mark.parametrize(("version", "told"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
-def test_server_version(tmp_path, version, told):
+def test_checks_fields_against_the_server_version(tmp_path, version, told):
     root = FAULTY["field of a later server"].write(tmp_path)
     assert ("TR109" in run(root, "--server-version", version).stdout) is told
 
 
-def test_spec(tmp_path, good):
+def test_reads_the_expectations_from_a_spec(tmp_path, good):
     spec = tmp_path / "model.yaml"
     spec.write_text(
         """
@@ -92,7 +92,7 @@ spec:
     result = run(good, "--spec", spec)
     assert result.exit_code == 1
     assert [code for code in CODES if code in result.stdout] == ["TR501", "TR504"]
-    # What is said on the command line wins.
+    # Options override the spec.
     assert run(good, "--spec", spec, "--entrypoint", "detect").exit_code == 0
 
 
@@ -100,17 +100,17 @@ spec:
     ("arguments", "words"),
     [
         ((), "name a directory"),
-        (("x", "--server-version", "new"), "neither a version of the server"),
+        (("x", "--server-version", "new"), "neither a server version"),
         (("x", "--shm-size", "much"), "not a Kubernetes quantity"),
     ],
 )
-def test_usage(arguments, words):
+def test_rejects_invalid_arguments(arguments, words):
     result = run(*arguments)
     assert result.exit_code == 2
     assert words in result.output
 
 
-def test_json(bad):
+def test_prints_json(bad):
     document = json.loads(run(bad, "--format", "json").stdout)
     assert (document["ok"], document["counts"]["error"]) == (False, 1)
     assert document["models"] == ["detect", "net", "post", "pre"]
@@ -119,8 +119,8 @@ def test_json(bad):
 
 
 @pytest.mark.parametrize("name", ["output misspelt in model.py", "no version", "entrypoint misspelt", "not UTF-8"])
-def test_sarif(tmp_path, name):
-    """The fields that the schema of SARIF 2.1.0 requires, with its types, enums and minima."""
+def test_prints_valid_sarif(tmp_path, name):
+    """Checks the fields, types, enums and minima that the schema of SARIF 2.1.0 requires."""
     fault = FAULTY[name]
     root = fault.write(tmp_path)
     log = json.loads(run(root, "--format", "sarif", "--entrypoint", fault.expected.entrypoint).stdout)
@@ -145,7 +145,7 @@ def test_sarif(tmp_path, name):
         assert all(value >= 1 for value in place.get("region", {"startLine": 1}).values())
 
 
-def test_sarif_of_a_good_one_has_no_results(good):
+def test_sarif_of_a_good_repository_has_no_results(good):
     (sent,) = json.loads(run(good, "--format", "sarif").stdout)["runs"]
     assert sent["results"] == sent["tool"]["driver"]["rules"] == []
 
@@ -190,8 +190,8 @@ class TestTarFiles:
         )
 
     @pytest.mark.parametrize("kind", ["docker", "oci"])
-    def test_layers(self, tmp_path, good, bad, kind):
-        """A later layer hides, replaces and adds."""
+    def test_applies_layers_in_order(self, tmp_path, good, bad, kind):
+        """A later layer deletes, replaces and adds files."""
         first = {**self.files(bad), "models/old/config.pbtxt": b"x", "etc/passwd": b"root"}
         good_files = self.files(good)
         second = {"models/.wh.old": b"", "models/pre/1/model.py": good_files["models/pre/1/model.py"]}
@@ -202,58 +202,58 @@ class TestTarFiles:
         with images.repository(str(image), "/") as store:
             assert sorted(store.names("")) == ["etc", "models"]
 
-    def test_opaque_directory(self, tmp_path, good):
+    def test_applies_opaque_whiteouts(self, tmp_path, good):
         first = {"models/pre/9/model.py": b"old"}
         image = self.docker(tmp_path / "image.tar", first, {"models/pre/.wh..wh..opq": b"", **self.files(good)})
         assert run(image).exit_code == 0
 
-    def test_nothing_at_the_path(self, tmp_path, good):
+    def test_reports_an_image_without_models_at_the_path(self, tmp_path, good):
         image = self.docker(tmp_path / "image.tar", self.files(good))
         result = run(image, "--path", "/other")
-        assert (result.exit_code, "nothing at /other" in result.output) == (2, True)
+        assert (result.exit_code, "no models at /other" in result.output) == (2, True)
 
     @pytest.mark.parametrize("content", [{"a": b"b"}, {"manifest.json": b"[]"}, {"manifest.json": b"{"}])
-    def test_no_image(self, tmp_path, content):
+    def test_rejects_an_archive_that_is_not_an_image(self, tmp_path, content):
         result = run(self.archive(tmp_path / "image.tar", content))
         assert result.exit_code == 2
         assert "Traceback" not in result.output
 
-    def test_no_tar(self, tmp_path):
+    def test_rejects_a_file_that_is_not_an_archive(self, tmp_path):
         (tmp_path / "image.tar").write_text("text")
         assert run(tmp_path / "image.tar").exit_code == 2
 
 
 UNCHECKED = {
     "an empty name": ([""], "is empty"),
-    "a name that is too long": (["n" * 5000], "cannot be read"),
-    "a zero in the name": (["a\0b"], "cannot be read"),
+    "a name that is too long": (["n" * 5000], "can't be read"),
+    "a null character in the name": (["a\0b"], "can't be read"),
     "a release that doesn't exist": ([".", "--server-version", "24.13"], "24.13"),
     "a release before the first": ([".", "--server-version", "19.12"], "19.12"),
-    "cores below 0": ([".", "--cpus", "-1"], "cores"),
-    "no cores": ([".", "--cpus", "0"], "cores"),
-    "cores that are no number": ([".", "--cpus", "nan"], "cores"),
+    "cores below 0": ([".", "--cpus", "-1"], "not a number above 0"),
+    "no cores": ([".", "--cpus", "0"], "not a number above 0"),
+    "cores that are not a number": ([".", "--cpus", "nan"], "not a number above 0"),
     "GPUs below 0": ([".", "--gpus", "-1"], "-1"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "words"), UNCHECKED.values(), ids=UNCHECKED)
-def test_refuses_arguments_in_words(arguments, words):
+def test_explains_invalid_arguments(arguments, words):
     result = run(*arguments)
     assert (result.exit_code, words in result.output) == (2, True), result.output
 
 
 SPECS = {
     "not UTF-8": (b"kind: TritonModel\nmetadata: { name: \xff }\n", "utf-8"),
-    "no YAML": (b"a: [", "spec.yaml"),
-    "no date": (b"a: 2024-13-45\n", "month"),
+    "invalid YAML": (b"a: [", "spec.yaml"),
+    "invalid date": (b"a: 2024-13-45\n", "month"),
     "deeply nested": (b"[" * 20_000, "nested too deeply"),
-    "no TritonModel": (b"kind: Pod\n", "no TritonModel in it"),
-    "another's TritonModel": (b"apiVersion: example.com/v1\nkind: TritonModel\n", "example.com/v1"),
+    "no TritonModel": (b"kind: Pod\n", "contains no TritonModel"),
+    "TritonModel of another API group": (b"apiVersion: example.com/v1\nkind: TritonModel\n", "example.com/v1"),
 }
 
 
 @pytest.mark.parametrize(("text", "words"), SPECS.values(), ids=SPECS)
-def test_refuses_a_spec_in_words(tmp_path, good, text, words):
+def test_explains_an_invalid_spec(tmp_path, good, text, words):
     spec = tmp_path / "spec.yaml"
     spec.write_bytes(text)
     result = run(good, "--spec", spec)
@@ -261,8 +261,8 @@ def test_refuses_a_spec_in_words(tmp_path, good, text, words):
     assert isinstance(result.exception, SystemExit)
 
 
-def test_a_directory_that_cannot_be_read(tmp_path):
-    """Root may read everything: another user runs it."""
+def test_reports_an_unreadable_directory(tmp_path):
+    """Runs the command as another user, because root can read all files."""
     folder = tmp_path / "models"
     folder.mkdir(mode=0o000)
     code = "import os, sys; os.geteuid() or os.seteuid(65534); from triton_operator.cli.kubectl import main; main()"
@@ -271,11 +271,11 @@ def test_a_directory_that_cannot_be_read(tmp_path):
         [sys.executable, "-c", code, "validate", folder], capture_output=True, text=True, check=False, cwd="/", env=ENV
     )
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert "Permission denied" in done.stderr or "no directory" in done.stderr
+    assert "Permission denied" in done.stderr or "neither a directory" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
-def test_a_full_disk(bad, form):
+def test_reports_a_full_disk(bad, form):
     code = "from triton_operator.cli.kubectl import main; main()"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -283,12 +283,12 @@ def test_a_full_disk(bad, form):
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENV,
         )  # fmt: skip
     assert done.returncode == 2
-    assert "the findings can't be written: No space left on device" in done.stderr
+    assert "can't write the findings: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
-def test_a_path_that_is_no_text(tmp_path, form):
+def test_accepts_a_path_that_is_not_utf8(tmp_path, form):
     place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/mod\xff"))
     BY_NAME["detection"].write(place)
     result = run(place, "--format", form)
@@ -297,20 +297,20 @@ def test_a_path_that_is_no_text(tmp_path, form):
         assert json.loads(result.stdout)["target"].endswith("/mod?")
 
 
-def test_places_below_a_base(bad):
+def test_prefixes_sarif_paths_with_the_base(bad):
     log = json.loads(run(bad, "--format", "sarif", "--base", "deploy/models/").stdout)
     (location,) = log["runs"][0]["results"][0]["locations"]
     assert location["physicalLocation"]["artifactLocation"] == {"uri": "deploy/models/pre/1/model.py"}
 
 
-def test_without_docker(monkeypatch):
+def test_reports_missing_docker(monkeypatch):
     monkeypatch.setenv("PATH", "")
     result = run("registry.example.com/models:1")
     assert result.exit_code == 2
-    assert "no directory, no file, and no image: docker can't be run" in result.output
+    assert "neither a directory, nor a file, nor an image: docker can't be run" in result.output
 
 
-def test_the_corpus_is_good(tmp_path):
-    """Whatever the command finds by itself, without a word of what the pod has."""
+def test_accepts_the_good_repositories_of_the_corpus(tmp_path):
+    """Runs the command without options about the pod."""
     for case in GOOD:
         assert run(case.write(tmp_path / case.name)).exit_code == 0

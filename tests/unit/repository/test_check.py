@@ -79,7 +79,7 @@ def test_truncates_the_report_to_the_pods_termination_message_limit(tmp_path, co
 
 def test_exits_with_the_result_even_if_the_report_cannot_be_written(tmp_path, capsys):
     assert main([str(good(tmp_path)), "--termination-log", str(tmp_path / "no" / "log")]) == 0
-    assert "cannot write the report" in capsys.readouterr().err
+    assert "can't write the report" in capsys.readouterr().err
 
 
 def test_accepts_empty_entrypoint_and_load_models(tmp_path):

@@ -1,4 +1,4 @@
-"""Each check, with a repository that it fires on; that it doesn't on a good one is the first test."""
+"""Runs each check on a repository with a fault, and all checks on a good repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITH_SCALE = onnx_file.model([IN, onnx_file.value("scale", onnx_file.FP32, ["n",
 WITH_IMAGE = onnx_file.model([IN], [OUT, onnx_file.value("IMG", onnx_file.STRING, ["n", 1])])
 
 
-def test_good_repository_has_no_findings(tmp_path):
+def test_accepts_a_good_repository(tmp_path):
     assert findings(good(tmp_path), entrypoint="detect", load_models=("detect",), shared_memory=2**30) == ()
 
 
@@ -223,7 +223,7 @@ FAULTS = [
         ["error TR608 net/config.pbtxt:4:66"],
     ),
     (
-        "tensor that nobody writes",
+        "tensor that no step writes",
         [
             edit(
                 DETECT,
@@ -234,12 +234,12 @@ FAULTS = [
         [f"error TR406 {DETECT}:12:41", f"error TR405 {DETECT}:18:40"],
     ),
     (
-        "output that nobody writes",
+        "output that no step writes",
         [edit(DETECT, '      output_map { key: "SCALE" value: "SCALE" }\n', "")],
         [f"error TR407 {DETECT}:5:18"],
     ),
     (
-        "input that nobody reads",
+        "input that no step reads",
         [edit(DETECT, "output [ {", 'input { name: "MORE" data_type: TYPE_FP32 dims: [ 1 ] }\noutput [ {')],
         [f"error TR406 {DETECT}:4:15"],
     ),
@@ -294,7 +294,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("changes", "said"), [pytest.param(c, s, id=i) for i, c, s in FAULTS])
-def test_fault(tmp_path, changes, said):
+def test_finds_a_fault(tmp_path, changes, said):
     assert brief(findings(good(tmp_path, *changes))) == said
 
 
@@ -313,27 +313,27 @@ def test_one_fault_does_not_hide_another(tmp_path):
 
 
 class TestNoModels:
-    def test_empty(self, tmp_path):
+    def test_rejects_an_empty_directory(self, tmp_path):
         assert brief(findings(tmp_path)) == ["error TR001 ."]
 
-    def test_one_level_too_high(self, tmp_path):
+    def test_names_the_directory_if_the_path_is_too_high(self, tmp_path):
         good(tmp_path / "app" / "models")
         (finding,) = findings(tmp_path)
         assert "found models under app/models/" in finding.message
         assert "spec.modelImage.path" in finding.remedy
         assert "/app/models" in finding.remedy
 
-    def test_one_level_too_low(self, tmp_path):
+    def test_rejects_a_path_to_a_single_model(self, tmp_path):
         (finding,) = findings(good(tmp_path) / "net")
         assert finding.code == "TR001"
         assert "single model" in finding.message
 
-    def test_not_there(self, tmp_path):
+    def test_rejects_a_missing_directory(self, tmp_path):
         assert brief(findings(tmp_path / "gone")) == ["error TR001 .", "error TR002 ."]
 
 
 class TestMessages:
-    def test_offending_text_is_shown(self, tmp_path):
+    def test_shows_the_invalid_text(self, tmp_path):
         (finding,) = findings(good(tmp_path, edit("net/config.pbtxt", "max_batch_size", "max_batchsize")))
         assert str(finding).startswith("net/config.pbtxt:2:1: error TR102: ")
         assert '"max_batchsize", in: max_batchsize: 8 — ' in str(finding)
@@ -341,25 +341,25 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("written", "meant"), [("onxruntime", "onnxruntime"), ("onnx", "onnxruntime"), ("Python", "python")]
     )
-    def test_nearest_backend(self, tmp_path, written, meant):
+    def test_suggests_the_nearest_backend(self, tmp_path, written, meant):
         (finding, *_) = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", written)))
         assert f"did you mean {meant!r}?" in finding.message
 
-    def test_byte_order_mark(self, tmp_path):
+    def test_explains_a_byte_order_mark(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "\ufeff" + NET)))
         assert (finding.code, finding.line, finding.column) == ("TR101", 1, 1)
         assert "byte order mark" in finding.remedy
 
-    def test_end_of_the_text(self, tmp_path):
+    def test_reports_an_unexpected_end_of_file(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "input [ {\n}\n")))
         assert (finding.line, finding.column) == (2, 2)
-        assert finding.message == 'Expected "]", and there the text ends, in: }'
+        assert finding.message == 'Expected "]", got end of file, in: }'
 
-    def test_nearest_model(self, tmp_path):
+    def test_suggests_the_nearest_model(self, tmp_path):
         (finding, *_) = findings(good(tmp_path, edit(DETECT, 'model_name: "net"', 'model_name: "nets"')))
         assert finding.remedy == "did you mean 'net'?"
 
-    def test_circle_names_the_ensembles(self, tmp_path):
+    def test_names_the_ensembles_of_a_cycle(self, tmp_path):
         outer = """\
 platform: "ensemble"
 input { name: "IMAGE" data_type: TYPE_STRING dims: [ 1 ] }
@@ -373,36 +373,36 @@ ensemble_scheduling { step { model_name: "%s" model_version: -1
         assert (finding.code, finding.line) == ("TR409", 4)
         assert "a → b → c → a" in finding.message
 
-    def test_control_characters_stay_on_one_line(self, tmp_path):
+    def test_replaces_control_characters(self, tmp_path):
         good(tmp_path, write("net\nwork/README", ""))
         assert all("\n" not in str(finding) for finding in findings(tmp_path))
         assert brief(findings(tmp_path)) == ["error TR003 net work"]
 
-    def test_names_that_are_not_utf8(self, tmp_path):
+    def test_replaces_names_that_are_not_utf8(self, tmp_path):
         (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
         (finding,) = (f for f in findings(good(tmp_path)))
         assert str(finding).encode().startswith(b"caf?: error TR003")
 
 
 class TestExpected:
-    def test_entrypoint_is_missing(self, tmp_path):
+    def test_rejects_a_missing_entrypoint(self, tmp_path):
         (finding,) = findings(good(tmp_path), entrypoint="detector")
         assert (finding.severity, finding.code) == ("error", "TR501")
         assert "detect, net, pre" in finding.message
 
-    def test_no_single_entrypoint_is_a_warning(self, tmp_path):
+    def test_warns_about_an_ambiguous_entrypoint(self, tmp_path):
         assert brief(findings(good(tmp_path, remove("detect")))) == ["warning TR502 ."]
 
-    def test_model_to_load_is_missing(self, tmp_path):
+    def test_rejects_a_missing_model_to_load(self, tmp_path):
         found = findings(good(tmp_path), load_models=("detect", "nett"), entrypoint="detect")
         assert brief(found) == ["error TR503 ."]
         assert "net" in found[0].remedy
 
-    def test_shared_memory(self, tmp_path):
+    def test_warns_about_too_little_shared_memory(self, tmp_path):
         assert brief(findings(good(tmp_path), shared_memory=64 * 2**20)) == ["warning TR504 ."]
         assert findings(good(tmp_path), shared_memory=2**30) == ()
 
-    def test_errors_of_models_that_are_not_loaded_are_warnings(self, tmp_path):
+    def test_errors_in_models_that_are_not_loaded_become_warnings(self, tmp_path):
         root = good(
             tmp_path,
             write("old/config.pbtxt", "name "),
@@ -415,17 +415,17 @@ class TestExpected:
             "warning TR101 old/config.pbtxt:1:6",
         ]
 
-    def test_memory_of_models_that_are_not_loaded_does_not_count(self, tmp_path):
+    def test_ignores_the_memory_of_models_that_are_not_loaded(self, tmp_path):
         assert findings(good(tmp_path), shared_memory=0, load_models=("net",)) == ()
         assert brief(findings(good(tmp_path), shared_memory=0, load_models=("detect",))) == ["warning TR504 ."]
 
-    def test_errors_of_parts_stay_errors(self, tmp_path):
+    def test_errors_in_step_models_stay_errors(self, tmp_path):
         root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size", "max_batchsize"))
         assert brief(findings(root, load_models=("detect",))) == ["error TR102 net/config.pbtxt:2:1"]
 
 
-def test_python_models_declare_batches(tmp_path):
-    """A zero that the user wrote stays; one that a backend may complete is no fault."""
+def test_warns_about_dynamic_batching_only_if_the_file_sets_max_batch_size_0(tmp_path):
+    """If the file doesn't set max_batch_size, the backend may set it."""
     said = 'backend: "onnxruntime"\ndynamic_batching { }\n'
     root = good(tmp_path, write("net/config.pbtxt", said))
     assert brief(findings(root)) == []
@@ -433,7 +433,7 @@ def test_python_models_declare_batches(tmp_path):
     assert brief(findings(root)) == ["warning TR107 net/config.pbtxt:2:1"]
 
 
-def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
+def test_checks_all_versions_that_the_policy_serves(tmp_path):
     root = good(
         tmp_path,
         write("pre/config.pbtxt", PRE + "version_policy { all { } }\n"),
@@ -453,12 +453,12 @@ def test_second_version_is_checked_where_the_policy_serves_it(tmp_path):
         ('metric_control { metric_identifier { family: "a" } }', ["error TR122 pre/config.pbtxt:12:17"]),
     ],
 )
-def test_metrics(tmp_path, metrics, said):
+def test_rejects_incomplete_model_metrics(tmp_path, metrics, said):
     root = good(tmp_path, add("pre/config.pbtxt", f"model_metrics {{ {metrics} }}\n"))
     assert brief(findings(root)) == said
 
 
-def test_every_code_is_listed_and_tested():
+def test_each_code_is_listed_and_tested():
     folder_ = Path(inspect.getfile(rules)).parent
     sources = [*folder_.glob("*.py"), folder_.parent / "load.py", Path(inspect.getfile(tritonserver))]
     used = {
@@ -479,5 +479,5 @@ MODEL_IMAGES = Path(__file__).parents[3] / "model_images"
 
 
 @pytest.mark.parametrize("source", sorted(MODEL_IMAGES.glob("*/repository")), ids=lambda path: path.parent.name)
-def test_model_images(source):
+def test_accepts_the_model_images(source):
     assert [str(finding) for finding in findings(source)] == []

@@ -1,4 +1,4 @@
-"""The corpus: no false alarm on what is good, and each fault told with its code, file and line."""
+"""Checks the corpus: good repositories have no findings, and each fault has its code, file and line."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from triton_operator.repository.findings import Severity
 from triton_operator.repository.load import load
 
 
-def test_sizes_and_names():
+def test_corpus_is_large_and_has_unique_names():
     assert len(GOOD) >= 10
     assert len(FAULTS) >= 60
     assert len({case.name for case in (*FAULTS, *LEGAL, *GOOD)}) == len(FAULTS) + len(LEGAL) + len(GOOD)
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.name)
-def test_good(tmp_path, good: Good):
+def test_accepts_good_repositories(tmp_path, good: Good):
     assert [str(finding) for finding in judge(*load(good.write(tmp_path)), good.wanted)] == []
 
 
 @pytest.mark.parametrize("legal", LEGAL, ids=lambda legal: legal.name)
-def test_legal(tmp_path, legal: Legal):
+def test_accepts_legal_repositories(tmp_path, legal: Legal):
     found = judge(*load(legal.write(tmp_path)), legal.expected)
     assert [str(finding) for finding in found if finding.severity is not Severity.NOTE] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault(tmp_path, fault: Fault):
+def test_finds_each_fault(tmp_path, fault: Fault):
     found = judge(*load(fault.write(tmp_path)), fault.expected)
     told = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in found}
     assert (fault.code, fault.severity, fault.place) in told, "\n".join(map(str, found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.mutations import edit, remove, write
-from triton_operator.repository.graph import EntrypointError, entrypoint, graph, parts, rings
+from triton_operator.repository.graph import EntrypointError, ensemble_cycles, entrypoint, graph, parts
 from triton_operator.repository.load import load
 from unit.repository.gen import DETECT, good
 
@@ -92,6 +92,6 @@ def test_parts_are_the_models_that_the_entrypoint_uses(tmp_path):
 
 
 def test_finds_an_ensemble_that_calls_itself(tmp_path):
-    assert list(rings(read(good(tmp_path)))) == []
+    assert list(ensemble_cycles(read(good(tmp_path)))) == []
     own = good(tmp_path, edit("detect/config.pbtxt", 'model_name: "net"', 'model_name: "detect"'))
-    assert list(rings(read(own))) == [("detect",)]
+    assert list(ensemble_cycles(read(own))) == [("detect",)]

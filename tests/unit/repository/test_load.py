@@ -1,4 +1,4 @@
-"""What the disk may hold, as told by load."""
+"""Loads directories with all kinds of files, links and permissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.repository.gen import brief, findings, good
 
 @pytest.fixture
 def unprivileged():
-    """A directory and, for root too, a user whom permissions hold."""
+    """A directory, with the permissions of a user who isn't root."""
     place = Path(tempfile.mkdtemp())
     root = os.geteuid() == 0
     if root:
@@ -39,7 +39,7 @@ def unprivileged():
         ("pre/1", ["error TR002 pre/1", "error TR204 pre/1"]),
     ],
 )
-def test_permission_denied(unprivileged, path, said):
+def test_reports_unreadable_files(unprivileged, path, said):
     root = good(unprivileged, forbid(path))
     found = findings(root)
     (root / path).chmod(0o700)
@@ -48,26 +48,26 @@ def test_permission_denied(unprivileged, path, said):
     assert f"user {os.geteuid()}" in found[0].remedy
 
 
-def test_other_directories_of_a_model_are_not_opened(unprivileged):
+def test_does_not_open_other_directories_of_a_model(unprivileged):
     root = good(unprivileged, folder("net/cache"), forbid("net/cache"))
     assert findings(root) == ()
 
 
-def test_permission_denied_for_all(unprivileged):
+def test_reports_an_unreadable_repository(unprivileged):
     root = good(unprivileged / "models", lambda place: place.chmod(0))
     found = findings(root)
     root.chmod(0o700)
     assert brief(found) == ["error TR001 .", "error TR002 ."]
 
 
-def test_permission_denied_for_a_model(unprivileged):
+def test_reports_an_unreadable_model(unprivileged):
     root = good(unprivileged, forbid("net"))
     found = brief(findings(root))
     (root / "net").chmod(0o700)
     assert "error TR002 net" in found
 
 
-def test_facts(tmp_path):
+def test_reads_models_and_versions(tmp_path):
     repository, found = load(good(tmp_path, folder("net/3"), folder("net/01"), folder("net/x")))
     assert found == ()
     net = repository.models["net"]
@@ -91,7 +91,7 @@ def test_facts(tmp_path):
         ("specific { versions: [ 1, 7 ] }", (1,)),
     ],
 )
-def test_served_versions(tmp_path, policy, served):
+def test_applies_the_version_policy(tmp_path, policy, served):
     config = 'backend: "onnxruntime"\n' + (f"version_policy {{ {policy} }}" if policy else "")
     root = good(tmp_path, write("net/config.pbtxt", config), folder("net/2"), folder("net/10"))
     assert load(root)[0].models["net"].served == served
@@ -109,23 +109,23 @@ def test_served_versions(tmp_path, policy, served):
         ("weights.bin", ""),
     ],
 )
-def test_backend_by_file(tmp_path, file, backend):
+def test_finds_the_backend_by_the_model_file(tmp_path, file, backend):
     write(f"m/1/{file}", "")(tmp_path)
     assert load(tmp_path)[0].models["m"].backend == backend
 
 
-def test_backend_by_the_name_of_the_directory(tmp_path):
+def test_finds_the_backend_by_the_name_of_the_directory(tmp_path):
     write("resize.dali/1/weights.bin", "")(tmp_path)
     assert load(tmp_path)[0].models["resize.dali"].backend == "dali"
 
 
 def test_follows_links_inside_of_the_repository(tmp_path):
-    """As Kubernetes mounts ConfigMaps, and as people share weights between models and versions."""
+    """Kubernetes mounts ConfigMaps with links, and users share weights between models and versions with links."""
     root = good(tmp_path / "models", move("net", ".data/net"), move("detect/config.pbtxt", "detect/shared"))
     (root / "net").symlink_to(".data/net")
     (root / "detect/config.pbtxt").symlink_to(root / "detect/shared")
     (root / "net/2").symlink_to("1")
-    (root / "pre/2").symlink_to("../../models/pre/1")  # by way of the directory above, and back
+    (root / "pre/2").symlink_to("../../models/pre/1")  # through the parent directory and back
     repository, found = load(root)
     assert brief(found) == []
     assert repository.models["net"].config.max_batch_size == 8
@@ -150,8 +150,8 @@ def test_follows_links_inside_of_the_repository(tmp_path):
         ("net/config.pbtxt", "/proc/self/cwd/net/config.pbtxt"),
     ],
 )
-def test_reads_nothing_behind_a_link_that_leads_out(tmp_path, link, target):
-    """The server follows it in its own image, of which nothing is known here: a warning, and not a word of content."""
+def test_does_not_follow_links_out_of_the_repository(tmp_path, link, target):
+    """A warning, because the server follows the link in its own image. The finding shows none of the content."""
     (tmp_path / "secret").write_text("secret_of_another")
     root = good(tmp_path / "models")
     (root / "net/up").symlink_to("../..")
@@ -165,7 +165,7 @@ def test_reads_nothing_behind_a_link_that_leads_out(tmp_path, link, target):
     assert not any(word in str(f) for f in found for word in ("secret_of", "root:", "TR10"))
 
 
-def test_links_in_a_circle_end(tmp_path):
+def test_survives_cycles_of_links(tmp_path):
     root = good(tmp_path)
     for n in range(50):
         (root / f"net/1/{n}").symlink_to(f"{n + 1}")
@@ -177,41 +177,41 @@ def test_links_in_a_circle_end(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["gone", "net/gone", "net/2"])
-def test_rejects_a_link_to_nothing_where_triton_looks_at_each_entry(tmp_path, place):
+def test_rejects_broken_links_in_directories_that_triton_lists(tmp_path, place):
     root = good(tmp_path)
     (root / place).symlink_to("nowhere")
     assert brief(findings(root)) == [f"error TR006 {place}"]
-    # A model that isn't loaded hinders nobody.
+    # It is only a warning if the model isn't loaded.
     assert brief(findings(root, load_models=("pre",)))[0] == f"warning TR006 {place}"
 
 
-def test_a_config_that_is_a_link_to_nothing(tmp_path):
+def test_rejects_a_config_that_is_a_broken_link(tmp_path):
     root = good(tmp_path, remove("net/config.pbtxt"))
     (root / "net" / "config.pbtxt").symlink_to("nowhere")
     assert "error TR006 net/config.pbtxt" in brief(findings(root))
 
 
 @pytest.mark.parametrize("path", ["pre/1/model.py", "net/1/model.onnx", "net/config.pbtxt"])
-def test_special_files_are_not_opened(tmp_path, path):
+def test_does_not_open_special_files(tmp_path, path):
     root = good(tmp_path, remove(path))
     os.mkfifo(root / path)
     assert brief(findings(root)) == [f"error TR002 {path}"]
 
 
 @pytest.mark.parametrize(("path", "most"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_TEXT)])
-def test_warns_of_a_text_that_is_too_large_to_be_read(tmp_path, path, most):
-    """Triton has no limit, so that it can't be an error."""
+def test_warns_about_files_that_are_too_large(tmp_path, path, most):
+    """It isn't an error, because Triton has no limit."""
     root = good(tmp_path, write(path, b"#" * (most + 1)))
     assert brief(findings(root)) == [f"warning TR005 {path}"]
 
 
-def test_windows_line_ends(tmp_path):
+def test_accepts_windows_line_endings(tmp_path):
     root = good(tmp_path, edit("net/config.pbtxt", "max_batch_size: 8\n", "max_batch_size: 8\r\n"))
     assert findings(root) == ()
 
 
-def test_schema_costs_no_client():
-    """The check runs at each start of a pod: grpc and numpy have no place in it."""
+def test_check_does_not_import_the_client():
+    """The check runs at each start of a pod, and the import of grpc and numpy takes long."""
     code = (
         "import sys; import triton_operator.repository.check; "
         "print([m for m in ('grpc', 'numpy', 'tritonclient.grpc', 'pydantic', 'asyncio') if m in sys.modules])"
@@ -220,7 +220,7 @@ def test_schema_costs_no_client():
     assert done.stdout == "[]\n"
 
 
-def test_schema_and_client_live_together():
+def test_client_shares_the_classes_of_the_schema():
     code = (
         "from triton_operator.repository.schema import ModelConfig; "
         "from tritonclient.grpc import model_config_pb2 as theirs; "

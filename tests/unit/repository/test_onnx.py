@@ -1,4 +1,4 @@
-"""The interface of ONNX files, and what is none."""
+"""Reads ONNX files, rejects invalid ones, and compares them with config.pbtxt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parsed(tmp_path: Path, content: bytes) -> Network:
     return read(io.BytesIO(content), len(content))
 
 
-def test_inputs_and_outputs(tmp_path):
+def test_reads_inputs_and_outputs(tmp_path):
     content = model(
         [value("x", FP32, ["n", 3, -1, 0]), value("words", STRING, []), value("any", INT64, None)],
         [value("y", 20, [1])],
@@ -37,12 +37,12 @@ def test_inputs_and_outputs(tmp_path):
     )
 
 
-def test_weights_that_old_files_list_as_inputs_are_none(tmp_path):
+def test_weights_in_the_inputs_of_old_files_are_not_inputs(tmp_path):
     content = model([value("x", FP32, [1]), value("w", INT64, [1])], [], weights=[shape_constant("w", [1])])
     assert [tensor.name for tensor in parsed(tmp_path, content).inputs] == ["x"]
 
 
-def test_weights_elsewhere(tmp_path):
+def test_finds_external_weights(tmp_path):
     content = model(
         [], [], weights=[onnx_file.external_weight("w", "a.data"), onnx_file.external_weight("v", "a.data")]
     )
@@ -50,7 +50,7 @@ def test_weights_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(REPOSITORIES.glob("detection/repository/*/1/model.onnx")), ids=str)
-def test_agrees_with_onnxruntime(path):
+def test_reads_the_same_as_onnxruntime(path):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     known = {t.name: (t.type, len(t.shape)) for t in (*session.get_inputs(), *session.get_outputs())}
@@ -58,7 +58,7 @@ def test_agrees_with_onnxruntime(path):
     assert {t.name: ("tensor(float)", len(t.dims or ())) for t in (*net.inputs, *net.outputs)} == known
 
 
-def test_what_the_corpus_writes_is_taken_by_onnxruntime(tmp_path):
+def test_onnxruntime_loads_the_files_of_the_corpus(tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     content = onnx_file.reshaped(("x", FP32, ["n", 4]), ("y", FP32, ["n", 2, 2]), [-1, 2, 2])
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -69,20 +69,20 @@ def test_what_the_corpus_writes_is_taken_by_onnxruntime(tmp_path):
     ("content", "words"),
     [
         (b"", "empty"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git LFS"),
-        (b"plain text", "no ONNX"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
+        (b"plain text", "another format"),
         (onnx_file.number(1, 8), "no graph"),
         (onnx_file.block(7, b"") * 2, "no graph"),
-        (b"\xff" * 20, "no ONNX"),
+        (b"\xff" * 20, "another format"),
     ],
 )
-def test_no_onnx(tmp_path, content, words):
+def test_rejects_other_files(tmp_path, content, words):
     with pytest.raises(OnnxError, match=words):
         parsed(tmp_path, content)
 
 
-def test_cut_off_anywhere(tmp_path):
-    """Each head of a file is an interface or an OnnxError, never another exception."""
+def test_rejects_truncated_files(tmp_path):
+    """Each prefix of a file has an interface or raises OnnxError, never another exception."""
     content = onnx_file.reshaped(("x", FP32, ["n", 4]), ("y", FP32, ["n", 2, 2]), [-1, 2, 2])
     for size in range(1, len(content)):
         try:
@@ -91,7 +91,7 @@ def test_cut_off_anywhere(tmp_path):
             continue
 
 
-def test_noise(tmp_path):
+def test_survives_random_bytes(tmp_path):
     import random
 
     source = random.Random(7)
@@ -107,7 +107,7 @@ def test_noise(tmp_path):
 
 
 def judged(tmp_path: Path, config: str, *, inputs: list[bytes], outputs: list[bytes], weights: tuple[bytes, ...] = ()):
-    """What the check says of a network and of the config.pbtxt beside it."""
+    """Returns the findings for an ONNX model and its config.pbtxt."""
     change = write("m/config.pbtxt", 'backend: "onnxruntime"\n' + config)
     change(tmp_path)
     write("m/1/model.onnx", model(inputs, outputs, [], weights))(tmp_path)
@@ -137,7 +137,7 @@ def declared(side: str, name: str, dims: str, more: str = "") -> str:
         (None, "output", "[ 7 ]", 8, []),
     ],
 )
-def test_compares_shapes_as_the_backend_does(tmp_path, file, side, dims, batch, said):
+def test_compares_shapes_like_the_backend(tmp_path, file, side, dims, batch, said):
     tensors = {"input": value("a", FP32, ["n", 4]), "output": value("b", FP32, ["n", 4])}
     tensors[side] = value("ab"[side == "output"], FP32, file)
     other = declared("output", "b", "[ -1, 4 ]" if batch == 0 else "[ 4 ]")
@@ -148,7 +148,7 @@ def test_compares_shapes_as_the_backend_does(tmp_path, file, side, dims, batch, 
 
 
 @pytest.mark.parametrize(("shape", "said"), [([-1], []), (["n", 4], ["error TR605"])])
-def test_ragged_input_is_one_long_row(tmp_path, shape, said):
+def test_ragged_input_needs_one_dimension(tmp_path, shape, said):
     config = "max_batch_size: 8\n" + declared("input", "a", "[ -1 ]", "allow_ragged_batch: true")
     config += declared("output", "b", "[ 4 ]")
     net = {"inputs": [value("a", FP32, shape)], "outputs": [value("b", FP32, ["n", 4])]}
@@ -163,7 +163,7 @@ def test_ragged_input_is_one_long_row(tmp_path, shape, said):
         (0, "[ 1 ]", False, ["error TR608"]),
     ],
 )
-def test_optional_input_needs_a_value_in_the_file(tmp_path, batch, dims, weights, said):
+def test_optional_input_needs_a_default_value(tmp_path, batch, dims, weights, said):
     first = "[ 4 ]" if batch else "[ -1, 4 ]"
     config = f"max_batch_size: {batch}\n" + declared("input", "a", first) + declared("output", "b", first)
     config += f'input {{ name: "scale" data_type: TYPE_INT64 dims: {dims} optional: true }}\n'
@@ -173,7 +173,7 @@ def test_optional_input_needs_a_value_in_the_file(tmp_path, batch, dims, weights
 
 
 @pytest.mark.parametrize("side", ["input", "output"])
-def test_rejects_what_is_no_tensor(tmp_path, side):
+def test_rejects_inputs_and_outputs_that_are_not_tensors(tmp_path, side):
     config = "max_batch_size: 8\n" + declared("input", "a", "[ 4 ]") + declared("output", "b", "[ 4 ]")
     net = {"inputs": [value("a", FP32, ["n", 4])], "outputs": [value("b", FP32, ["n", 4])]}
     net[f"{side}s"].append(onnx_file.sequence("probabilities", FP32))

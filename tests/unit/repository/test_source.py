@@ -1,4 +1,4 @@
-"""model.py: what must not be called a fault, and what is."""
+"""Checks of model.py: accepts valid sources, and finds faults."""
 
 from __future__ import annotations
 
@@ -79,26 +79,26 @@ FINE = {
 
 
 @pytest.mark.parametrize("source", FINE.values(), ids=FINE)
-def test_fine(tmp_path, source):
+def test_accepts_valid_sources(tmp_path, source):
     helper = write("pre/1/helper.py", "")
     assert said(tmp_path, source, helper) == []
 
 
-def test_input_that_may_be_absent_is_a_warning(tmp_path):
+def test_warns_about_an_undeclared_input_whose_result_may_be_none(tmp_path):
     source = HEAD + BACK + '\n    def f(self, r):\n        return pb_utils.get_input_tensor_by_name(r, "MORE")\n'
     assert said(tmp_path, source) == ["warning TR305 pre/1/model.py:9:53"]
     used = source.replace('"MORE")', '"MORE").as_numpy()')
     assert said(tmp_path / "b", used) == ["error TR305 pre/1/model.py:9:53"]
 
 
-def test_name_in_a_constant_is_judged(tmp_path):
+def test_checks_names_in_constants(tmp_path):
     source = "NAME = 'IMGE'\n" + HEAD + BACK + "\n    def f(self, r):\n        "
     source += "return pb_utils.get_input_tensor_by_name(r, NAME).as_numpy()\n"
     (finding,) = findings(good(tmp_path, write("pre/1/model.py", source)))
     assert (finding.code, finding.line, finding.remedy) == ("TR305", 10, "did you mean 'IMAGE'?")
 
 
-def test_syntax_of_a_newer_python(tmp_path):
+def test_warns_about_syntax_that_is_newer_than_the_servers_python(tmp_path):
     source = (
         HEAD
         + BACK
@@ -110,15 +110,15 @@ def test_syntax_of_a_newer_python(tmp_path):
 
 
 @pytest.mark.parametrize("line", ['f"{self.names["a"]}"', "t'{x}'"])
-def test_syntax_that_a_newer_python_of_the_server_may_take_is_a_warning(tmp_path, line):
+def test_warns_about_syntax_that_only_a_newer_server_may_accept(tmp_path, line):
     source = HEAD + BACK + f"\n    def f(self, r):\n        return {line} {'' if sys.version_info < (3, 12) else '?'}\n"
     assert said(tmp_path / "a", source)[0].startswith("warning TR301 pre/1/model.py:9")
-    # The server's Python is older than this one.
+    # The server's Python is older than the one that runs the test.
     root = good(tmp_path / "b", write("pre/1/model.py", source))
     assert brief(findings(root, server=(2, 51)))[0].startswith("error TR301 pre/1/model.py:9")
 
 
-def test_controls_of_sequences_are_inputs(tmp_path):
+def test_accepts_sequence_controls_as_inputs(tmp_path):
     control = """
 sequence_batching { control_input [ { name: "START"
   control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }
@@ -129,7 +129,7 @@ sequence_batching { control_input [ { name: "START"
     assert said(tmp_path, source, write("pre/config.pbtxt", PRE + control)) == []
 
 
-def test_response_of_none_for_decoupled(tmp_path):
+def test_decoupled_model_must_return_none(tmp_path):
     decoupled = write("pre/config.pbtxt", PRE + "model_transaction_policy { decoupled: true }\n")
     source = HEAD + "    def execute(self, requests):\n        {}\n"
     assert said(tmp_path / "a", source.format("return None"), decoupled) == []
@@ -227,17 +227,17 @@ def test_accepts_responses(tmp_path, source):
 
 
 @pytest.mark.parametrize("source", SENT.values(), ids=SENT)
-def test_accepts_what_a_decoupled_model_returns(tmp_path, source):
+def test_accepts_returns_of_decoupled_models(tmp_path, source):
     assert said(tmp_path, HEAD + source, DECOUPLED) == []
 
 
 @pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED)
-def test_rejects_what_is_no_list_of_responses(tmp_path, source):
+def test_rejects_values_that_are_not_a_list_of_responses(tmp_path, source):
     (finding,) = said(tmp_path, HEAD + source)
     assert finding.startswith("error TR309 pre/1/model.py:")
 
 
-def test_warns_where_a_function_from_elsewhere_may_answer(tmp_path):
+def test_warns_if_a_function_of_another_module_may_send_the_responses(tmp_path):
     source = "import vendor\n" + HEAD + "    def execute(self, requests):\n        vendor.answer(requests)\n"
     assert said(tmp_path, source) == ["warning TR309 pre/1/model.py:6:5"]
 
@@ -249,12 +249,12 @@ def test_warns_where_a_function_from_elsewhere_may_answer(tmp_path):
         ("        return [pb_utils.InferenceResponse([])]\n", 6),
     ],
 )
-def test_warns_of_one_response_for_a_whole_batch(tmp_path, body, line):
+def test_warns_about_one_response_for_a_whole_batch(tmp_path, body, line):
     source = HEAD + "    def execute(self, requests):\n" + body
     assert [f.rpartition(":")[0] for f in said(tmp_path / "a", source, BATCHED)] == [
         f"warning TR312 pre/1/model.py:{line}"
     ]
-    # Without a scheduler that batches there is one request at a time.
+    # Without a batching scheduler, execute gets one request at a time.
     assert said(tmp_path / "b", source) == []
 
 
@@ -272,14 +272,14 @@ NAMES = {
 
 
 @pytest.mark.parametrize("value", NAMES.values(), ids=NAMES)
-def test_knows_every_way_to_bind_a_name(tmp_path, value):
+def test_accepts_each_way_to_bind_a_name(tmp_path, value):
     source = (
         HEAD + BACK + f"\n    def f(self, requests):\n        value = {value}\n        return value\n\n\nLATER = 1\n"
     )
     assert said(tmp_path, source) == []
 
 
-def test_an_extra_tensor_beside_complete_outputs_is_a_note(tmp_path):
+def test_notes_an_extra_tensor_if_all_outputs_are_created(tmp_path):
     source = (
         HEAD
         + BACK
@@ -299,17 +299,17 @@ def test_an_extra_tensor_beside_complete_outputs_is_a_note(tmp_path):
     ],
     ids=["a byte order mark", "latin-1"],
 )
-def test_reads_the_encoding_that_the_source_declares(tmp_path, content):
+def test_reads_the_declared_encoding(tmp_path, content):
     assert said(tmp_path, content) == []
 
 
 @pytest.mark.parametrize("content", [b"# caf\xe9\n", b"# -*- coding: nonesuch -*-\n"])
-def test_rejects_an_encoding_that_python_cannot_read(tmp_path, content):
+def test_rejects_invalid_encodings(tmp_path, content):
     assert said(tmp_path, content + HEAD.encode() + BACK.encode()) == ["error TR301 pre/1/model.py:1"]
 
 
-def test_batch_that_is_fixed(tmp_path):
-    """A network with the batch among its dims goes with max_batch_size 0."""
+def test_accepts_max_batch_size_0_with_the_batch_in_dims(tmp_path):
+    """An ONNX model with a batch dimension is valid with max_batch_size 0."""
     root = good(
         tmp_path,
         edit("net/config.pbtxt", "max_batch_size: 8", "max_batch_size: 0"),

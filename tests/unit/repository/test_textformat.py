@@ -1,4 +1,4 @@
-"""config.pbtxt as the parser of Triton's server reads it. What is here was compared with tritonserver 2.51."""
+"""Parses config.pbtxt like Triton. The results of tritonserver 2.51 are the same as in these tests."""
 
 from __future__ import annotations
 
@@ -95,17 +95,17 @@ def test_accepts_what_the_server_accepts(text, field, value):
 
 
 @pytest.mark.parametrize("value", ["1", "t", "True", "true", "0x1", "01"])
-def test_truth(value):
+def test_parses_booleans(value):
     assert parse(f"response_cache {{ enable: {value} }}")[0].response_cache.enable
 
 
 @pytest.mark.parametrize("value", ["0.5f", ".5", "5e-1", "0.5F"])
-def test_floats(value):
+def test_parses_floats(value):
     text = f"sequence_batching {{ direct {{ minimum_slot_utilization: {value} }} }}"
     assert parse(text)[0].sequence_batching.direct.minimum_slot_utilization == 0.5
 
 
-def test_values_of_an_enum_by_number():
+def test_parses_enum_values_by_number():
     assert parse("input { data_type: 0xb }")[0].input[0].data_type == 11
     with pytest.raises(TextError, match="has no value 99"):
         parse("input { data_type: 99 }")
@@ -121,8 +121,8 @@ LARGE = {
 
 
 @pytest.mark.parametrize("line", LARGE.values(), ids=LARGE)
-def test_four_megabytes_do_not_take_long(line):
-    """A second on an idle core; here with room for a busy machine. The parser of protobuf takes ten and more."""
+def test_parses_four_megabytes_in_five_seconds(line):
+    """It takes a second on an idle core; the limit allows for a busy machine. Protobuf's parser takes ten seconds."""
     count = 4 * MIB // len(line.format(10_000))
     text = "".join(line.format(n) for n in range(count))
     start = time.process_time()
@@ -130,7 +130,7 @@ def test_four_megabytes_do_not_take_long(line):
     assert time.process_time() - start < 5
 
 
-def test_a_long_list_is_read_at_once():
+def test_parses_a_long_list_in_five_seconds():
     text = f"input {{ dims: [ {', '.join(['1'] * MIB)} ] }}"
     start = time.process_time()
     config, where = parse(text)
@@ -152,7 +152,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_texts_end_soon(text):
+def test_rejects_malicious_texts_in_two_seconds(text):
     start = time.process_time()
     with pytest.raises(TextError):
         parse(text)

@@ -21,7 +21,7 @@ def test_parses_versions_and_releases(text, version):
 
 @pytest.mark.parametrize("text", ["", "latest", "3.1", "24", "24.10-py3", "2.x"])
 def test_rejects_other_text(text):
-    with pytest.raises(ValueError, match="neither a version"):
+    with pytest.raises(ValueError, match="neither a server version"):
         versions.parse(text)
 
 

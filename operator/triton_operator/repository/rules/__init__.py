@@ -1,1 +1,1 @@
-"""The checks, by what they look at. Each is pure: a loaded Repository in, findings out."""
+"""The checks. Each is a pure function from a loaded Repository to findings."""

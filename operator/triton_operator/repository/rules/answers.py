@@ -1,4 +1,4 @@
-"""What execute of a model.py returns, as far as the source tells."""
+"""Checks of what execute of model.py returns, as far as the source shows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_operator.repository.rules.source import (
     Function,
     classes,
     ends_in_raise,
-    imports_neighbours,
+    imports_local_modules,
     inside,
     place,
     returns,
@@ -23,31 +23,33 @@ from triton_operator.repository.rules.source import (
 _SENDER = "get_response_sender"
 _HARMLESS = frozenset({"len", "enumerate", "zip", "range", "print", "list", "sorted", "reversed", "isinstance", "id",
                        "repr", "str", "type", "bool", "iter", "next", "hasattr", "getattr"})  # fmt: skip
-"""Builtins that can't answer a request that they are given."""
+"""Builtins that can't send a response to a request in their arguments."""
 _UTILS = "pb_utils"
 _SERVER_COLLECTS = ("dynamic_batching", "sequence_batching")
-"""Schedulers that hand several requests to one execute; without them it gets one at a time."""
+"""Schedulers that pass several requests to one execute. Without them, execute gets one request at a time."""
 
 
 class Value(Enum):
-    """What an expression gives."""
+    """The kind of an expression's value."""
 
     NONE = "None"
     LIST = "a list"
     OTHER = "something else"
-    """What is never a list and never None, e.g. a tuple."""
+    """Neither a list nor None, e.g. a tuple."""
     UNKNOWN = "unknown"
 
 
 def answers(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR309, TR312: execute returns a list with a response for each request; in a decoupled model it sends them and
-    returns None."""
+    """TR309, TR312: execute must return a list with one response for each request.
+
+    In a decoupled model, it must send the responses and return None.
+    """
     if model.config is None:
         return
     for file, tree in trees(model):
         if _mentions(tree, "set_model_transaction_policy"):
-            continue  # it decides itself whether it is decoupled
-        elsewhere = imports_neighbours(model, file, tree)
+            continue  # model.py sets decoupled at run time
+        elsewhere = imports_local_modules(model, file, tree)
         for node in classes(tree):
             methods = {item.name: item for item in node.body if isinstance(item, Function)}
             execute = methods.get("execute")
@@ -59,20 +61,20 @@ def answers(_: Repository, model: Model) -> Iterator[Finding]:
                 sends = elsewhere or bool(node.bases) or _mentions(tree, _SENDER)
                 yield from _returned(file, execute, methods, sends)
                 if any(model.config.HasField(name) for name in _SERVER_COLLECTS):
-                    yield from _one_for_all(file, execute)
+                    yield from _too_few_responses(file, execute)
 
 
 def _decoupled(file: str, tree: ast.Module, execute: Function, methods: dict[str, Function]) -> Iterator[Finding]:
     given = [node for node in returns(execute) if _value(node.value, execute, methods) in (Value.LIST, Value.OTHER)]
     always = len(given) == len(returns(execute)) and not _falls_through(execute)
     if not given or (not always and _mentions(tree, "decoupled")):
-        return  # one that serves both ways asks its configuration
-    # Where all responses were sent, and the last one was said to be, the backend only complains in its log.
+        return  # the model supports both modes and reads its configuration
+    # If the model sent all responses and the final flag, the backend only logs an error.
     yield (error if always and not _mentions(tree, _SENDER) else warning)(
         file,
         "TR309",
-        "execute of a decoupled model must return None, and this returns something",
-        "send responses by request.get_response_sender(), or take model_transaction_policy out of config.pbtxt",
+        "execute of a decoupled model must return None, but it returns a value",
+        "send responses with request.get_response_sender(), or remove model_transaction_policy from config.pbtxt",
         place(given[0]),
     )
 
@@ -80,12 +82,12 @@ def _decoupled(file: str, tree: ast.Module, execute: Function, methods: dict[str
 def _returned(file: str, execute: Function, methods: dict[str, Function], sends: bool) -> Iterator[Finding]:
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inside(execute)):
         if any(node.value is not None for node in returns(execute)):
-            return  # asyncio of Python 3.11 and before takes it for a coroutine
+            return  # asyncio up to Python 3.11 treats it as a coroutine
         yield error(
             file,
             "TR309",
-            "execute is a generator, and the backend takes a list",
-            "collect the responses in a list, and return it",
+            "execute is a generator, but the backend needs a list",
+            "collect the responses in a list and return it",
             place(execute),
         )
         return
@@ -95,25 +97,25 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
         yield (error if len(wrong) == len(values) else warning)(
             file,
             "TR309",
-            f"execute returns {_kind(wrong[0].value)}, and the backend takes a list alone",
-            "return a list with one InferenceResponse for each of the requests",
+            f"execute returns {_kind(wrong[0].value)}, but the backend needs a list",
+            "return a list with one InferenceResponse for each request",
             place(wrong[0]),
         )
     if sends or ends_in_raise(execute) or any(value is not Value.NONE for _, value in values):
         return
-    # A function from elsewhere may send the responses.
-    level = warning if _hands_over(execute, methods) else error
+    # A function of another module may send the responses.
+    level = warning if _passes_request_on(execute, methods) else error
     yield level(
         file,
         "TR309",
         "execute returns no responses",
-        "return a list with one InferenceResponse for each of the requests",
+        "return a list with one InferenceResponse for each request",
         place(execute),
     )
 
 
-def _one_for_all(file: str, execute: Function) -> Iterator[Finding]:
-    """TR312: fewer responses than requests, which fails each batch of more than one."""
+def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
+    """TR312: execute returns fewer responses than requests, which fails each batch with more than one request."""
     requests = _argument(execute)
     for loop in (node for node in inside(execute) if isinstance(node, ast.For)):
         if not (isinstance(loop.iter, ast.Name) and loop.iter.id == requests):
@@ -123,8 +125,8 @@ def _one_for_all(file: str, execute: Function) -> Iterator[Finding]:
             yield warning(
                 file,
                 "TR312",
-                "execute returns from within the loop over the requests: only the first of a batch gets a response",
-                "return after the loop",
+                "execute returns inside the loop over the requests: only the first request of a batch gets a response",
+                "move the return after the loop",
                 place(last),
             )
     for node in returns(execute):
@@ -134,14 +136,14 @@ def _one_for_all(file: str, execute: Function) -> Iterator[Finding]:
             yield warning(
                 file,
                 "TR312",
-                "execute returns one response, and gets several requests at once where the server batches",
-                "return a list with one InferenceResponse for each of the requests",
+                "execute returns one response, but a batch has several requests",
+                "return a list with one InferenceResponse for each request",
                 place(node),
             )
 
 
 def _value(node: ast.expr | None, execute: Function, methods: dict[str, Function], depth: int = 3) -> Value:
-    """What `node`, returned by `execute`, gives."""
+    """Returns the kind of `node`'s value, an expression in `execute`."""
     match node:
         case None:
             return Value.NONE
@@ -176,7 +178,7 @@ def _of_method(method: Function, methods: dict[str, Function], depth: int) -> Va
 
 
 def _of_name(name: str, execute: Function, methods: dict[str, Function], depth: int) -> Value:
-    """What a local variable holds, where every binding of it gives the same."""
+    """Returns the kind of a local variable's value if it is the same in each binding."""
     if name == _argument(execute) and execute.name == "execute":
         return Value.LIST
     if not depth or name in {a.arg for a in (*execute.args.args, *execute.args.kwonlyargs)}:
@@ -209,11 +211,11 @@ def _kind(node: ast.expr | None) -> str:
             return "a single InferenceResponse"
         case ast.Call(func=ast.Name(id=name)):
             return f"a {name}"
-    return "something that is no list"
+    return "a value that is not a list"
 
 
-def _hands_over(execute: Function, methods: dict[str, Function]) -> bool:
-    """Whether a function that isn't in the file, or a task, is given a request."""
+def _passes_request_on(execute: Function, methods: dict[str, Function]) -> bool:
+    """Whether execute passes a request to a function that isn't in the file, or to a task."""
     held = {_argument(execute)}
     for node in inside(execute):
         match node:
@@ -241,12 +243,8 @@ def _known(function: ast.expr, methods: dict[str, Function]) -> bool:
     return False
 
 
-def _binds(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
-
-
 def _falls_through(method: Function) -> bool:
-    """Whether the end of the body may be reached, which gives None."""
+    """Whether the method may end without a return statement, and so return None."""
     return not isinstance(method.body[-1], ast.Return | ast.Raise)
 
 

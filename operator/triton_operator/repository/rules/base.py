@@ -1,4 +1,4 @@
-"""What the checks have in common."""
+"""Types and functions that the checks share."""
 
 from __future__ import annotations
 
@@ -15,89 +15,91 @@ from triton_operator.repository.versions import Version
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the pod wants of the repository."""
+    """What the pod expects of the repository, and the resources that the pod has."""
 
     entrypoint: str | None = None
     """spec.entrypoint."""
     load_models: tuple[str, ...] = ()
-    """spec.server.loadModels; empty where Triton loads everything."""
+    """spec.server.loadModels; empty if Triton loads all models."""
     shared_memory: int | None = None
-    """Bytes of /dev/shm; None where it isn't known."""
+    """Size of /dev/shm in bytes; None if unknown."""
     gpus: int | None = None
-    """Devices that Triton sees; None where it isn't known."""
+    """Number of GPUs that Triton sees; None if unknown."""
     cpus: float | None = None
-    """Cores that the server may use, its CPU limit; None where it has none or it isn't known."""
+    """The server's CPU limit in cores; None if there is no limit or it is unknown."""
     response_cache: bool | None = None
-    """Whether the server is started with --cache-config; None where it isn't known."""
+    """Whether the server runs with --cache-config; None if unknown."""
     server: Version | None = None
-    """The server's version; None where it isn't known."""
+    """The server's version; None if unknown."""
 
     @property
     def devices(self) -> int:
-        """Devices to count with: one where it isn't known, as instances of KIND_GPU are at least that many."""
+        """The number of GPUs for estimates: 1 if unknown, since a KIND_GPU group has at least one instance."""
         return 1 if self.gpus is None else self.gpus
 
 
 NOTHING = Expected()
-"""No wishes: the repository is judged by itself."""
+"""No expectations: the checks look only at the repository."""
 
 Check = Callable[[Repository, Expected], Iterable[Finding]]
 
 
 def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check:
-    """A check of one model as a check of the repository."""
+    """Returns a check of the repository that runs `check` on each model."""
 
     def run(repository: Repository, _: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
-            # A directory that is no model at all has one finding, from layout.stray.
-            if model.looks_like_one() and not model.unread:
+            # layout.stray reports directories that are not models.
+            if model.looks_like_model() and not model.unread:
                 yield from check(repository, model)
 
     return run
 
 
 def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[Finding]]) -> Check:
-    """As `each_model`, for checks that also ask what the pod has."""
+    """Like `each_model`, for checks that also need the expectations."""
 
     def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
-            if model.looks_like_one() and not model.unread:
+            if model.looks_like_model() and not model.unread:
                 yield from check(repository, model, expected)
 
     return run
 
 
 def error(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
-    """A finding that keeps the server from being started."""
+    """Returns a finding that prevents the start of the server."""
     return _finding(Severity.ERROR, file, code, message, remedy, at)
 
 
 def warning(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
-    """A finding that lets it start."""
+    """Returns a finding that doesn't prevent the start of the server."""
     return _finding(Severity.WARNING, file, code, message, remedy, at)
 
 
 def note(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
-    """A finding about something legitimate."""
+    """Returns a finding about something valid."""
     return _finding(Severity.NOTE, file, code, message, remedy, at)
 
 
 def near(word: str, known: Collection[str]) -> str:
-    """The nearest of `known`, or an empty string where none is near. Nobody has mistyped one of thousands, nor a name
-    of a page, and to compare them takes for ever."""
+    """Returns the most similar word of `known`, or an empty string if none is similar.
+
+    Skips long words and long lists: comparing them takes too long.
+    """
     if len(word) > _LONGEST or len(known) > _MOST_KNOWN:
         return ""
     return next(iter(get_close_matches(word, sorted(k for k in known if len(k) <= _LONGEST), 1)), "")
 
 
-def nearest(word: str, known: Collection[str]) -> str:
-    """A question with the nearest of `known`, or an empty string where none is near."""
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """Returns `did you mean …?` with the most similar word of `known`, or an empty string if none is similar."""
     found = near(word, known)
     return f"did you mean {found!r}?" if found else ""
 
 
 def listed(words: Collection[object], nothing: str = "none") -> str:
-    """`a, b and 3 more`: a few of `words`, in their order, for a sentence."""
+    """Returns the first of `words` as text for a message: `a, b and 3 more`."""
     more = len(words) - _MOST_LISTED
     return (", ".join(map(str, islice(words, _MOST_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
 

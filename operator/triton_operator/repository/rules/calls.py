@@ -1,4 +1,4 @@
-"""The tensors that model.py asks for and gives, against config.pbtxt."""
+"""Checks of the tensors that model.py reads and creates against config.pbtxt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.rules.base import error, listed, nearest, note, warning
-from triton_operator.repository.rules.source import completes_itself, imports_neighbours, place, trees
+from triton_operator.repository.rules.base import did_you_mean, error, listed, note, warning
+from triton_operator.repository.rules.source import imports_local_modules, may_complete_config, place, trees
 
 _READ = "get_input_tensor_by_name"
 _WRITE = ("Tensor",)
@@ -17,20 +17,19 @@ _WRITE = ("Tensor",)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tensor that the source names."""
+    """A call in the source that names a tensor."""
 
     name: str | None
-    """None where it is computed."""
+    """None if the source computes the name."""
     node: ast.expr
     used: bool = False
-    """Whether the result is used at once, so that None would raise."""
+    """Whether the source immediately uses an attribute of the result, which raises an exception on None."""
 
 
 def names(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR305-TR307: names in get_input_tensor_by_name and Tensor that config.pbtxt doesn't declare, and outputs that
-    are declared and never made."""
+    """TR305-TR307: model.py reads or creates undeclared tensors, or never creates a declared output."""
     config = model.config
-    if config is None or completes_itself(model):
+    if config is None or may_complete_config(model):
         return
     given = {t.name for t in config.input} | {t.name for t in config.sequence_batching.control_input}
     given |= {t.input_name for t in config.sequence_batching.state}
@@ -44,11 +43,11 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                 yield level(
                     file,
                     "TR305",
-                    f"asks for input {call.name!r}, which config.pbtxt doesn't declare, and so gets None",
-                    nearest(call.name, given) or f"declared are: {listed(sorted(given))}",
+                    f"reads input {call.name!r}, which config.pbtxt doesn't declare: the result is None",
+                    did_you_mean(call.name, given) or f"use a declared input: {listed(sorted(given))}",
                     place(call.node),
                 )
-        # Tensors for other models have those models' names.
+        # Tensors in requests to other models have the names of these models.
         if _mentions(tree, "InferenceRequest"):
             continue
         writes = list(_writes(tree, constants))
@@ -56,24 +55,24 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
         written = {call.name for call in writes}
         lacking = [t for t in config.output if t.name not in written]
         for call in strange:
-            # Where all outputs are made, this one may be an intermediate result, or an extra that the backend drops.
+            # If all outputs are created, this one may be an intermediate result, or an extra that the backend drops.
             level = (error if all(w.name for w in writes) else warning) if lacking else note
             yield level(
                 file,
                 "TR306",
-                f"makes output {call.name!r}, which config.pbtxt doesn't declare, and which is dropped",
-                nearest(str(call.name), made) or f"declared are: {listed(sorted(made))}",
+                f"creates output {call.name!r}, which config.pbtxt doesn't declare: the backend drops it",
+                did_you_mean(str(call.name), made) or f"use a declared output: {listed(sorted(made))}",
                 place(call.node),
             )
         sure = writes and not strange and all(call.name is not None for call in writes)
-        if sure and not imports_neighbours(model, file, tree):
+        if sure and not imports_local_modules(model, file, tree):
             for index, tensor in enumerate(config.output):
                 if tensor.name not in {call.name for call in writes}:
                     yield warning(
                         model.config_path,
                         "TR307",
-                        f"output {tensor.name!r} is declared, and {file.rpartition('/')[2]} never makes it",
-                        "make it in execute, or take it out",
+                        f"output {tensor.name!r} is declared, but {file.rpartition('/')[2]} never creates it",
+                        "create it in execute, or remove it from config.pbtxt",
                         model.where.find("output", index, "name"),
                     )
 
@@ -126,7 +125,7 @@ def _literal(node: ast.expr, constants: dict[str, str]) -> str | None:
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
-    """Names that the whole file binds once, at the top level, to a text."""
+    """Returns the strings of names that the file binds only once, at the top level."""
     bound: dict[str, int] = {}
     for node in ast.walk(tree):
         match node:

@@ -1,4 +1,4 @@
-"""config.pbtxt of one model, taken by itself."""
+"""Checks of a config.pbtxt without the rest of the repository."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ KNOWN_BACKENDS = (
     "tensorrtllm",
     "vllm",
 )
-"""Backends of the Triton project; others can be built into a server image."""
+"""Backends of the Triton project. A server image can contain other backends."""
 
 _WITH_PLATFORM = frozenset(PLATFORMS.values())
-"""Backends that Triton compares with the platform; others take any."""
+"""Backends for which Triton checks the platform."""
 _OFTEN_MEANT = {
     "onnx": "onnxruntime",
     "ort": "onnxruntime",
@@ -41,70 +41,70 @@ _OFTEN_MEANT = {
 
 
 def name(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR103: Triton refuses a name that isn't the directory's."""
+    """TR103: the name differs from the directory's name."""
     if model.config is not None and model.config.name not in ("", model.name):
         yield error(
             model.config_path,
             "TR103",
-            f"name is {model.config.name!r}, the directory is {model.name!r}",
-            "make them equal, or leave name out",
+            f"name is {model.config.name!r}, but the directory is {model.name!r}",
+            f"set name to {model.name!r}, or remove it",
             model.where.find("name"),
         )
 
 
 def backend(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR105, TR106: no backend, or one that nobody knows."""
+    """TR105, TR106: the backend is missing or unknown."""
     config = model.config
     if config is None or model.is_ensemble or config.HasField("model_repository_agents"):
-        return  # an agent brings another configuration
+        return  # an agent can replace the configuration
     if config.platform and not config.backend:
         if config.platform not in PLATFORMS:
             near = _near(config.platform, (*PLATFORMS, "ensemble"))
             yield warning(
                 model.config_path,
                 "TR106",
-                f"platform {config.platform!r} is none of Triton's{near}",
-                f"use backend, or one of {', '.join(PLATFORMS)}, ensemble",
+                f"unknown platform {config.platform!r}{near}",
+                f"set backend instead, or use one of {', '.join(PLATFORMS)}, ensemble",
                 model.where.find("platform"),
             )
     elif not model.backend:
         yield error(
             model.config_path,
             "TR105",
-            "neither backend nor platform is set, and no model file tells the backend",
-            f'add e.g. backend: "python", or a file named one of {", ".join(MODEL_FILES)}',
+            "neither backend nor platform is set, and there is no model file with a standard name",
+            f'set the backend, e.g. backend: "python", or add one of the files {", ".join(MODEL_FILES)}',
         )
-    elif config.backend and config.backend not in KNOWN_BACKENDS and not _shipped(model):
+    elif config.backend and config.backend not in KNOWN_BACKENDS and not _has_own_backend(model):
         near = _near(config.backend, KNOWN_BACKENDS)
         yield (warning if near else note)(
             model.config_path,
             "TR106",
-            f"backend {config.backend!r} is none of the Triton project's{near}",
-            "correct it, unless the server's image brings it",
+            f"the Triton project has no backend {config.backend!r}{near}",
+            "correct backend, unless the server image contains it",
             model.where.find("backend"),
         )
 
 
 def platform(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR120: a platform of another backend."""
+    """TR120: the platform belongs to another backend."""
     config = model.config
     if config is None or not config.platform or config.backend not in _WITH_PLATFORM:
         return
     if config.platform == "ensemble":
-        return  # told by ensemble.shape
+        return  # ensemble.shape reports it
     if PLATFORMS.get(config.platform, "") != config.backend and not config.platform.startswith(config.backend):
         fitting = [name for name, of in PLATFORMS.items() if of == config.backend]
         yield error(
             model.config_path,
             "TR120",
-            f"platform {config.platform!r} with backend {config.backend!r}",
-            f"leave platform out, or set it to {' or '.join(fitting)}",
+            f"platform {config.platform!r} conflicts with backend {config.backend!r}",
+            f"remove platform, or set it to {' or '.join(fitting)}",
             model.where.find("platform"),
         )
 
 
 def metrics(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR122: model_metrics that lack what a control of a metric needs."""
+    """TR122: a metric_control in model_metrics lacks a required field."""
     if model.config is None or "model_metrics" not in model.config.DESCRIPTOR.fields_by_name:
         return
     for index, control in enumerate(model.config.model_metrics.metric_control):
@@ -126,7 +126,7 @@ def metrics(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR109: a field that came with a later version than the server's, which refuses the whole file for it."""
+    """TR109: the server is older than a field and therefore rejects the file."""
     if model.config is None or expected.server is None:
         return
     for field, _value, node in written(model.config, model.where):
@@ -134,15 +134,15 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR109",
-                f"field {field.name} came with server {since[0]}.{since[1]}, "
-                f"and the server is {expected.server[0]}.{expected.server[1]}",
-                "take it out, or use a newer server",
+                f"field {field.name} needs server {since[0]}.{since[1]}, "
+                f"but the server is {expected.server[0]}.{expected.server[1]}",
+                "remove the field, or use a newer server image",
                 node,
             )
 
 
-def _shipped(model: Model) -> bool:
-    """Whether the backend's library comes with the model."""
+def _has_own_backend(model: Model) -> bool:
+    """Whether the model's directory contains the backend's library."""
     return f"libtriton_{model.config.backend}.so" in model.files | model.entries
 
 

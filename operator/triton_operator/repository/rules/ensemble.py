@@ -1,4 +1,4 @@
-"""What an ensemble connects. Triton says the same, without the place, and one fault a start."""
+"""Checks of ensembles. Triton reports the same errors, but without the position and only one for each start."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_operator.repository.findings import Finding
-from triton_operator.repository.graph import Link, graph, rings
+from triton_operator.repository.graph import Link, ensemble_cycles, graph
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error, listed, near
-from triton_operator.repository.rules.source import completes_itself
+from triton_operator.repository.rules.source import may_complete_config
 from triton_operator.repository.schema import DataType, type_name
 
 _NOT_FOR_ENSEMBLES = ("instance_group", "optimization", "model_warmup")
 
 
 def shape(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR411, TR412: what an ensemble must have, and may not."""
+    """TR411, TR412, TR417: required fields of an ensemble are missing, or it has fields that aren't allowed."""
     if not model.is_ensemble:
         return
     if model.config.platform != "ensemble":
         yield error(
             model.config_path,
             "TR411",
-            'ensemble_scheduling without platform: "ensemble"',
+            'ensemble_scheduling needs platform: "ensemble"',
             'add platform: "ensemble"',
             model.where.find("ensemble_scheduling"),
         )
@@ -34,8 +34,8 @@ def shape(_: Repository, model: Model) -> Iterator[Finding]:
         yield error(
             model.config_path,
             "TR411",
-            f"an ensemble with backend {model.config.backend!r}",
-            "take backend out",
+            f"an ensemble can't have a backend: {model.config.backend!r}",
+            "remove backend",
             model.where.find("backend"),
         )
     for index, step in enumerate(model.steps):
@@ -45,14 +45,14 @@ def shape(_: Repository, model: Model) -> Iterator[Finding]:
                     model.config_path,
                     "TR417",
                     f"step {index} has no {side}",
-                    f'add {side} {{ key: "its tensor" value: "the ensemble\'s tensor" }}',
+                    f'add {side} {{ key: "tensor of the step\'s model" value: "tensor of the ensemble" }}',
                     model.where.find("ensemble_scheduling", 0, "step", index),
                 )
     if not model.steps:
         yield error(
             model.config_path,
             "TR411",
-            "an ensemble without a step",
+            "the ensemble has no steps",
             "add ensemble_scheduling { step [ … ] }",
             model.where.find("ensemble_scheduling"),
         )
@@ -61,14 +61,14 @@ def shape(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR412",
-                f"an ensemble takes no {name}",
-                "set it in the models of its steps",
+                f"an ensemble can't have {name}",
+                "remove it, and set it in the models of the steps",
                 model.where.find(name),
             )
 
 
 def steps(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR401-TR404, TR413: each step against the model that it calls."""
+    """TR401-TR404, TR413: a step doesn't fit the model that it calls."""
     for index, step in enumerate(model.steps):
         at = model.where.find("ensemble_scheduling", 0, "step", index)
         target = repository.models.get(step.model_name)
@@ -77,27 +77,27 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR401",
-                f"step {index} calls model {step.model_name!r}, which the repository doesn't hold",
+                f"step {index} calls model {step.model_name!r}, which isn't in the repository",
                 f"did you mean {close!r}?" if close else "add the model, or correct model_name",
                 at.find("model_name"),
             )
             continue
-        # A step without model_version wants version 0. -1 is the latest.
+        # A step without model_version requests version 0. -1 is the latest.
         if step.model_version != -1 and step.model_version not in target.served and not target.unread:
-            said = "" if step.model_version else ", as a step without model_version does"
+            said = "" if step.model_version else " (the default of model_version)"
             yield error(
                 model.config_path,
                 "TR413",
-                f"step {index} wants version {step.model_version} of {target.name!r}{said}, and it isn't served",
+                f"step {index} requests version {step.model_version}{said} of {target.name!r}, which isn't served",
                 f"set model_version to -1 for the latest, or to one of {listed(target.served)}",
                 at.find("model_version"),
             )
-        if target.config is not None and not completes_itself(target):
+        if target.config is not None and not may_complete_config(target):
             yield from _tensors(model, index, step, target, at)
 
 
 def _tensors(model: Model, index: int, step: object, target: Model, at: Node) -> Iterator[Finding]:
-    """The names on the left of input_map and output_map; what a backend may complete isn't judged."""
+    """Checks the keys of input_map and output_map. Skips tensors that a backend may add."""
     inputs = {tensor.name: tensor for tensor in target.config.input}
     outputs = {tensor.name for tensor in target.config.output}
     given, taken = step.input_map, step.output_map  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def _tensors(model: Model, index: int, step: object, target: Model, at: Node) ->
                     model.config_path,
                     code,
                     f"step {index} maps {side} {own!r}, which {target.name!r} doesn't declare",
-                    f"it declares: {listed(sorted(declared))}",
+                    f"use a declared {side}: {listed(sorted(declared))}",
                     at.find(f"{side}_map", own).find("key"),
                 )
     for own, tensor in sorted(inputs.items()):
@@ -119,14 +119,14 @@ def _tensors(model: Model, index: int, step: object, target: Model, at: Node) ->
             yield error(
                 model.config_path,
                 "TR404",
-                f"step {index} leaves out input {own!r} of {target.name!r}",
-                "add an input_map for it, or declare it optional: true in that model",
+                f"step {index} doesn't map input {own!r} of {target.name!r}",
+                "add an input_map for it, or set optional: true for the input in that model",
                 at,
             )
 
 
 def tensors(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR405-TR408, TR410: the ensemble's own tensors: each written once, and read."""
+    """TR405-TR408, TR410: a tensor of the ensemble isn't written exactly once, or isn't read, or steps form a cycle."""
     if not model.steps:
         return
     net = graph(model)
@@ -138,7 +138,8 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR405",
-                f"step {link.step} reads tensor {link.tensor!r}, which neither a step nor the request brings",
+                f"step {link.step} reads tensor {link.tensor!r}, which is neither an input of the ensemble "
+                "nor an output of a step",
                 f"did you mean {close!r}?" if close else "map a step's output to it, or declare it as an input",
                 _at(model, "input_map", link),
             )
@@ -149,21 +150,21 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
                 model.config_path,
                 "TR410",
                 f"step {link.step} writes tensor {link.tensor!r}, which another step writes too",
-                "give each step's output a name of its own",
+                "use a unique tensor name for each step's output",
                 _at(model, "output_map", link),
             )
         elif link.tensor not in consumed:
             yield error(
                 model.config_path,
                 "TR406",
-                f"step {link.step} writes tensor {link.tensor!r}, which nobody reads",
-                "take this output_map out, or use the tensor",
+                f"step {link.step} writes tensor {link.tensor!r}, which no step reads and no output uses",
+                "remove this output_map, or use the tensor",
                 _at(model, "output_map", link),
             )
     written = set(times)
     for side, names, known, code, text in (
-        ("input", net.given, net.consumed, "TR406", "is read by no step"),
-        ("output", net.wanted, written, "TR407", "is written by no step"),
+        ("input", net.given, net.consumed, "TR406", "is not read by any step"),
+        ("output", net.wanted, written, "TR407", "is not written by any step"),
     ):
         declared = [tensor.name for tensor in getattr(model.config, side)]
         for name in sorted(names - known):
@@ -171,7 +172,7 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
                 model.config_path,
                 code,
                 f"the ensemble's {side} {name!r} {text}",
-                f"map it in a step, or take it out of {side}",
+                f"map it in a step, or remove it from {side}",
                 model.where.find(side, declared.index(name)).find("name"),
             )
     if stuck := net.stuck():
@@ -179,33 +180,34 @@ def tensors(_: Repository, model: Model) -> Iterator[Finding]:
             model.config_path,
             "TR408",
             f"steps {listed(stuck)} wait for each other's outputs",
-            "break the circle: a step can only read what an earlier one writes",
+            "remove the cycle: a step can only read outputs of earlier steps",
             model.where.find("ensemble_scheduling", 0, "step", stuck[0]),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What someone says of a tensor of the ensemble."""
+class Declaration:
+    """The declaration of an ensemble's tensor, by the ensemble or by a step's model."""
 
     data_type: int
     dims: tuple[int, ...]
     full: tuple[int, ...]
-    """The dims with the batch dimension, where there is one."""
+    """The dims, with the batch dimension if the model has one."""
     whose: str
 
 
 def types(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR414, TR415: a tensor is one thing for who writes it and another for who reads it.
+    """TR414, TR415: the declarations of a tensor differ in type or shape.
 
-    Triton tells once all is loaded, by the same comparison (ValidateTensorConsistency in core/ensemble_utils.cc).
+    Triton reports it after it has loaded all models, by the same comparison (ValidateTensorConsistency in
+    core/ensemble_utils.cc).
     """
     if not model.steps:
         return
-    said: dict[str, Said] = {}
-    times = Counter(link.tensor for link in graph(model).writes)  # what is written twice is told by `tensors`
+    said: dict[str, Declaration] = {}
+    times = Counter(link.tensor for link in graph(model).writes)  # `tensors` reports tensors that are written twice
     for tensor in (*model.config.input, *model.config.output):
-        said.setdefault(tensor.name, _said(tensor, model, "the ensemble"))
+        said.setdefault(tensor.name, _declaration(tensor, model, "the ensemble"))
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
         if target is None or target.config is None:
@@ -215,34 +217,35 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
             for own, tensor in sorted(mapped.items()):
                 if own not in declared or declared[own].data_type == DataType.TYPE_INVALID or times[tensor] > 1:
                     continue
-                now = _said(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
+                now = _declaration(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
                 before = said.setdefault(tensor, now)
                 at = _at(model, f"{side}_map", Link(index, own, tensor))
-                yield from _agree(model, tensor, before, now, at)
+                yield from _compare(model, tensor, before, now, at)
 
 
-def _said(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Said:
+def _declaration(tensor: Any, model: Model, whose: str, reshaped: bool = True) -> Declaration:
     dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
     batched = model.config.max_batch_size > 0
-    return Said(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
+    return Declaration(tensor.data_type, dims, (-1, *dims) if batched else dims, whose)
 
 
-def _agree(model: Model, tensor: str, before: Said, now: Said, at: Node) -> Iterator[Finding]:
+def _compare(model: Model, tensor: str, before: Declaration, now: Declaration, at: Node) -> Iterator[Finding]:
     if now.data_type != before.data_type:
         yield error(
             model.config_path,
             "TR414",
-            f"tensor {tensor!r} is {type_name(before.data_type)} for {before.whose}, "
-            f"and {type_name(now.data_type)} for {now.whose}",
-            "make the types equal",
+            f"the types of tensor {tensor!r} differ: {type_name(before.data_type)} for {before.whose}, "
+            f"{type_name(now.data_type)} for {now.whose}",
+            "set the same data_type in both",
             at,
         )
     elif before.dims and now.dims and not (_match(before.dims, now.dims) or _match(before.full, now.full)):
         yield error(
             model.config_path,
             "TR415",
-            f"tensor {tensor!r} is {list(before.full)} for {before.whose}, and {list(now.full)} for {now.whose}",
-            "make the dims equal; -1 matches any size, and stands first for the batch where max_batch_size is above 0",
+            f"the shapes of tensor {tensor!r} differ: {list(before.full)} for {before.whose}, "
+            f"{list(now.full)} for {now.whose}",
+            "make the dims equal; -1 matches any size; if max_batch_size is above 0, the first dim is the batch",
             at,
         )
 
@@ -252,24 +255,24 @@ def _match(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def batches(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR416: an ensemble that takes larger batches than one of its steps."""
+    """TR416: the ensemble accepts larger batches than the model of a step."""
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
-        if target is None or target.config is None or completes_itself(target):
+        if target is None or target.config is None or may_complete_config(target):
             continue
         if 0 < target.config.max_batch_size < model.config.max_batch_size:
             yield error(
                 model.config_path,
                 "TR416",
-                f"max_batch_size is {model.config.max_batch_size}, and that of {target.name!r} in step {index} "
-                f"is {target.config.max_batch_size}",
+                f"max_batch_size is {model.config.max_batch_size}, but that of {target.name!r} in step {index} "
+                f"is only {target.config.max_batch_size}",
                 f"lower it to {target.config.max_batch_size}, or raise that of {target.name!r}",
                 model.where.find("max_batch_size"),
             )
 
 
 def branches(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR418: a step that joins tensors of different decoupled models, which answer each in their own number."""
+    """TR418: a step joins tensors of different decoupled models, which may send different numbers of responses."""
     if not model.steps:
         return
     net = graph(model)
@@ -290,8 +293,8 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR418",
-                    f"step {index} joins tensors of a decoupled model with others: they come in different numbers",
-                    "let one decoupled model make all of them, or hand the others through it",
+                    f"step {index} joins tensors of a decoupled model with others, which differ in number",
+                    "create all of them in one decoupled model, or pass the others through it",
                     model.where.find("ensemble_scheduling", 0, "step", index),
                 )
                 return
@@ -305,14 +308,14 @@ def branches(repository: Repository, model: Model) -> Iterator[Finding]:
         yield error(
             model.config_path,
             "TR418",
-            "the ensemble's outputs come from different decoupled models, or from one and from before it",
-            "hand all outputs through one decoupled model",
+            "the ensemble's outputs come from different decoupled models, or from one and from a step before it",
+            "pass all outputs through one decoupled model",
             model.where.find("output", 0),
         )
 
 
 def _by_step(links: Sequence[Link]) -> dict[int, set[str]]:
-    """The ensemble's tensors on one side of each step."""
+    """Returns the ensemble's tensors in `links`, by step."""
     found: dict[int, set[str]] = {}
     for link in links:
         found.setdefault(link.step, set()).add(link.tensor)
@@ -320,7 +323,7 @@ def _by_step(links: Sequence[Link]) -> dict[int, set[str]]:
 
 
 def _is_decoupled(repository: Repository, model: Model, depth: int = 8) -> bool:
-    """Whether the model answers in any number; an ensemble does where one of its steps does."""
+    """Whether the model is decoupled. An ensemble is decoupled if the model of a step is."""
     if model.config is None:
         return False
     parts = [repository.models.get(step.model_name) for step in model.steps] if depth else []
@@ -329,9 +332,9 @@ def _is_decoupled(repository: Repository, model: Model, depth: int = 8) -> bool:
     )
 
 
-def circles(repository: Repository, _: Expected) -> Iterator[Finding]:
-    """TR409: ensembles that contain one another."""
-    for ring in rings(repository):
+def nested_in_itself(repository: Repository, _: Expected) -> Iterator[Finding]:
+    """TR409: ensembles contain each other."""
+    for ring in ensemble_cycles(repository):
         first = repository.models[ring[0]]
         follower = ring[1] if len(ring) > 1 else ring[0]
         index = next(i for i, step in enumerate(first.steps) if step.model_name == follower)
@@ -339,7 +342,7 @@ def circles(repository: Repository, _: Expected) -> Iterator[Finding]:
             first.config_path,
             "TR409",
             f"the ensemble contains itself: {' → '.join((*ring, ring[0]))}",
-            "take one of these steps out",
+            "remove one of these steps",
             first.where.find("ensemble_scheduling", 0, "step", index).find("model_name"),
         )
 

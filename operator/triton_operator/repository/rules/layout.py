@@ -1,4 +1,4 @@
-"""Directories and files: models, versions, model files."""
+"""Checks of directories and files: models, versions, model files."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from triton_operator.repository.model import (
 )
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
 
-_NEARLY = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
-"""What people write instead of config.pbtxt, in lower case."""
+_CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
+"""Common wrong names of config.pbtxt, in lower case."""
 
 MOST = 2**63 - 1
-"""The highest version."""
+"""The highest version number."""
 _NUMBER = re.compile(r"(\s*[+-]?)(\d+)")
-"""What stoll of C++ reads at the start of a name."""
+"""The start of a name that C++ stoll parses as a number."""
 _WEIGHTS = frozenset({"onnxruntime", "openvino", "pytorch", "tensorflow", "tensorrt"})
 """Backends that can't load an empty file."""
 
-_KEEP = "git and object stores drop empty directories: put a file such as .keep into it"
+_KEEP = "git and object stores drop empty directories: add a file such as .keep to it"
 
 
 def no_models(repository: Repository, _: Expected) -> Iterator[Finding]:
-    """TR001: nothing here looks like a model; the path is wrong as a rule."""
-    if any(model.looks_like_one() for model in repository.models.values()):
+    """TR001: the path contains no models. Usually the path is wrong."""
+    if any(model.looks_like_model() for model in repository.models.values()):
         return
     if repository.is_model:
         message = "this is a single model, not a repository of models"
         remedy = "set spec.modelImage.path to the directory above it"
     elif repository.below:
-        message = "no models here; found models under " + ", ".join(f"{d}/" for d in repository.below)
-        remedy = f"set spec.modelImage.path to that directory: add /{repository.below[0]} to what it is now"
+        message = "no models in this directory, but found models under " + ", ".join(f"{d}/" for d in repository.below)
+        remedy = f"set spec.modelImage.path to that directory: append /{repository.below[0]} to the current path"
     else:
-        message = "no models here: no directory with a config.pbtxt or a numbered version"
-        remedy = "see that spec.modelImage.path is where the image holds <model>/config.pbtxt"
+        message = "no models: no directory contains a config.pbtxt or a version directory"
+        remedy = "set spec.modelImage.path to the directory in the image that contains <model>/config.pbtxt"
     yield error(".", "TR001", message, remedy)
 
 
 def stray(repository: Repository, _: Expected) -> Iterator[Finding]:
-    """TR003: a directory that is no model; Triton tries to load every one, and stops at this one."""
+    """TR003: a directory is not a model, which stops Triton, because it loads every directory."""
     for model in repository.models.values():
-        if not model.looks_like_one():
+        if not model.looks_like_model():
             yield error(
                 model.directory,
                 "TR003",
-                "no model: it has neither a config.pbtxt nor a numbered version, and Triton loads every directory",
-                "move it out of the repository, or name the models to load in spec.server.loadModels",
+                "not a model: it has no config.pbtxt and no version directory, but Triton loads every directory",
+                "move it out of the repository, or list the models to load in spec.server.loadModels",
             )
 
 
 def missing_config(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR104: no config.pbtxt, which some backends complete by themselves."""
+    """TR104: config.pbtxt is missing. Triton can generate it for some backends."""
     if model.has_config:
         return
     known = sorted(MODEL_FILES.keys() & model.entries)
@@ -67,34 +67,35 @@ def missing_config(_: Repository, model: Model) -> Iterator[Finding]:
         yield note(
             model.config_path,
             "TR104",
-            f"missing; Triton completes it from {known[0]}",
-            "write one to fix the tensors, the batch size and the instances",
+            f"config.pbtxt is missing; Triton generates it from {known[0]}",
+            "add one to set the tensors, the batch size and the instances",
         )
     elif model.served:
         yield error(
             model.config_path,
             "TR104",
-            f"missing, and no version holds a file that Triton could complete it from ({', '.join(MODEL_FILES)})",
+            "config.pbtxt is missing, and no version contains a file from which Triton can generate it "
+            f"({', '.join(MODEL_FILES)})",
             "add a config.pbtxt",
         )
 
 
 def misnamed(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR207: a configuration under a name that Triton doesn't look for."""
+    """TR207: the configuration file has a name that Triton doesn't read."""
     if model.has_config:
         return
     for name in sorted(model.files):
-        if name.lower() in _NEARLY or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
+        if name.lower() in _CONFIG_NAMES or re.fullmatch(r"config\.pbtxt\..+", name.lower()):
             yield warning(
                 f"{model.directory}/{name}",
                 "TR207",
-                "Triton reads config.pbtxt, and not this",
+                "Triton doesn't read this file, only config.pbtxt",
                 "rename it to config.pbtxt",
             )
 
 
 def versions(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR201-TR203, TR206: what is a version and what only looks like one."""
+    """TR201-TR203, TR206, TR123: missing version directories, and names that only look like versions."""
     for name in sorted(model.folders):
         where = f"{model.directory}/{name}"
         if re.fullmatch(r"0\d+", name):
@@ -107,13 +108,13 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
         elif (start := _NUMBER.match(name)) and name not in NOT_VERSIONS and (len(start[0]) < len(name) or start[1]):
             number = int(start[2])
             if start[1].strip() == "-":
-                continue  # a version below all others, which is served when it is the only one
+                continue  # a negative version, which Triton serves only if there is no other
             lost = number not in model.versions and _would_serve(model, number)
             yield (error if lost else warning)(
                 where,
                 "TR203",
-                f"Triton reads the number at its start and takes it for version {number}"
-                + (", which it then doesn't find" if lost else ""),
+                f"Triton parses the number at the start of the name and treats the directory as version {number}"
+                + (", which doesn't exist" if lost else ""),
                 "move it out of the model's directory",
             )
     for name in sorted(model.folders):
@@ -121,16 +122,16 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 f"{model.directory}/{name}",
                 "TR203",
-                f"a version above {MOST}, which ends the server",
-                "use a smaller number, or move it out of the model's directory",
+                f"the version is above {MOST}, which crashes the server",
+                "use a smaller number, or move the directory out of the model's directory",
             )
     if not model.versions:
         others = sorted(model.folders.keys() - NOT_VERSIONS)
         yield error(
             model.directory,
             "TR201",
-            "no version directory: " + (f"{', '.join(others)} won't do" if others else "there is none"),
-            "add a directory named by a number, e.g. 1; ensembles need one too, and " + _KEEP,
+            "no version directory" + (f": {', '.join(others)} is not a version number" if others else ""),
+            "add a directory with a number as its name, e.g. 1; ensembles need one too; " + _KEEP,
         )
     elif model.config is not None and model.config.version_policy.HasField("specific"):
         gone = sorted(set(model.config.version_policy.specific.versions) - set(model.versions))
@@ -139,8 +140,8 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
             yield level(
                 model.config_path,
                 "TR206",
-                f"version_policy names versions that have no directory: {listed(gone)}",
-                f"there are: {listed(model.versions)}",
+                f"version_policy names versions without a directory: {listed(gone)}",
+                f"add the directories, or use existing versions: {listed(model.versions)}",
                 model.where.find("version_policy", "specific"),
             )
     if model.versions and not model.served and model.config is not None and not _specific(model):
@@ -148,18 +149,18 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
             model.config_path,
             "TR123",
             "version_policy serves no version",
-            "set e.g. version_policy { latest { num_versions: 1 } }, or leave it out",
+            "set e.g. version_policy { latest { num_versions: 1 } }, or remove version_policy",
             model.where.find("version_policy"),
         )
 
 
 def _specific(model: Model) -> bool:
-    """Whether the policy names versions, which are told one by one."""
+    """Whether the policy names versions. TR206 reports missing ones."""
     return bool(model.config.version_policy.specific.versions)
 
 
 def _would_serve(model: Model, number: int) -> bool:
-    """Whether the version policy has Triton load `number`, were it there."""
+    """Whether Triton would load version `number` by the version policy, if it existed."""
     policy = model.config.version_policy if model.config is not None else None
     if policy is not None and policy.HasField("all"):
         return True
@@ -170,8 +171,11 @@ def _would_serve(model: Model, number: int) -> bool:
 
 
 def model_files(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR204, TR205: a version without what its backend loads. The python backend of server 2.51 doesn't fail then: it
-    says so in the log and hangs, for 20 minutes and more, with no model ready."""
+    """TR204, TR205: the model file of a version is missing.
+
+    The python backend of server 2.51 doesn't fail then: it logs an error and hangs for 20 minutes or more, and no
+    model becomes ready.
+    """
     wanted = DEFAULT_FILES.get(model.backend, ())
     if model.config is not None:
         if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
@@ -184,25 +188,25 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
         held = model.folders[str(version)]
         where = f"{model.directory}/{version}"
         if model.is_ensemble and not held:
-            yield note(where, "TR205", "empty, which is right for an ensemble", _KEEP)
+            yield note(where, "TR205", "the version directory is empty, which is correct for an ensemble", _KEEP)
         elif not model.is_ensemble and wanted and not any(_there(model, version, name) for name in wanted):
-            state = f"holds {', '.join(sorted(held)[:5])}" if held else "is empty"
+            state = f"it contains {', '.join(sorted(held)[:5])}" if held else "the directory is empty"
             yield error(
                 where,
                 "TR204",
-                f"has no {' or '.join(wanted)}, which backend {model.backend} loads: it {state}",
-                "add the file, or name another one in default_model_filename" if held else "add the file; " + _KEEP,
+                f"no {' or '.join(wanted)}, which backend {model.backend} needs: {state}",
+                "add the file, or set default_model_filename to another one" if held else "add the file; " + _KEEP,
             )
 
 
 def _there(model: Model, version: int, name: str) -> bool:
-    """Whether a file may be there: also where a link leads out of the repository."""
+    """Whether the file may exist. A link that leads out of the repository may."""
     entry = model.named.get(f"{version}/{name.lstrip('/')}")
     return entry is not None and entry.kind is not Kind.NOTHING
 
 
 def weights(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR211: model files without content: empty, or a pointer of git LFS. Those of ONNX have TR601."""
+    """TR211: a model file is empty, or is a Git LFS pointer. TR601 reports ONNX files."""
     for path in model.model_files:
         entry = model.named[path]
         pointer = path in model.pointers
@@ -211,13 +215,13 @@ def weights(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 f"{model.directory}/{path}",
                 "TR211",
-                "a pointer of git LFS, not the model itself" if pointer else "the file is empty",
-                "run git lfs pull before the image is built" if pointer else "put the model there",
+                "the file is a Git LFS pointer, not the model" if pointer else "the model file is empty",
+                "run git lfs pull, then rebuild the image" if pointer else "replace it with the model",
             )
 
 
 def named(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR209: files of the model's directory that parameters name."""
+    """TR209: a file of the model's directory that a parameter names is missing."""
     if model.config is None:
         return
     for key, path in files_in_parameters(model.config).items():
@@ -225,39 +229,39 @@ def named(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR209",
-                f"{key} names {path!r}, and there is no {model.directory}/{path}",
+                f"{key} names {path!r}, but {model.directory}/{path} doesn't exist",
                 "add the file, or correct the path",
                 model.where.find("parameters", key),
             )
 
 
 def misplaced(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR210: a config.pbtxt in a version, where Triton doesn't look for it."""
+    """TR210: a config.pbtxt is in a version directory, where Triton doesn't read it."""
     for version, held in sorted(model.folders.items()):
         if "config.pbtxt" in held and version.isdecimal():
             yield warning(
                 f"{model.directory}/{version}/config.pbtxt",
                 "TR210",
-                "Triton reads the config.pbtxt beside the versions, and not this",
-                "move it one directory up, or take it out",
+                "Triton doesn't read this file, only config.pbtxt in the model's directory",
+                "move it one directory up, or remove it",
             )
 
 
 def names(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR212: names that the python backend can't hand to its process."""
+    """TR212: the python backend doesn't support the model's name."""
     if model.backend != "python":
         return
     if any(c.isspace() for c in model.name):
         yield error(
             model.directory,
             "TR212",
-            "a space in the name of a python model: the process of its backend ends with it",
-            "use letters, digits, . - and _",
+            "the model's name contains a space, which crashes the python backend's process",
+            "rename the model; use only letters, digits, . - and _",
         )
     elif not model.name.isascii() or "?" in model.name:
         yield warning(
             model.directory,
             "TR212",
-            "a name that isn't ASCII: the process of the python backend may not find its files",
-            "use letters, digits, . - and _",
+            "the model's name contains ? or is not ASCII: the python backend's process may not find its files",
+            "rename the model; use only letters, digits, . - and _",
         )

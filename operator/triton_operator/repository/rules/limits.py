@@ -1,4 +1,4 @@
-"""What the models take against what the pod has: memory, cores, a cache."""
+"""Checks of the models' needs against the pod's resources: memory, cores, response cache."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ THREADS = {
     "tensorflow": ("TF_NUM_INTRA_THREADS",),
     "openvino": ("INFERENCE_NUM_THREADS", "CPU_THREADS_NUM"),
 }
-"""Backends that start as many threads an instance as the node has cores, unless one of these parameters says how
-many: a CPU limit isn't seen by them."""
+"""Parameters that set the number of threads, by backend.
+
+Without the parameter, these backends ignore the CPU limit: each instance starts one thread for each core of the node.
+"""
 
 
 def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
-    """TR504: /dev/shm is smaller than what the python models need."""
+    """TR504: /dev/shm is too small for the python models."""
     need = shared_memory(repository, expected.devices, loaded(repository, expected.load_models))
     if expected.shared_memory is not None and need > expected.shared_memory:
         yield warning(
             ".",
             "TR504",
-            f"about {_mib(need)} MiB of shared memory are needed, {_mib(expected.shared_memory)} MiB are there",
+            f"the models need about {_mib(need)} MiB of shared memory, the pod has {_mib(expected.shared_memory)} MiB",
             f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
         )
 
 
 def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR505: more threads than cores: they take turns, and everything waits for the last one."""
+    """TR505: the model starts more threads than the server has cores, which slows down each request."""
     names = THREADS.get(model.backend)
     if expected.cpus is None or model.config is None or not names or not _on_cpu(model, expected):
         return
@@ -48,32 +50,33 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
         yield level(
             model.config_path,
             "TR505",
-            f"{_plural(count, 'instance')} with as many threads as the node has cores, "
-            f"and the server may use {_cores(expected.cpus)}",
+            f"{_plural(count, 'instance')} with one thread for each core of the node, "
+            f"but the server's CPU limit is {_cores(expected.cpus)}",
             f'set parameters {{ key: "{names[0]}" value: {{ string_value: "{max(cores // count, 1)}" }} }}',
             model.where.find("instance_group"),
         )
         return
     text = model.config.parameters[said].string_value
-    each = int(text[:9]) if text.isdecimal() else 0  # more is too many in any case
+    each = int(text[:9]) if text.isdecimal() else 0  # longer numbers are above any limit
     if each * count > cores:
         yield warning(
             model.config_path,
             "TR505",
-            f"{_plural(count, 'instance')} × {_plural(each, 'thread')}, and the server may use {_cores(expected.cpus)}",
-            f"lower {said} or the count of instances until their product is at most {cores}",
+            f"{_plural(count, 'instance')} × {_plural(each, 'thread')}, "
+            f"but the server's CPU limit is {_cores(expected.cpus)}",
+            f"lower {said} or the instance count until their product is at most {cores}",
             model.where.find("parameters", said),
         )
 
 
 def _on_cpu(model: Model, expected: Expected) -> bool:
-    """Whether all its instances are on the CPU, as far as it is known."""
+    """Whether all instances certainly run on the CPU."""
     groups = model.config.instance_group
     return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
 
 
 def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR506, TR507: a response cache that the server doesn't have, or that this model can't use."""
+    """TR506, TR507: the server has no response cache, or the model can't use one."""
     config = model.config
     if config is None or not config.response_cache.enable:
         return
@@ -82,8 +85,8 @@ def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[
         yield warning(
             model.config_path,
             "TR506",
-            "response_cache is on, and the server has no cache",
-            "add --cache-config=local,size=104857600 (bytes) to spec.server.args, or take response_cache out",
+            "response_cache is enabled, but the server has no cache",
+            "add --cache-config=local,size=104857600 (bytes) to spec.server.args, or remove response_cache",
             at,
         )
     why = next(
@@ -91,22 +94,22 @@ def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[
             reason
             for reason, holds in (
                 ("sequence_batching", config.HasField("sequence_batching")),
-                ("a decoupled model", config.model_transaction_policy.decoupled),
+                ("decoupled: true", config.model_transaction_policy.decoupled),
             )
             if holds
         ),
         None,
     )
     if why:
-        yield error(model.config_path, "TR507", f"response_cache with {why}", "take response_cache out", at)
+        yield error(model.config_path, "TR507", f"response_cache can't be used with {why}", "remove response_cache", at)
     parts = [step.model_name for step in model.steps if step.model_name in repository.models]
     moving = [p for p in parts if (c := repository.models[p].config) and c.model_transaction_policy.decoupled]
     if moving:
         yield error(
             model.config_path,
             "TR507",
-            f"response_cache of an ensemble with the decoupled model {moving[0]!r}",
-            "take response_cache out",
+            f"response_cache can't be used in an ensemble with the decoupled model {moving[0]!r}",
+            "remove response_cache",
             at,
         )
 

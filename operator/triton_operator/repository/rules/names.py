@@ -1,4 +1,4 @@
-"""The names in a model.py: what it uses, imports and calls."""
+"""Checks of the names that model.py uses, imports and calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.rules.base import error, listed, near, warning
-from triton_operator.repository.rules.source import Function, imports_neighbours, place, trees
+from triton_operator.repository.rules.source import Function, imports_local_modules, place, trees
 
 _ALWAYS = frozenset(dir(builtins)) | {
     "__file__",
@@ -20,22 +20,24 @@ _ALWAYS = frozenset(dir(builtins)) | {
     "__class__",
     "pb_utils",
 }
-"""Names that nobody binds; pb_utils has a code of its own."""
-_OPENS = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"})
-"""What may bind names unseen."""
+"""Names that are always defined. TR310 checks pb_utils."""
+_DYNAMIC_BINDINGS = frozenset(
+    {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"}
+)
+"""Names whose use may define other names at run time."""
 _GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
-"""What may keep a part of the file from being evaluated."""
+"""Nodes that may skip the evaluation of their parts."""
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 _ENDINGS = (".py", ".so", ".pyc")
 
 
 def undefined(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR313: names that nothing in the file binds, each once."""
+    """TR313: a name is used but never defined. Reports each name once."""
     for file, tree in trees(model):
         bound, opened = _bound(tree)
         if opened:
             continue
-        top = {id(node) for statement in tree.body for node in _at_once(statement)}
+        top = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
         told: set[str] = set()
         for node in ast.walk(tree):
             if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in told:
@@ -45,29 +47,29 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
             yield (error if id(node) in top else warning)(
                 file,
                 "TR313",
-                f"{node.id} is used and never defined or imported",
+                f"{node.id} is used but never defined or imported",
                 f"did you mean {close!r}?" if close else f"import or define {node.id}",
                 place(node),
             )
 
 
 def imports(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR315: relative imports of files that aren't beside model.py. Triton imports it out of the version's package."""
+    """TR315: the file of a relative import isn't in the directory of model.py, which Triton imports as a package."""
     for file, tree in trees(model):
         folder = file.removeprefix(f"{model.directory}/").rpartition("/")[0]
         if folder not in model.folders:
-            continue  # in another directory, of which the names aren't known
+            continue  # the files of other directories are unknown
         held = model.folders[folder]
         beside = {name.split(".")[0] for name in held if name.endswith(_ENDINGS) or "." not in name}
-        sure = {id(node) for statement in tree.body for node in _at_once(statement)}
+        sure = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
         for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom) or not node.level or model.sources.keys() - {file}:
                 continue
             wanted = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
             if node.level == 1 and (gone := [name for name in wanted if name not in beside and name != "*"]):
-                why = f"imports {listed(gone)} from beside it, and there is no such file"
+                why = f"imports {listed(gone)} from its directory, but the file doesn't exist"
             elif node.level > 1:
-                why = f"imports from {node.level - 1} directories above it, and Triton knows its own directory alone"
+                why = f"imports from {node.level - 1} levels above its directory, where Triton's import doesn't look"
             else:
                 continue
             yield (error if id(node) in sure else warning)(
@@ -76,7 +78,7 @@ def imports(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def called_models(repository: Repository, model: Model) -> Iterator[Finding]:
-    """TR314: requests to models that the repository doesn't hold."""
+    """TR314: a request names a model that isn't in the repository."""
     for file, tree in trees(model):
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "InferenceRequest":
@@ -89,20 +91,22 @@ def called_models(repository: Repository, model: Model) -> Iterator[Finding]:
                 yield warning(
                     file,
                     "TR314",
-                    f"calls model {given.value!r}, which the repository doesn't hold",
-                    f"did you mean {close!r}?" if close else "add the model, unless it is loaded from elsewhere",
+                    f"calls model {given.value!r}, which isn't in the repository",
+                    f"did you mean {close!r}?"
+                    if close
+                    else "add the model, unless the server loads it from another repository",
                     place(given),
                 )
 
 
 def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR316: a decoupled model that never says which response is the last: clients wait for it."""
+    """TR316: a decoupled model never marks its last response, so that clients wait forever."""
     if model.config is None or not model.config.model_transaction_policy.decoupled:
         return
     for file, tree in trees(model):
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
         flags = any(isinstance(n, ast.keyword) and n.arg == "flags" for n in ast.walk(tree))
-        if "get_response_sender" not in names or _FINAL in names or flags or imports_neighbours(model, file, tree):
+        if "get_response_sender" not in names or _FINAL in names or flags or imports_local_modules(model, file, tree):
             continue
         sender = min(
             (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "get_response_sender"),
@@ -111,23 +115,23 @@ def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
         yield warning(
             file,
             "TR316",
-            f"sends responses and never {_FINAL}: clients wait for the last one",
-            f"end with sender.send(flags=pb_utils.{_FINAL})",
+            f"sends responses but never {_FINAL}: clients wait forever for the last response",
+            f"after the last response, call sender.send(flags=pb_utils.{_FINAL})",
             place(sender),
         )
 
 
 def _bound(tree: ast.Module) -> tuple[set[str], bool]:
-    """All names that the file binds, in whatever scope, and whether it may bind others unseen."""
+    """Returns all names that the file binds in any scope, and whether it may bind others at run time."""
     bound: set[str] = set()
     opened = False
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
                 bound.add(name)
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _OPENS:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _DYNAMIC_BINDINGS:
                 opened = True
-            case ast.Try(body=body, handlers=handlers) if any(map(_catches_names, handlers)):
+            case ast.Try(body=body, handlers=handlers) if any(map(_catches_name_error, handlers)):
                 bound.update(n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
@@ -144,20 +148,18 @@ def _bound(tree: ast.Module) -> tuple[set[str], bool]:
     return bound, opened
 
 
-def _catches_names(handler: ast.ExceptHandler) -> bool:
-    """Whether it is there for a name that may not be defined."""
+def _catches_name_error(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler catches NameError."""
     caught = ast.walk(handler.type) if handler.type is not None else ()
     return handler.type is None or any(getattr(n, "id", "") in ("NameError", "Exception") for n in caught)
 
 
-def _at_once(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What is evaluated for certain when the file is imported: nothing in functions, and nothing that is guarded."""
+def _always_evaluated(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Returns the nodes that the import always evaluates: none in function bodies or behind conditions."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
-        if isinstance(
-            node, ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
-        ):
+        if isinstance(node, _GUARDED):
             continue
         if isinstance(node, Function):
             todo += [*node.decorator_list, *node.args.defaults]

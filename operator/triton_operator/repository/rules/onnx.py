@@ -1,4 +1,4 @@
-"""The ONNX file against config.pbtxt, as the onnxruntime backend compares the two when it loads the model."""
+"""Checks of ONNX files against config.pbtxt, like those of the onnxruntime backend when it loads the model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from triton_operator.repository.files import Kind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import error, listed, nearest, warning
+from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
 from triton_operator.repository.schema import type_name
 
-_FILE = "export the model anew, or correct config.pbtxt"
+_FILE = "export the model again, or correct config.pbtxt"
 
 
 def network(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR601-TR609: the file, and each input and output that either side has."""
+    """TR601-TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
     for file, net in model.networks.items():
         if isinstance(net, str):
-            yield error(file, "TR601", f"no ONNX model: {net}", "put the exported network there")
+            yield error(file, "TR601", f"not an ONNX model: {net}", "replace it with the exported ONNX model")
             continue
         yield from _weights(model, file, net)
-        yield from _strange(file, net)
+        yield from _not_tensors(file, net)
         if model.config is None:
             continue
         where = f" in {file.rpartition('/')[2]}"
@@ -36,14 +36,14 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR603",
-                    f"input {tensor.name!r} of {file.rpartition('/')[2]} is missing",
+                    f"input {tensor.name!r} of {file.rpartition('/')[2]} isn't declared",
                     f'add input {{ name: "{tensor.name}" data_type: {tensor.data_type or "…"} dims: […] }}',
                     model.where.find("input", 0),
                 )
 
 
 def _requested(model: Model) -> set[str]:
-    """All tensors that the server hands to the network: inputs, controls and states of sequences, batch inputs."""
+    """Returns all tensors that the server passes to the network: inputs, sequence controls and states, batch inputs."""
     config = model.config
     names = {t.name for t in config.input}
     names |= {t.name for t in config.sequence_batching.control_input}
@@ -52,7 +52,7 @@ def _requested(model: Model) -> set[str]:
 
 
 def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
-    """TR607: weights in files beside the network, which are easily left behind."""
+    """TR607: a file with external weights is missing."""
     for name in net.external:
         entry = model.named.get(posixpath.normpath(posixpath.join(posixpath.dirname(file), name)).partition("/")[2])
         if entry is None or entry.kind is not Kind.NOTHING:
@@ -60,37 +60,39 @@ def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
         yield error(
             file,
             "TR607",
-            f"its weights are in {name!r}, which isn't beside it",
-            f"add the file to {posixpath.dirname(file)}/, or export the weights into the model",
+            f"the file with its weights, {name!r}, doesn't exist",
+            f"add the file to {posixpath.dirname(file)}/, or export the model with its weights in one file",
         )
 
 
-def _strange(file: str, net: Network) -> Iterator[Finding]:
-    """TR609: what the backend refuses wherever it stands in the file."""
+def _not_tensors(file: str, net: Network) -> Iterator[Finding]:
+    """TR609: an input or output is not a tensor, so that the backend rejects the file."""
     for side, tensors in (("input", net.inputs), ("output", net.outputs)):
         for tensor in tensors:
             if not tensor.is_tensor:
                 yield error(
                     file,
                     "TR609",
-                    f"{side} {tensor.name!r} is a sequence, a map or an optional, and Triton takes tensors alone",
-                    "export the model with tensors, e.g. with zipmap=False for what skl2onnx makes",
+                    f"{side} {tensor.name!r} is a sequence, a map or an optional, but Triton only supports tensors",
+                    "export the model with tensors, e.g. with zipmap=False in skl2onnx",
                 )
 
 
 def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
-    """TR608: the backend takes an optional input only for a value that the file has, and only without batches."""
+    """TR608: an optional input needs a default value in the file and max_batch_size 0."""
     given = {tensor.name for tensor in net.defaults}
     for index, tensor in enumerate(model.config.input):
         if not tensor.optional:
             continue
         at = model.where.find("input", index, "optional")
         if model.config.max_batch_size > 0:
-            message = f"optional input {tensor.name!r}, and max_batch_size is {model.config.max_batch_size}"
-            remedy = "set max_batch_size to 0, or take optional out"
+            message = (
+                f"input {tensor.name!r} can't be optional, because max_batch_size is {model.config.max_batch_size}"
+            )
+            remedy = "set max_batch_size to 0, or remove optional"
         elif tensor.name not in given and tensor.name in {t.name for t in net.inputs}:
-            message = f"optional input {tensor.name!r}, for which there is no value{where}"
-            remedy = "take optional out, or export the model with an initializer for this input"
+            message = f"input {tensor.name!r} can't be optional, because it has no default value{where}"
+            remedy = "remove optional, or export the model with an initializer for this input"
         else:
             continue
         yield error(model.config_path, "TR608", message, remedy, at)
@@ -106,7 +108,7 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
                 model.config_path,
                 "TR602",
                 f"there is no {side} {tensor.name!r}{where}",
-                nearest(tensor.name, by_name) or f"it has: {listed(by_name)}",
+                did_you_mean(tensor.name, by_name) or f"use an existing {side}: {listed(by_name)}",
                 at.find("name"),
             )
             continue
@@ -115,7 +117,7 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
             yield error(
                 model.config_path,
                 "TR604",
-                f"{side} {tensor.name!r} is {kind}, and {actual.data_type}{where}",
+                f"{side} {tensor.name!r} is {kind}, but {actual.data_type}{where}",
                 f"set data_type: {actual.data_type}",
                 at.find("data_type"),
             )
@@ -125,29 +127,32 @@ def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Itera
 
 
 def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where: str, index: int) -> Iterator[Finding]:
-    """TR605, TR606: as the backend compares (CompareDimsSupported in onnxruntime_utils.cc): what is fixed in the file
-    must be the same here; of an output, what is variable in the file must be variable here, too."""
+    """TR605, TR606: the shape differs, or the batch size is fixed.
+
+    Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
+    config.pbtxt. A variable dimension of an output in the file must be variable in config.pbtxt.
+    """
     batch = model.config.max_batch_size
     at = model.where.find(side, index, "dims")
     said = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
     name = f"{side} {tensor.name!r}"
     if not actual:
         if any(size != 1 for size in said):
-            yield error(model.config_path, "TR605", f"{name} is {_text(said)}, and a single value{where}",
+            yield error(model.config_path, "TR605", f"{name} is {_text(said)}, but a single value{where}",
                         "set dims: [ 1 ]", at)  # fmt: skip
         return
     if side == "input" and tensor.allow_ragged_batch:
         if actual != (-1,):
-            yield error(model.config_path, "TR605", f"ragged {name} is {_text(actual)}{where}, and must be [ -1 ]",
-                        "export the model for inputs that lie one behind the other, or take allow_ragged_batch out",
+            yield error(model.config_path, "TR605", f"ragged {name} is {_text(actual)}{where}, but must be [ -1 ]",
+                        "export the model with one dimension for the concatenated inputs, or remove allow_ragged_batch",
                         at)  # fmt: skip
         return
     if batch > 0 and actual[0] != -1 and len(actual) == len(said) + 1:
         yield error(
             model.config_path,
             "TR606",
-            f"{name} has a fixed batch of {actual[0]}{where}, and max_batch_size is {batch}",
-            "export the model with a dynamic batch, or set max_batch_size to 0 and put the batch into dims",
+            f"{name} has a fixed batch size of {actual[0]}{where}, but max_batch_size is {batch}",
+            "export the model with a dynamic batch size, or set max_batch_size to 0 and add the batch size to dims",
             model.where.find("max_batch_size"),
         )
         return
@@ -157,16 +162,16 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
         yield error(
             model.config_path,
             "TR605",
-            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, and {_text(actual)}{where}",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but {_text(actual)}{where}",
             f"set dims: {_text(actual[1:] if batch > 0 else actual)}" if len(actual) > (batch > 0) else _FILE,
             at,
         )
     elif side == "output" and any(a != b for a, b in sizes):
-        # A warning: ONNX Runtime may find the size out, though the file doesn't tell it.
+        # A warning, because ONNX Runtime may infer the size although the file doesn't declare it.
         yield warning(
             model.config_path,
             "TR605",
-            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, and variable{where}: {_text(actual)}",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but variable{where}: {_text(actual)}",
             f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
             at,
         )

@@ -1,6 +1,6 @@
-"""model.py of the python backend: what can be told without running it.
+"""Checks of the syntax and the methods of model.py, without running it.
 
-It is read by the Python that this runs on. What a newer Python of the server may take is a warning.
+The Python that runs the check parses the source. Syntax that a newer Python of the server may accept is a warning.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NEWER = re.compile(
         )
     )
 )
-"""Lines that a Python after 3.11 may take, where this one doesn't."""
+"""Lines that a Python after 3.11 may accept, but this one doesn't."""
 _ARGUMENTS = {"initialize": 1, "execute": 1, "finalize": 0}
-"""How many arguments the backend passes to each method, after self."""
+"""Number of arguments that the backend passes to each method, without self."""
 
 
 def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR301-TR303: syntax, the class, and its execute, without which a model loads and fails every request."""
+    """TR301-TR303: syntax error, missing class, or missing execute, without which the model fails every request."""
     for file, text in model.sources.items():
         try:
             tree = _parse(text)
@@ -47,14 +47,14 @@ def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]
             yield _syntax(file, problem, python_of(expected.server) if expected.server else None)
             continue
         except (ValueError, RecursionError, MemoryError) as problem:  # null bytes; nesting beyond the parser
-            yield error(file, "TR301", f"cannot be parsed: {problem}", "correct it")
+            yield error(file, "TR301", f"cannot be parsed: {problem}", "correct the Python source")
             continue
         if not _binds(tree.body, CLASS):
             yield error(
                 file,
                 "TR302",
-                f"there is no class {CLASS}, which the python backend looks for",
-                f"name the model's class {CLASS}",
+                f"class {CLASS} is missing: the python backend needs it",
+                f"rename the model's class to {CLASS}, or add it",
             )
         for node in classes(tree):
             if not _may_execute(node, tree):
@@ -63,10 +63,10 @@ def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]
 
 
 def methods(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR304, TR308, TR310: the methods as the backend calls them."""
+    """TR304, TR308, TR310: a method doesn't fit the backend's call, or pb_utils isn't imported."""
     for file, tree in trees(model):
         if unbound := _unbound(tree):
-            message = f"{unbound.id} is used and never imported"
+            message = f"{unbound.id} is used but never imported"
             yield error(file, "TR310", message, f"add import {UTILS} as {unbound.id}", place(unbound))
         for node in classes(tree):
             for method in node.body:
@@ -77,7 +77,7 @@ def methods(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR311: syntax that the Python in the server's image doesn't have yet."""
+    """TR311: the Python in the server image is too old for the syntax."""
     there = python_of(expected.server) if expected.server else None
     if there is None:
         return
@@ -88,14 +88,14 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
             yield warning(
                 file,
                 "TR311",
-                f"not the syntax of Python {there[0]}.{there[1]}, which the server's image has: {problem.msg}",
-                "write it for the older Python, unless your image brings its own",
+                f"syntax error in Python {there[0]}.{there[1]}, the version in the server image: {problem.msg}",
+                "use the older syntax, unless your server image contains a newer Python",
                 Node(problem.lineno or 1, problem.offset or 1),
             )
 
 
 def trees(model: Model) -> Iterator[tuple[str, ast.Module]]:
-    """The python files that can be parsed, by their paths."""
+    """Returns the path and the syntax tree of each Python file that can be parsed."""
     for file, text in model.sources.items():
         try:
             yield file, _parse(text)
@@ -104,34 +104,34 @@ def trees(model: Model) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _parse(text: str, version: tuple[int, int] | None = None) -> ast.Module:
-    """The syntax tree, without the warnings that the parser would print. Raises SyntaxError and others."""
+    """Returns the syntax tree. Suppresses the parser's warnings. Raises SyntaxError and others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text, feature_version=version)
 
 
 def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    """The model's class, where it is written at the top level."""
+    """Returns the model's class if it is defined at the top level."""
     return (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS)
 
 
 def place(node: ast.expr | ast.stmt) -> Node:
-    """Where `node` starts, both counted from 1."""
+    """Returns the line and column where `node` starts, both counted from 1."""
     return Node(node.lineno, node.col_offset + 1)
 
 
-def completes_itself(model: Model) -> bool:
-    """Whether model.py may add tensors to what config.pbtxt declares."""
+def may_complete_config(model: Model) -> bool:
+    """Whether model.py may add tensors to those in config.pbtxt."""
     return any("auto_complete_config" in text for text in model.sources.values())
 
 
 def _syntax(file: str, problem: SyntaxError, server: tuple[int, int] | None) -> Finding:
-    """An error, except where the server's Python may know what this one doesn't."""
+    """Returns an error, or a warning if the server's Python may accept the syntax."""
     text = (problem.text or "").strip()[:80]
     newer = server > sys.version_info[:2] if server else bool(_NEWER.search(problem.text or ""))
-    message = f"syntax: {problem.msg}" + (f", in: {text}" if text else "")
+    message = f"syntax error: {problem.msg}" + (f", in: {text}" if text else "")
     if newer:
-        message += f" (read by Python {sys.version_info[0]}.{sys.version_info[1]}; the server's may be newer)"
+        message += f" (parsed by Python {sys.version_info[0]}.{sys.version_info[1]}; the server's may be newer)"
     return Finding(
         "TR301",
         Severity.WARNING if newer else Severity.ERROR,
@@ -144,7 +144,7 @@ def _syntax(file: str, problem: SyntaxError, server: tuple[int, int] | None) -> 
 
 
 def _called(file: str, method: Function) -> Iterator[Finding]:
-    """TR304: a signature that the backend's call doesn't fit."""
+    """TR304: the method's signature doesn't accept the backend's call."""
     wanted = _ARGUMENTS.get(method.name)
     if wanted is None or _takes(method.args, wanted + 1):
         return
@@ -152,14 +152,14 @@ def _called(file: str, method: Function) -> Iterator[Finding]:
     yield error(
         file,
         "TR304",
-        f"{method.name} takes {_count(method.args)}, and the backend calls it with {wanted + 1}, self included",
-        f"write def {method.name}({shown})",
+        f"{method.name} takes {_count(method.args)}, but the backend calls it with {wanted + 1}, self included",
+        f"change it to def {method.name}({shown})",
         place(method),
     )
 
 
 def _completes(file: str, method: Function) -> Iterator[Finding]:
-    """TR308: auto_complete_config is called on the class, with the configuration, which it must return."""
+    """TR308: auto_complete_config, which the backend calls on the class, must take and return the configuration."""
     decorators = {d.id for d in method.decorator_list if isinstance(d, ast.Name)}
     if len(method.decorator_list) != len(decorators):
         return
@@ -168,22 +168,22 @@ def _completes(file: str, method: Function) -> Iterator[Finding]:
         yield error(
             file,
             "TR308",
-            f"auto_complete_config takes {_count(method.args)}, and the backend calls it on the class with one",
-            "write @staticmethod above def auto_complete_config(auto_complete_model_config)",
+            f"auto_complete_config takes {_count(method.args)}, but the backend calls it on the class with one",
+            "change it to @staticmethod def auto_complete_config(auto_complete_model_config)",
             place(method),
         )
     elif not any(node.value is not None for node in returns(method)) and not ends_in_raise(method):
         yield error(
             file,
             "TR308",
-            "auto_complete_config returns nothing, and the backend takes its result for the configuration",
-            "end it with return auto_complete_model_config",
+            "auto_complete_config returns nothing, but the backend uses its result as the configuration",
+            "add return auto_complete_model_config at its end",
             place(method),
         )
 
 
 def _unbound(tree: ast.Module) -> ast.Name | None:
-    """The first use of pb_utils in a file that never binds that name."""
+    """Returns the first use of pb_utils in a file that never binds the name; else None."""
     bound = any(
         (isinstance(node, ast.alias) and ((node.asname or node.name) == "pb_utils" or node.name == "*"))
         or (isinstance(node, ast.Name) and node.id == "pb_utils" and isinstance(node.ctx, ast.Store))
@@ -194,8 +194,8 @@ def _unbound(tree: ast.Module) -> ast.Name | None:
     return None if bound else min(uses, key=lambda n: (n.lineno, n.col_offset), default=None)
 
 
-def imports_neighbours(model: Model, file: str, tree: ast.Module) -> bool:
-    """Whether it imports a module that lies beside it, which may make tensors too."""
+def imports_local_modules(model: Model, file: str, tree: ast.Module) -> bool:
+    """Whether the file imports a module from its own directory, which may create tensors too."""
     version = file.split("/")[-2]
     beside = {name.removesuffix(".py") for name in model.folders.get(version, ())}
     imported = {
@@ -208,7 +208,7 @@ def imports_neighbours(model: Model, file: str, tree: ast.Module) -> bool:
 
 
 def _takes(args: ast.arguments, count: int) -> bool:
-    """Whether `count` positional arguments fit."""
+    """Whether the signature accepts `count` positional arguments."""
     positional = len(args.posonlyargs) + len(args.args)
     least = positional - len(args.defaults)
     keywords = sum(default is None for default in args.kw_defaults)
@@ -221,7 +221,7 @@ def _count(args: ast.arguments) -> str:
 
 
 def inside(method: Function) -> Iterator[ast.AST]:
-    """All nodes of `method` without those of functions and classes in it."""
+    """Returns all nodes of `method`, without those of nested functions and classes."""
     todo: list[ast.AST] = list(method.body)
     while todo:
         node = todo.pop()
@@ -231,16 +231,18 @@ def inside(method: Function) -> Iterator[ast.AST]:
 
 
 def returns(method: Function) -> list[ast.Return]:
+    """Returns the return statements of `method`, sorted by line."""
     found = [node for node in inside(method) if isinstance(node, ast.Return)]
     return sorted(found, key=lambda node: node.lineno)
 
 
 def ends_in_raise(method: Function) -> bool:
+    """Whether the last statement of `method` is a raise."""
     return isinstance(method.body[-1], ast.Raise)
 
 
 def _binds(body: list[ast.stmt], name: str) -> bool:
-    """Whether the top level may bind `name`: by class, import, assignment, also inside of if, try and with."""
+    """Whether the top level may bind `name` by a class, import or assignment, also inside of if, try and with."""
     for top in body:
         for node in (top, *ast.walk(top)) if not isinstance(top, ast.ClassDef | ast.FunctionDef) else (top,):
             match node:
@@ -254,8 +256,10 @@ def _binds(body: list[ast.stmt], name: str) -> bool:
 
 
 def _may_execute(node: ast.ClassDef, tree: ast.Module, depth: int = 8) -> bool:
-    """Whether the class has execute, or something that could bring it: a metaclass, a decorator, a base that has it or
-    isn't in the file."""
+    """Whether the class may have execute.
+
+    It may come from a metaclass, from a decorator, or from a base class that has it or isn't in the file.
+    """
     if node.keywords or node.decorator_list or _binds_method(node) or not depth:
         return True
     local = {top.name: top for top in tree.body if isinstance(top, ast.ClassDef)}

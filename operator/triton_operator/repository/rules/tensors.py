@@ -1,4 +1,4 @@
-"""The inputs and outputs that one config.pbtxt declares, and the instances that compute them."""
+"""Checks of the inputs, outputs and instance groups in config.pbtxt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
 
 
 def declared(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR115-TR118: each tensor has a name of its own, a type and dimensions, and a reshape keeps its elements."""
+    """TR115-TR118, TR125: each tensor needs a unique name, a type and valid dimensions."""
     if model.config is None:
         return
     for side in _SIDES:
@@ -28,12 +28,12 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
             yield from _complete(model, side, tensor, at)
             yield from _dims(model, side, tensor, at)
             if tensor.name and tensor.name in seen:
-                # Triton answers an output that is declared twice once.
+                # Triton returns an output once even if it is declared twice.
                 yield (error if side == "input" else note)(
                     model.config_path,
                     "TR117",
                     f"{side} {tensor.name!r} is declared twice",
-                    "take one out, or give it another name",
+                    "remove or rename one of them",
                     at.find("name"),
                 )
             seen.add(tensor.name)
@@ -43,15 +43,15 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR117",
-                f"{tensor.name!r} is an input and an output of the ensemble, whose tensors share their names",
-                "give the output another name",
+                f"{tensor.name!r} is an input and an output of the ensemble, which needs distinct names",
+                "rename the output",
                 model.where.find("output", index, "name"),
             )
 
 
 def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
     if not tensor.name:
-        yield error(model.config_path, "TR115", f"an {side} without a name", 'add name: "…"', at)
+        yield error(model.config_path, "TR115", f"an {side} has no name", 'add name: "…"', at)
     elif tensor.data_type == DataType.TYPE_INVALID:
         yield error(
             model.config_path,
@@ -65,7 +65,7 @@ def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Findin
             model.config_path,
             "TR115",
             f"{side} {tensor.name!r} has no dims",
-            "add dims, e.g. [ 1 ] for a single value, [ -1 ] for a variable number of them",
+            "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values",
             at,
         )
 
@@ -76,24 +76,24 @@ def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR116",
-                f"{side} {tensor.name!r} has a dimension of {size}",
-                "dimensions are 1 or more, or -1 for a variable one; the batch dimension is left out",
+                f"{side} {tensor.name!r} has an invalid dimension: {size}",
+                "use 1 or more, or -1 for a variable dimension; leave out the batch dimension",
                 at.find("dims", index),
             )
     if getattr(tensor, "format", 0) and len(tensor.dims) != 3:
         yield error(
             model.config_path,
             "TR116",
-            f"input {tensor.name!r} has a format of three dimensions, and {len(tensor.dims)} dims",
-            "give three dims, or leave format out",
+            f"input {tensor.name!r} has {len(tensor.dims)} dims, but its format needs three",
+            "set three dims, or remove format",
             at.find("format"),
         )
     if tensor.HasField("reshape") and (why := _reshape_fault(tensor, model.config.max_batch_size)):
         yield error(
             model.config_path,
             "TR118",
-            f"reshape of {side} {tensor.name!r} turns {list(tensor.dims)} into {list(tensor.reshape.shape)}, {why}",
-            "make the products equal, also between variable dimensions, which stay in their order",
+            f"reshape of {side} {tensor.name!r} from {list(tensor.dims)} to {list(tensor.reshape.shape)} {why}",
+            "make the products of the dimensions equal, also before, between and after variable dimensions",
             at.find("reshape"),
         )
     if model.backend != "tensorrt":
@@ -102,26 +102,26 @@ def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR125",
-                    f"{field} of {side} {tensor.name!r}, which TensorRT alone has",
-                    f"take {field} out",
+                    f"{side} {tensor.name!r} sets {field}, which only TensorRT supports",
+                    f"remove {field}",
                     at.find(field),
                 )
 
 
 def _reshape_fault(tensor: Any, max_batch_size: int) -> str:
-    """Why Triton refuses a reshape (ValidateIOShape in core/model_config_utils.cc); empty where it doesn't."""
+    """Returns why Triton rejects a reshape (ValidateIOShape in core/model_config_utils.cc), else an empty string."""
     shape = list(tensor.reshape.shape)
     if any(size == 0 or size < -1 for size in shape):
-        return "which has an invalid dimension"
+        return "has an invalid dimension"
     if not shape:
         if not max_batch_size:
-            return "and a model without batches takes no scalar"
-        return "" if list(tensor.dims) == [1] * len(tensor.dims) else "which has another number of elements"
-    return "" if _runs(tensor.dims) == _runs(shape) else "which has another number of elements"
+            return "makes a scalar, which needs max_batch_size above 0"
+        return "" if list(tensor.dims) == [1] * len(tensor.dims) else "changes the number of elements"
+    return "" if _runs(tensor.dims) == _runs(shape) else "changes the number of elements"
 
 
 def _runs(sizes: Sequence[int]) -> list[int]:
-    """How many elements there are before, between and after variable dimensions."""
+    """Returns the number of elements before, between and after variable dimensions."""
     runs = [1]
     for size in sizes:
         if size < 0:
@@ -132,7 +132,7 @@ def _runs(sizes: Sequence[int]) -> list[int]:
 
 
 def labels(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR208: a label file that isn't there."""
+    """TR208: a label file is missing."""
     if model.config is None:
         return
     for index, tensor in enumerate(model.config.output):
@@ -142,13 +142,13 @@ def labels(_: Repository, model: Model) -> Iterator[Finding]:
                 model.config_path,
                 "TR208",
                 f"label_filename names {name!r}, which isn't in {model.directory}/",
-                "add the file beside config.pbtxt, or take label_filename out",
+                "add the file to the directory of config.pbtxt, or remove label_filename",
                 model.where.find("output", index, "label_filename"),
             )
 
 
 def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
-    """TR119: instances on devices that aren't there, or that their kind doesn't have."""
+    """TR119: an instance group names devices that don't exist, or that its kind doesn't support."""
     if model.config is None or model.is_ensemble:
         return
     for index, group in enumerate(model.config.instance_group):
@@ -159,7 +159,7 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
             yield warning(
                 model.config_path,
                 "TR119",
-                f"a count of {group.count} instances, which Triton takes for the usual one",
+                f"the instance count is {group.count}: Triton uses the default",
                 "set count to 1 or more",
                 at.find("count"),
             )
@@ -167,50 +167,54 @@ def instances(_: Repository, model: Model, expected: Expected) -> Iterator[Findi
             yield error(
                 model.config_path,
                 "TR119",
-                f"{kind} with gpus",
-                "take gpus out, or use KIND_GPU",
+                f"{kind} doesn't support gpus",
+                "remove gpus, or use KIND_GPU",
                 at.find("gpus"),
             )
         elif strange := [gpu for gpu in group.gpus if gpu < 0]:
             yield error(
-                model.config_path, "TR119", f"GPU {listed(strange)}", "GPUs are counted from 0", at.find("gpus")
+                model.config_path,
+                "TR119",
+                f"invalid GPU number: {listed(strange)}",
+                "use numbers from 0",
+                at.find("gpus"),
             )
         elif group.kind == ModelInstanceGroup.KIND_GPU and expected.gpus == 0:
-            # A warning: a pod may see devices without asking Kubernetes for them.
+            # A warning, because a pod may see GPUs without requesting them.
             yield warning(
                 model.config_path,
                 "TR119",
-                "KIND_GPU, and the server is given no GPU",
-                "use KIND_AUTO, which takes a GPU where there is one, or ask for one in spec.server.resources.limits",
+                "KIND_GPU is set, but the server has no GPU",
+                "use KIND_AUTO, which uses a GPU if there is one, or request one in spec.server.resources.limits",
                 at.find("kind"),
             )
         elif group.gpus and group.kind == ModelInstanceGroup.KIND_AUTO and expected.gpus == 0:
             yield warning(
                 model.config_path,
                 "TR119",
-                "gpus of KIND_AUTO, and the server is given none: Triton then takes the CPU, and refuses gpus with it",
-                "take gpus out",
+                "gpus is set with KIND_AUTO, but the server has no GPU: Triton uses the CPU and rejects gpus",
+                "remove gpus",
                 at.find("gpus"),
             )
         elif expected.gpus and (beyond := [gpu for gpu in group.gpus if not 0 <= gpu < expected.gpus]):
             yield error(
                 model.config_path,
                 "TR119",
-                f"GPU {listed(beyond)}, and the server is given {expected.gpus}, counted from 0",
-                "correct gpus, or leave it out for all of them",
+                f"GPU {listed(beyond)} doesn't exist: the server has {expected.gpus}, numbered from 0",
+                "correct gpus, or remove it to use all GPUs",
                 at.find("gpus"),
             )
 
 
 def _profiles(model: Model, group: Any, at: Node) -> Iterator[Finding]:
-    """TR125: profiles, which TensorRT alone has, and which are numbers."""
+    """TR125: only TensorRT supports profiles, and a profile is a number."""
     for index, profile in enumerate(group.profile):
         if model.backend != "tensorrt":
-            why = f"profile {profile!r}, which TensorRT alone has"
+            why = f"profile {profile!r} is set, but only TensorRT supports profiles"
         elif not (profile.isascii() and profile.isdecimal()):
-            why = f"profile {profile!r}, which is no number"
+            why = f"profile {profile!r} is not a number"
         else:
             continue
         yield error(
-            model.config_path, "TR125", why, "take it out, or use the number of a profile", at.find("profile", index)
+            model.config_path, "TR125", why, "remove it, or use the number of a profile", at.find("profile", index)
         )

@@ -1,4 +1,4 @@
-"""Files that hold a tensor each: for warm-up, and for the first state of sequences."""
+"""Checks of warm-up requests and of initial states of sequences, and of their files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Data, Model, Repository
 from triton_operator.repository.needs import element_bytes, product
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import error, listed, nearest, warning
+from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
 from triton_operator.repository.schema import DataType, type_name
 
 
 def warmup(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR701-TR704: requests that the server makes up before the model is ready."""
+    """TR701-TR704: a warm-up request, which the server runs before the model is ready, is invalid."""
     if model.config is None or model.is_ensemble:
         return
     for index, sample in enumerate(model.config.model_warmup):
@@ -31,7 +31,7 @@ def warmup(_: Repository, model: Model) -> Iterator[Finding]:
                 yield error(
                     model.config_path,
                     "TR704",
-                    f"warm-up gives no data for {name!r}",
+                    f"warm-up has no data for input {name!r}",
                     "add zero_data: true, random_data: true or input_data_file",
                     place,
                 )
@@ -41,7 +41,7 @@ def warmup(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def states(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR701, TR702: the first state of a sequence, from a file."""
+    """TR701, TR702: the file with an initial state of a sequence is missing or has the wrong size."""
     if model.config is None:
         return
     for index, state in enumerate(model.config.sequence_batching.state):
@@ -57,14 +57,14 @@ def _batch(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
         yield error(
             model.config_path,
             "TR703",
-            f"warm-up with batch_size {sample.batch_size}, and max_batch_size is {most}",
-            f"lower it to {most} at most" if most else "leave batch_size out, or set it to 0 or 1",
+            f"the batch_size of the warm-up is {sample.batch_size}, but max_batch_size is {most}",
+            f"lower batch_size to at most {most}" if most else "remove batch_size, or set it to 0 or 1",
             at.find("batch_size"),
         )
 
 
 def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
-    """TR704: the inputs of the sample against those of the model."""
+    """TR704: the inputs of the sample differ from those of the model."""
     config = model.config
     if not config.input:
         return
@@ -74,12 +74,12 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
         place = at.find("inputs", name)
         if name not in declared:
             if name not in others:
-                # Triton hands it to the backend beside the inputs.
+                # A warning, because Triton passes it to the backend in addition to the inputs.
                 yield warning(
                     model.config_path,
                     "TR704",
                     f"warm-up has input {name!r}, which the model doesn't declare",
-                    nearest(name, declared) or f"declared are: {listed(sorted(declared))}",
+                    did_you_mean(name, declared) or f"use a declared input: {listed(sorted(declared))}",
                     place.find("key"),
                 )
             continue
@@ -88,17 +88,17 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR704",
-                f"warm-up gives {name!r} as {type_name(tensor.data_type)}, "
-                f"and the model takes {type_name(said.data_type)}",
-                "make the types equal",
+                f"input {name!r} is {type_name(tensor.data_type)} in the warm-up, "
+                f"but the model needs {type_name(said.data_type)}",
+                f"set data_type: {type_name(said.data_type)}",
                 place.find("value").find("data_type"),
             )
         elif not _fits(list(tensor.dims), list(said.dims)):
             yield error(
                 model.config_path,
                 "TR704",
-                f"warm-up gives {name!r} as {list(tensor.dims)}, and the model takes {list(said.dims)}",
-                "make the dims equal, with a number for each variable one; the batch isn't among them",
+                f"input {name!r} is {list(tensor.dims)} in the warm-up, but the model needs {list(said.dims)}",
+                "make the dims equal, with a number for each variable dimension; leave out the batch dimension",
                 place.find("value").find("dims"),
             )
     for name, said in sorted(declared.items()):
@@ -106,8 +106,8 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
             yield error(
                 model.config_path,
                 "TR704",
-                f"warm-up leaves out input {name!r}",
-                "add it, or declare it optional: true",
+                f"warm-up has no input {name!r}",
+                "add it, or set optional: true for the input",
                 at,
             )
 
@@ -117,7 +117,7 @@ def _fits(given: list[int], wanted: list[int]) -> bool:
 
 
 def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str) -> Iterator[Finding]:
-    """TR701, TR702: the file is there, and is as long as its tensor."""
+    """TR701, TR702: the file is missing, or its size differs from the tensor's."""
     there = model.named.get(path)
     if there is None or there.kind is Kind.OUTSIDE:
         return
@@ -127,20 +127,21 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
         yield error(
             model.config_path,
             "TR701",
-            f"{field} names {path.partition('/')[2]!r}, and there is no {model.directory}/{path}",
-            nearest(path.partition("/")[2], beside) or "put the tensor's raw bytes there, or use zero_data: true",
+            f"{field} names {path.partition('/')[2]!r}, but {model.directory}/{path} doesn't exist",
+            did_you_mean(path.partition("/")[2], beside)
+            or "add the file with the tensor's raw bytes, or use zero_data: true",
             at.find(field),
         )
         return
-    # One sample: each request of the batch gets the same.
+    # The file contains one sample, which each request of the batch gets.
     elements = product(tensor.dims)
     if tensor.data_type == DataType.TYPE_STRING:
         if data.strings != elements and data.size and path in model.data:
             yield error(
                 f"{model.directory}/{path}",
                 "TR702",
-                f"{_strings(data)}, and the tensor has {elements}",
-                "write each string after its length: four bytes, little-endian",
+                f"the file contains {_strings(data)}, but the tensor has {elements} elements",
+                "write each string after its length in four bytes, little-endian",
             )
         return
     kind = type_name(tensor.data_type).removeprefix("TYPE_")
@@ -149,19 +150,19 @@ def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str
         yield error(
             f"{model.directory}/{path}",
             "TR702",
-            f"{data.size} bytes, and {elements} elements of {kind} are {need}",
-            "write the tensor's raw bytes, row by row",
+            f"the file has {data.size} bytes, but {elements} elements of {kind} need {need}",
+            "write the tensor's raw bytes in row-major order",
         )
-    elif data.size not in (need, need * times):  # a longer file is taken from its start
+    elif data.size not in (need, need * times):  # Triton reads the start of a longer file
         yield warning(
             f"{model.directory}/{path}",
             "TR702",
-            f"{data.size} bytes, of which the tensor takes the first {need}",
-            "write the tensor's raw bytes alone",
+            f"the file has {data.size} bytes, but the tensor uses only the first {need}",
+            "write only the tensor's raw bytes",
         )
 
 
 def _strings(data: Data) -> str:
     if data.strings is None:
-        return f"{data.size} bytes that are no strings with their lengths"
+        return f"{data.size} bytes that are not strings with their lengths"
     return f"{data.strings} string{'' if data.strings == 1 else 's'}"
