@@ -82,10 +82,10 @@ def nested(levels: int) -> dict[str, Any]:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # CEL
-    (server(modelControl="explicit"), "loadModels goes with modelControl: explicit"),
-    (server(modelControl="explicit", loadModels=[]), "loadModels goes with modelControl: explicit"),
+    (server(modelControl="explicit"), "modelControl: explicit needs at least one model in loadModels"),
+    (server(modelControl="explicit", loadModels=[]), "modelControl: explicit needs at least one model in loadModels"),
     (server(loadModels=["a"]), "with modelControl: none every model of the repository is loaded"),
-    (server(modelControl="explicit", loadModels=["a", "b"]), "entrypoint is needed where server.loadModels names"),
+    (server(modelControl="explicit", loadModels=["a", "b"]), "server.loadModels has several models, so entrypoint is required"),
     (explicit("a,b"), "loadModels has one model per item, and a name has no comma: write [a, b] instead of ['a,b']"),
     (explicit("a", "b,"), "loadModels has one model per item"),
     (server(args=["--model-repository=/x"]), "args has a flag that the operator sets itself"),

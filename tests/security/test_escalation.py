@@ -51,7 +51,7 @@ REFUSED: list[tuple[Object, str]] = [
     (pod(schedulerName="mine"), "spec.podTemplate.spec.schedulerName"),
     (pod(priorityClassName="system-node-critical"), "spec.podTemplate.spec.priorityClassName"),
     (pod(runtimeClassName="bare"), "spec.podTemplate.spec.runtimeClassName"),
-    (pod(tolerations=[{"operator": "Exists"}]), "tolerations as anything but a list of"),
+    (pod(tolerations=[{"operator": "Exists"}]), "tolerations, which is not a list of"),
     (pod(tolerations=[{"key": "", "operator": "Exists"}]), "the toleration of "),
     (pod(tolerations=[{"key": "team-b", "operator": "Exists"}]), "the toleration of team-b"),
     ({**pod(tolerations=[{"key": "team-b.example.com/only"}]),
@@ -84,12 +84,12 @@ REFUSED: list[tuple[Object, str]] = [
     (server(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}), "containers[triton].livenessProbe"),
     (server(volumeDevices=[{"name": "disk", "devicePath": "/dev/x"}]), "containers[triton].volumeDevices"),
     # More containers
-    (pod(containers=[{"name": "sidecar", "image": "i"}]), "a container sidecar"),
-    (pod(containers=[{"name": "triton"}, {"name": "sidecar", "image": "i"}]), "a container sidecar"),
+    (pod(containers=[{"name": "sidecar", "image": "i"}]), "the additional container sidecar"),
+    (pod(containers=[{"name": "triton"}, {"name": "sidecar", "image": "i"}]), "the additional container sidecar"),
     (pod(initContainers=[{"name": "first", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
     (pod(initContainers=[{"name": "tools", "image": "i"}]), "spec.podTemplate.spec.initContainers"),
     # Secrets and other things of the namespace
-    *((pod(volumes=[{"name": "data", kind: {}}]), "the volume data (anything but emptyDir)") for kind in (
+    *((pod(volumes=[{"name": "data", kind: {}}]), "the volume data (only emptyDir is allowed)") for kind in (
         "secret", "configMap", "projected", "persistentVolumeClaim", "csi", "ephemeral", "nfs", "downwardAPI",
         "image")),
     *(({"server": {"env": [env(source)]}}, "the variable TOKEN") for source in (
@@ -105,12 +105,12 @@ REFUSED: list[tuple[Object, str]] = [
     ({"podTemplate": {"metadata": {"labels": {"app": "payments"}}}}, "spec.podTemplate.metadata.labels app"),
     ({"podTemplate": {"metadata": {"annotations": {"vault.hashicorp.com/role": "a"}}}}, "vault.hashicorp.com/role"),
     # What the schema lets in and no pod could have
-    *((pod(**{field: value}), f"spec.podTemplate.spec.{field} as anything but a list")
+    *((pod(**{field: value}), f"spec.podTemplate.spec.{field}, which is not a list")
       for field in ("containers", "volumes", "tolerations")
       for value in (None, [{}], [{"name": None, "key": None}])),
-    (pod(affinity=None), "affinity as anything but an object"),
-    *((server(env=value), "env as anything but a list of") for value in (None, [{}])),
-    *((server(volumeMounts=value), "volumeMounts as anything but a list of") for value in (None, [{}])),
+    (pod(affinity=None), "affinity, which is not an object"),
+    *((server(env=value), "env, which is not a list of") for value in (None, [{}])),
+    *((server(volumeMounts=value), "volumeMounts, which is not a list of") for value in (None, [{}])),
     # Several at once
     ({**pod(hostNetwork=True, volumes=[HOST]), "server": {"env": [env(SECRET)]}}, "the volume data"),
 ]  # fmt: skip
@@ -156,7 +156,7 @@ def test_each_of_the_table_is_refused_to_who_may_not_create_pods_and_to_nobody_e
         assert said.startswith("403"), (spec, said)
         assert "developer may not create pods in " + team.namespace in said, (spec, said)
         assert words in said, (spec, said)
-        assert "leave it out, or ask for the verb create on pods" in said
+        assert "remove it, or get a role with the verb create on pods" in said
         assert not refusal(lambda o=obj: dry_run(podmaker, o)), spec
 
 
@@ -258,7 +258,7 @@ def test_what_is_there_already_holds_nobody_up(team: Team) -> None:
         # A mount that was read-only, and what only the sidecar had.
         (server(volumeMounts=[MOUNT]), "a mount of the volume data"),
         (server(env=[{"name": "OTHER", "valueFrom": SECRET}]), "the variable OTHER"),
-        (pod(containers=[{"name": "sidecar", "image": "mine"}]), "a container sidecar"),
+        (pod(containers=[{"name": "sidecar", "image": "mine"}]), "the additional container sidecar"),
         ({"server": {"env": [{"name": "ANOTHER", "valueFrom": SECRET}]}}, "the variable ANOTHER"),
         ({"podTemplate": {"metadata": {"labels": {"app": "other"}}}}, "labels app"),
         ({"podTemplate": {"metadata": {"annotations": {"example.com/a": "c"}}}}, "annotations example.com/a"),
@@ -313,7 +313,7 @@ def test_network_policies_are_for_who_may_create_them(team: Team) -> None:
     for spec in ({"networkPolicy": {}}, open_to_all):
         said = refusal(lambda s=spec: dry_run(developer, tritonmodel("detector", **s)))
         assert "developer may not create networkpolicies in" in said
-        assert "ask for the verb create on networkpolicies" in said
+        assert "get a role with the verb create on networkpolicies" in said
     admin.create(tritonmodel("detector", networkPolicy={}))
     developer.patch("TritonModel", "detector", {"spec": {"replicas": 2}})
     for change in ({"networkPolicy": None}, {"networkPolicy": {"egress": [{}]}}):
@@ -335,8 +335,8 @@ def test_a_deletion_is_no_way_around_the_network_policy(team: Team) -> None:
         lambda: developer.request("DELETE", developer.path("TritonModel")),
     ):
         said = refusal(way)
-        assert "and so may not delete a TritonModel that has spec.networkPolicy" in said, said
-        assert "ask for the verb create on networkpolicies" in said
+        assert "and therefore not delete a TritonModel that has spec.networkPolicy" in said, said
+        assert "get a role with the verb create on networkpolicies" in said
     assert developer.find("TritonModel", "detector")
     developer.delete("TritonModel", "open")
     admin.delete("TritonModel", "detector")

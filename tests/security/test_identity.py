@@ -146,7 +146,7 @@ def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Opera
             lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
         ):
             said = refusal(way)
-            assert "editor may not give the label tritonoperator.io/model=shop to" in said, said
+            assert "editor may not set the label tritonoperator.io/model=shop on" in said, said
             assert "Use another label" in said
         editor.create(labelled("Deployment", "thief", "shop"))
 
@@ -154,7 +154,7 @@ def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Opera
             conditions = api.get("Deployment", "thief").get("status", {}).get("conditions", [])
             return "".join(c["message"] for c in conditions if c["type"] == "ReplicaFailure" or c["status"] == "False")
 
-        eventually(lambda: "may not give the label" in failure(), SOON, failure)
+        eventually(lambda: "may not set the label" in failure(), SOON, failure)
         assert endpoints(api, "shop") == [ADDRESS]
         assert api.get("TritonModel", "shop")["status"]["replicas"] == 1
         # A server may be taken out of its Services: it is looked at in peace.
@@ -192,8 +192,8 @@ def test_nobody_gets_on_a_reserved_node_by_asking_for_a_device_that_does_not_exi
     }.items():
         said = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
         found[name] = said or eventually(lambda n=name: place(team.api(), n), SOON, lambda: operator.log[-3000:])
-    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["free"], found
-    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["requested"], found
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["free"], found
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["requested"], found
     assert "untolerated taint" in found["intolerant"]
     assert (found["accelerated"], found["ordinary"]) == ("accelerator", "worker")
 

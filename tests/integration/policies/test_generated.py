@@ -34,8 +34,8 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kin
         lambda: admin.request("DELETE", collection),
     ):
         said = refusal(way)
-        assert "they are the operator's. Change the TritonModel detector instead" in said, said
-    assert "they are the operator's" in refusal(lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}))
+        assert "the operator manages them. Change the TritonModel detector instead" in said, said
+    assert "the operator manages them" in refusal(lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}))
     admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
     admin.delete(kind, "theirs")
     cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
