@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
         ({"modelImage": {"path": "models"}}, "modelImage.path"),
         ({"modelImage": {"delivery": "Carrier"}}, 'supported values: "Auto", "Copy", "ImageVolume"'),
         ({"replicas": -1}, "replicas"),
-        ({"server": {"args": ["--http-port=1"]}}, "args has a flag that the operator sets itself"),
+        ({"server": {"args": ["--http-port=1"]}}, "args has a flag, or the abbreviation of a flag"),
         ({"server": {"loadModels": ["echo"]}}, "modelControl: explicit needs at least one model in loadModels"),
         ({"server": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}}, "above its limit"),
         ({"rollout": {"maxSurge": 0, "maxUnavailable": 0}}, "can't both be 0"),

@@ -81,7 +81,8 @@ def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(team: Team) ->
         team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
         done = team.kubectl(user, "delete", "tm", "detector")
         assert done.returncode == 0, done.stderr
-        assert ("the deletion of detector also deletes its thresholds (tritonoperator.io/max-qps=80)" in done.stderr) is warned
+        warning = "the deletion of detector also deletes its thresholds (tritonoperator.io/max-qps=80)"
+        assert (warning in done.stderr) is warned
 
 
 def test_developer_may_write_an_unchanged_threshold(team: Team) -> None:

@@ -100,7 +100,7 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({f"{PREFIX}max-tps": "8"}, "set spec.monitoring.tokenCounter to the counter in the metrics of Triton"),
         ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
         # Annotations that would have no effect
-        ({f"{PREFIX}max-qsp": "8"}, "tritonoperator.io/max-qsp is not a threshold; the thresholds are tritonoperator.io/max-qps "),
+        ({f"{PREFIX}max-qsp": "8"}, "max-qsp is not a threshold; the thresholds are tritonoperator.io/max-qps "),
         ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is not a threshold"),
         ({f"{PREFIX}max-tps-per-replica": "8"}, "is not a threshold"),
         ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and max-qps.v2 for"),

@@ -146,7 +146,8 @@ def _qps_overflow(subject: Subject) -> Rule:
             scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limits(scope, kind),
             f"{PER_MODEL}, version",
         ),
-        f"{_WHO}{_VERSION} gets {_queried_rate(demand)}{counted}{{{{ end }}}}; max-qps is {_effective(scope, kind)}",
+        f"{_WHO}{_VERSION} gets {_queried_rate(demand)}{counted}{{{{ end }}}}; its max-qps is "
+        f"{_effective(scope, kind)}",
         "The demand, which includes failed and queued requests, is above the limit. Find the client that sends more "
         "than agreed and reduce its load, add servers, or raise the annotation tritonoperator.io/max-qps if the "
         f"servers have the capacity. The alert ends when the demand has been below the limit for {_CALM}, or at once "
@@ -163,7 +164,7 @@ def _tps_overflow(subject: Subject) -> Rule:
         _above(
             scope, name, made, lambda span: f"max_over_time(({made})[{span}:{step}s])", limits(scope, kind), PER_MODEL
         ),
-        f"{_WHO} generates {_number('$value')} tokens/s; max-tps is {_effective(scope, kind)}",
+        f"{_WHO} generates {_number('$value')} tokens/s; its max-tps is {_effective(scope, kind)}",
         "Find the client that requests more or longer answers than agreed, add servers, or raise the annotation "
         "tritonoperator.io/max-tps if the servers have the capacity.",
     )  # fmt: skip
