@@ -1,4 +1,4 @@
-"""Golden files: what the operator makes of a TritonModel, in full, so that a review sees every change of it."""
+"""Golden files: all rendered objects of some TritonModels, so that a review sees every change of them."""
 
 from __future__ import annotations
 

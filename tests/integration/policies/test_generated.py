@@ -1,4 +1,4 @@
-"""Who may touch what the operator makes."""
+"""Which users may write generated objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("kind", ["ServiceAccount", "Service", "Deployment"])
-def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kind: str) -> None:
+def test_namespace_admin_cannot_write_generated_objects(team: Team, kind: str) -> None:
     admin, cluster_admin = team.api("namespace-admin"), team.api()
     owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
     cluster_admin.create(generated(kind, "detector", owner=owner))
@@ -35,13 +35,14 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kin
     ):
         said = refusal(way)
         assert "the operator manages them. Change the TritonModel detector instead" in said, said
-    assert "the operator manages them" in refusal(lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}))
+    labelled = {"metadata": {"labels": MANAGED}}
+    assert "the operator manages them" in refusal(lambda: admin.patch(kind, "theirs", labelled))
     admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
     admin.delete(kind, "theirs")
     cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
 
 
-def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path) -> None:
+def test_operator_and_garbage_collector_can_write_generated_objects(team: Team, tmp_path: Path) -> None:
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
     admin, name = team.api("namespace-admin"), "detector"
@@ -78,8 +79,8 @@ def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path)
         assert "Traceback" not in operator.log
 
 
-def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> None:
-    """By the rights that RBAC gives: with --cascade=orphan the objects stay, and belong to nobody."""
+def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> None:
+    """After --cascade=orphan the objects have no owner, so only RBAC applies."""
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
     admin, name = team.api("namespace-admin"), "detector"
@@ -113,8 +114,8 @@ def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Tea
         assert operator.stop() == 0
 
 
-def test_kinds_that_come_later_are_guarded_too(team: Team) -> None:
-    """The policy names kinds of prometheus-operator; without it, they do no harm to all the other tests."""
+def test_protects_kinds_that_are_installed_later(team: Team) -> None:
+    """The policy contains kinds of prometheus-operator. The other tests show that it works without their CRDs."""
     api, group = team.api(), "monitoring.coreos.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     crd = {

@@ -103,7 +103,7 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({f"{PREFIX}max-qsp": "8"}, "max-qsp is not a threshold; the thresholds are tritonoperator.io/max-qps "),
         ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is not a threshold"),
         ({f"{PREFIX}max-tps-per-replica": "8"}, "is not a threshold"),
-        ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and max-qps.v2 for"),
+        ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and "),
         ({"spike_factor": "8"}, "spike_factor is not a threshold"),
         # Several errors at once
         ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a plain number"),
