@@ -282,9 +282,7 @@ def test_refuses_additions_to_existing_privileged_fields(team: Team, change: Obj
     ],
     ids=["container", "volume", "variable"],
 )  # fmt: skip
-def test_ignores_existing_items_without_effect(
-    team: Team, shadowed: Object, revealed: Object, words: str
-) -> None:
+def test_ignores_existing_items_without_effect(team: Team, shadowed: Object, revealed: Object, words: str) -> None:
     """Of several items with one name only the last has an effect. Without it, the others would."""
     team.api("podmaker").create(tritonmodel("detector", **shadowed))
     developer = team.api("developer")

@@ -180,9 +180,7 @@ def asking(key: str, limit: int, request: int, where: str) -> Object:
     }
 
 
-def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(
-    team: Team, operator: Operator
-) -> None:
+def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(team: Team, operator: Operator) -> None:
     """A resource of kubernetes.io can have a limit of one and a request of zero, which every node satisfies."""
     developer, found = team.api("developer"), {}
     for name, spec in {

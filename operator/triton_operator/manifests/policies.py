@@ -222,7 +222,7 @@ annotations that the manifest never had'""",
                 "message": f"changes other than thresholds need the verb update on {names.PLURAL}",
                 "messageExpression": "request.userInfo.username + ' may set thresholds, but not change ' + "
                 f"variables.others.join(', ') + ': that needs the verb update on {names.PLURAL}, which the role "
-                "tritonmodel-developer has. To set only thresholds, use kubectl annotate'",
+                "tritonmodel-developer has. Use kubectl annotate for thresholds'",
                 "reason": "Forbidden",
             },
         ],
