@@ -97,7 +97,7 @@ def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> Non
         eventually(lambda: not any(admin.get(k, name)["metadata"].get("ownerReferences") for k in left), 60, "orphans")
         edit = {"spec": {"replicas": 9}}
         said = refusal(lambda: admin.patch("Deployment", name, edit))
-        assert "It has no TritonModel: delete it, or remove the label" in said
+        assert "No TritonModel owns it: delete it, or remove the label" in said
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
         adopt = {"metadata": {"ownerReferences": [owner]}}
         assert "may not write" in refusal(lambda: admin.patch("Deployment", name, adopt))

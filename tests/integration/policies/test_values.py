@@ -133,6 +133,6 @@ def test_token_counter_cannot_be_removed_while_max_tps_is_set(team: Team) -> Non
     api = team.api("developer")
     team.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
     without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}
-    assert "remove that annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
+    assert "remove the annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
     annotate(team.api("oncall"), "llm", max_tps=None)
     api.patch("TritonModel", "llm", without)
