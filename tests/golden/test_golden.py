@@ -80,7 +80,7 @@ def dry_run(server: Api, obj: dict[str, Any], plural: str, namespace: str) -> No
 def test_api_server_accepts_the_model_and_all_its_objects(path: Path, server: Api) -> None:
     models = [d for d in documents(path) if d["kind"] == "TritonModel"]
     for document in models:
-        # Nothing else of a sample need exist, and neither its namespace: it is asked for in one that does.
+        # The namespace of a sample doesn't exist, so the dry run uses another one.
         document["metadata"]["namespace"] = "vision"
         server.request(
             "POST",

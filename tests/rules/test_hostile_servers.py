@@ -74,12 +74,12 @@ TIMES = (
 )
 
 
-def many(samples: int, *, anew: bool = False) -> Any:
-    """A page with this number of series. `anew`: new ones with each scrape."""
+def many(samples: int, *, fresh: bool = False) -> Any:
+    """A page with this number of series. `fresh`: new ones with each scrape."""
     turns = itertools.count()
 
     def page() -> str:
-        turn = next(turns) if anew else 0
+        turn = next(turns) if fresh else 0
         return "".join(f'nv_made_up{{model="m{turn}-{number}"}} 1\n' for number in range(samples))
 
     return page

@@ -60,7 +60,7 @@ def test_operator_and_garbage_collector_can_write_generated_objects(team: Team, 
             lambda: admin.get("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2",
             10, lambda: operator.log,
         )  # fmt: skip
-        # What is no longer wanted goes, and what a cluster admin breaks comes back.
+        # The operator deletes unneeded children and corrects drift by a cluster admin.
         eventually(lambda: not admin.find("PodDisruptionBudget", name), 10, lambda: operator.log)
         team.api().delete("Service", name)
         eventually(lambda: admin.find("Service", name), 10, lambda: operator.log)
@@ -69,7 +69,7 @@ def test_operator_and_garbage_collector_can_write_generated_objects(team: Team, 
         admin.delete("TritonModel", name)
         for kind in ("Deployment", "Service", "ServiceAccount"):
             eventually(lambda k=kind: not admin.list(k, names.MANAGED_SELECTOR), 60, f"no {kind} left")
-        # A namespace that goes takes all with it.
+        # Deleting the namespace deletes all objects.
         admin.create(tritonmodel(name))
         eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
         team.plane.api.delete("Namespace", team.namespace)
@@ -106,7 +106,7 @@ def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> Non
         for kind in left:
             admin.request("DELETE", admin.path(kind, name))
             eventually(lambda k=kind: not admin.find(k, name), 60, f"no {kind}")
-        # Without the right to delete them, nobody may.
+        # A user without the RBAC permission still can't delete them.
         account = names.account(name)
         assert "cannot delete" in refusal(
             lambda: team.api("developer").request("DELETE", admin.path("ServiceAccount", account))

@@ -202,7 +202,7 @@ def test_does_not_create_an_account_that_the_user_names() -> None:
     assert [o["metadata"]["name"] for o in found if o["kind"] == "ServiceAccount"] == ["tritonmodel-detection"]
 
 
-# A Deployment that is made anew
+# A recreated Deployment
 
 
 def test_a_recreated_deployment_starts_with_the_last_number_of_servers() -> None:

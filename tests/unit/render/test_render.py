@@ -98,7 +98,7 @@ def test_deployment_has_replicas_only_if_the_spec_has_them() -> None:
         ({"resources": {"limits": {"amd.com/npu": 1}}}, {}, (0, 1)),
         (GPU, {"maxSurge": 1}, (1, 0)),
         (GPU, {"maxSurge": "50%"}, ("50%", 0)),
-        # Without room below only a surge pod can begin the rollout.
+        # If no pod may be unavailable, only a surge pod can start the rollout.
         (GPU, {"maxUnavailable": 0}, (1, 0)),
         (GPU, {"maxUnavailable": "0%"}, (1, "0%")),
         (GPU, {"maxUnavailable": 2}, (0, 2)),
@@ -118,7 +118,7 @@ def test_surge_by_accelerators(server: dict[str, Any], rollout: dict[str, Any], 
         ({}, "1Gi"),
         ({"resources": {"limits": {"memory": "8Gi"}}}, "4096Mi"),
         ({"resources": {"limits": {"memory": "1G"}}}, "477Mi"),  # 476.8 rounded up
-        ({"resources": {"limits": {"memory": "100Mi"}}}, "64Mi"),  # what Triton needs at least
+        ({"resources": {"limits": {"memory": "100Mi"}}}, "64Mi"),  # the minimum for Triton
         ({"resources": {"limits": {"memory": 1073741824}}}, "512Mi"),
         ({"resources": {"limits": {"memory": "8Gi"}}, "sharedMemory": "2Gi"}, "2Gi"),
         ({"resources": {"requests": {"memory": "8Gi"}}}, "1Gi"),
@@ -133,7 +133,7 @@ def test_grace_period_covers_drain_and_exit(drain: int, leave: int) -> None:
     spec = pod(rollout={"drainSeconds": drain, "exitSeconds": leave})
     server = spec["containers"][0]
     assert spec["terminationGracePeriodSeconds"] > drain + leave
-    # Kubernetes refuses to sleep for 0 seconds before 1.33.
+    # Kubernetes before 1.33 rejects a sleep of 0 seconds.
     assert server.get("lifecycle") == ({"preStop": {"sleep": {"seconds": drain}}} if drain else None)
     assert f"--exit-timeout-secs={leave}" in server["args"]
 
@@ -161,7 +161,7 @@ def test_progress_deadline_is_longer_than_the_startup_probe() -> None:
 def test_readiness_probe_uses_the_entrypoint(spec: dict[str, Any], path: str) -> None:
     server = triton(**spec)
     assert server["readinessProbe"]["httpGet"]["path"] == path
-    # A model that fails must not get the server killed.
+    # Kubernetes must not restart a server because one model fails.
     assert server["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
 
 
@@ -212,7 +212,7 @@ def test_copy_runs_in_a_container_of_the_model_image() -> None:
     assert (tools["image"], fetch["image"], check["image"]) == ("operator:1", "r:1", "operator:1")
     assert fetch["command"][1:] == ["cp", "-r", "/srv/models/.", "/.triton-operator/models"]
     assert fetch["imagePullPolicy"] == "Always"
-    # What fetch fills is what check and the server see.
+    # check and the server mount the volume that fetch fills.
     filled = {m["name"] for m in fetch["volumeMounts"] if not m.get("readOnly")}
     assert filled == {"models"}
     for container in (check, spec["containers"][0]):
@@ -229,7 +229,7 @@ def test_image_volume_mounts_the_path_in_the_image(path: str, sub_path: str | No
     (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
     assert mount.get("subPath") == sub_path
     fetch = spec["initContainers"][1]
-    assert fetch["image"] == "r:1"  # still runs: it tells the digest
+    assert fetch["image"] == "r:1"  # still runs, because its status has the digest
     assert all(m["name"] != "models" for m in fetch["volumeMounts"])
 
 
