@@ -19,14 +19,14 @@ from support.api import Api  # noqa: E402
 TARGET = ROOT / "operator/triton_operator/manifests/kubernetes_types.json"
 _EMBEDDED = {"api/v1": "PodSpec", "apis/autoscaling/v2": "HorizontalPodAutoscalerBehavior"}
 _LEFT_OUT = {"PodSpec": {"ephemeralContainers"}}
-"""What a pod template may not have."""
+"""Fields that a pod template can't have."""
 _ONLY = {"ObjectMeta": {"annotations", "labels"}}
-"""Of a claim that is made from a template the rest is the API server's."""
+"""Fields of a volume claim template's metadata that users may set."""
 Json = dict[str, Any]
 
 
 def types(api: Api) -> dict[str, dict[str, str]]:
-    """The fields of each type: `string`, `[string]` for a list, `{string}` for a map, or the name of another type."""
+    """Returns the fields of each type, as `string`, `[string]` (a list), `{string}` (a map) or the name of a type."""
     found: dict[str, dict[str, str]] = {}
     for path, name in _EMBEDDED.items():
         schemas = api.request("GET", f"/openapi/v3/{path}")["components"]["schemas"]
@@ -36,7 +36,7 @@ def types(api: Api) -> dict[str, dict[str, str]]:
 
 
 def text(api: Api) -> str:
-    """The file."""
+    """Returns the content of the file."""
     return json.dumps(types(api), indent=1) + "\n"
 
 

@@ -301,9 +301,9 @@ def test_the_on_call_role_may_set_only_thresholds_and_the_developer_role_all_els
     assert "annotated" in annotate("anna", 80)
     assert f"dev may not set thresholds ({ANNOTATION}: 80 → 1000)" in annotate("dev", 1000)
     noted, on_the_node = '{"metadata":{"annotations":{"team":"vision"}}}', '{"spec":{"hostNetwork":true}}'
-    assert "anna may set thresholds only, and not change spec" in template("anna", noted)
+    assert "anna may set thresholds, but not change spec" in template("anna", noted)
     assert "patched" in template("dev", noted)
-    assert "ask for the verb create on pods" in template("dev", on_the_node)
+    assert "get a role with the verb create on pods" in template("dev", on_the_node)
     found = namespace.api.get("TritonModel", "guarded")
     assert found["metadata"]["annotations"][ANNOTATION] == "80"
     assert _audited(cluster, namespace.name) == [

@@ -1,4 +1,4 @@
-"""Golden files: what the operator makes of a TritonModel, in full, so that a review sees every change of it."""
+"""Golden files: all rendered objects of some TritonModels, so that a review sees every change of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+    parser.addoption("--update-golden", action="store_true", help="overwrite the golden files instead of comparing")
 
 
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    # The option is unknown where pytest is started on a folder above: there the variable says it.
+    # pytest doesn't know the option if it starts in a parent folder; then use the environment variable.
     return bool(request.config.getoption("--update-golden", False) or os.environ.get("UPDATE_GOLDEN"))

@@ -1,4 +1,4 @@
-"""The rendered objects against the golden files, and those against a real API server."""
+"""Compares the rendered objects with the golden files, and applies these to a real API server as a dry run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rendered(path: Path) -> list[dict[str, Any]]:
 
 
 def fresh(model: TritonModel, document: dict[str, Any]) -> Choices:
-    """As the operator has them once a server's repository has been read: the sample's entry model is an ensemble."""
+    """Returns the choices after the repository check of a server. The sample's entry model is an ensemble."""
     return Choices(
         TOOLS_IMAGE,
         "Copy",
@@ -77,10 +77,10 @@ def dry_run(server: Api, obj: dict[str, Any], plural: str, namespace: str) -> No
 
 @pytest.mark.integration
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem if p.suffix else p.name)
-def test_a_real_api_server_takes_the_model_and_every_object_of_it(path: Path, server: Api) -> None:
+def test_api_server_accepts_the_model_and_all_its_objects(path: Path, server: Api) -> None:
     models = [d for d in documents(path) if d["kind"] == "TritonModel"]
     for document in models:
-        # Nothing else of a sample need exist, and neither its namespace: it is asked for in one that does.
+        # The namespace of a sample doesn't exist, so the dry run uses another one.
         document["metadata"]["namespace"] = "vision"
         server.request(
             "POST",
@@ -93,7 +93,7 @@ def test_a_real_api_server_takes_the_model_and_every_object_of_it(path: Path, se
 
 
 @pytest.mark.integration
-def test_the_dry_run_would_refuse_a_field_that_does_not_exist(server: Api) -> None:
+def test_dry_run_rejects_an_unknown_field(server: Api) -> None:
     obj = next(o for o in rendered(CASES[0]) if o["kind"] == "Deployment")
     obj["spec"]["template"]["spec"]["fieldOfNobody"] = 1
     with pytest.raises(RefusedError, match="fieldOfNobody"):

@@ -1,5 +1,7 @@
-"""Every query of every dashboard, against a Prometheus that scrapes what it would in a cluster and evaluates the rules
-that the operator makes. A query without an answer is a panel without a line."""
+"""Runs every query of every dashboard on a real Prometheus. Each must return samples.
+
+The Prometheus scrapes the same metrics as in a cluster, and evaluates the rendered rules.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ pytestmark = pytest.mark.rules
 FILES = sorted((ROOT / "manifests" / "monitoring" / "dashboards").glob("*.json"))
 LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 SECONDS = 50
-"""By when every query must have been answered."""
+"""Timeout until every query must return samples."""
 BUILT_IN = {"$__rate_interval": "1m"}
 ONE_OF = {"namespace": NAMESPACE, "tritonmodel": NAME, "job": JOB, "objective": "99.9"}
-"""What a reader chooses; it must be among what is offered."""
+"""Selected values of variables, which must be among the available values."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A query, and where it stands."""
+    """A query and its location."""
 
     where: str
     expr: str
@@ -36,7 +38,7 @@ class Asked:
 
 @dataclass
 class Answers:
-    """`values`: of each dashboard's variables, as chosen. `empty`: the queries that no series answered."""
+    """`values`: the values of each dashboard's variables. `empty`: the queries without samples."""
 
     prometheus: Prometheus
     values: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Answers:
 
 
 def queries(name: str) -> list[Asked]:
-    """All of a dashboard's queries but its variables'."""
+    """Returns all queries of a dashboard, except those of its variables."""
     document = read(name)
     return [
         *(
@@ -66,14 +68,14 @@ QUERIES = [(name, asked) for name in NAMES for asked in queries(name)]
 
 
 def filled(expr: str, values: dict[str, str]) -> str:
-    """`expr` as Grafana would send it."""
+    """Returns `expr` with the values of its variables, as Grafana sends it."""
     for variable, value in BUILT_IN.items():
         expr = expr.replace(variable, value)
     return re.sub(r"\$(\w+)", lambda m: values[m[1]], expr)
 
 
 def choose(prometheus: Prometheus, name: str) -> dict[str, str]:
-    """What each variable of a dashboard is set to; those that nothing is offered for are left out."""
+    """Returns the value of each variable of a dashboard that has available values."""
     values: dict[str, str] = {}
     for variable in read(name)["templating"]["list"]:
         offered: list[str] = []
@@ -92,14 +94,14 @@ def choose(prometheus: Prometheus, name: str) -> dict[str, str]:
 
 
 def answered(prometheus: Prometheus, expr: str, since: float) -> bool:
-    """Whether a graph of `expr` since then would show anything."""
+    """Whether a graph of `expr` since `since` has values."""
     found = prometheus.ask("query_range", query=expr, start=since, end=time.time(), step="1s")["result"]
     return any(value != "NaN" for series in found for _, value in series["values"])
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
-    """Asks again and again, until everything is answered or time is up."""
+    """Repeats the queries until all return samples or the timeout passes."""
     world, since = SimulatedTargets(), time.time()
     with (
         serving(world.pages()) as address,
@@ -123,22 +125,22 @@ def _shown(answers: Answers, name: str, asked: Asked, since: float) -> bool:
     return answered(answers.prometheus, expr, since)
 
 
-def test_there_are_four() -> None:
+def test_there_are_four_dashboards() -> None:
     assert NAMES == ["end-to-end", "modules", "operator", "resources"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_variable_offers_something(answers: Answers, name: str) -> None:
+def test_every_variable_has_values(answers: Answers, name: str) -> None:
     wanted = {v["name"] for v in read(name)["templating"]["list"] if v["type"] != "datasource"}
     assert set(answers.values[name]) == wanted
 
 
 @pytest.mark.parametrize("asked", [pytest.param(asked, id=asked.where) for _, asked in QUERIES])
-def test_every_query_is_answered(answers: Answers, asked: Asked) -> None:
+def test_every_query_returns_samples(answers: Answers, asked: Asked) -> None:
     assert asked not in answers.empty, asked.expr
 
 
-def test_a_misspelt_series_is_told(answers: Answers) -> None:
+def test_detects_a_misspelt_series(answers: Answers) -> None:
     values = answers.values["end-to-end"]
     right = filled('triton:qps:rate1m{namespace="$namespace",tritonmodel="$tritonmodel"}', values)
     since = time.time() - 10
@@ -146,7 +148,7 @@ def test_a_misspelt_series_is_told(answers: Answers) -> None:
     assert not answered(answers.prometheus, right.replace("rate1m", "rate1min"), since)
 
 
-def test_the_stages_are_offered_and_the_ensemble_is_not(answers: Answers) -> None:
+def test_model_variable_has_the_steps_but_not_the_ensemble(answers: Answers) -> None:
     assert answers.values["modules"]["model"] == "(postprocess|preprocess|yolov5s)"
 
 
@@ -169,12 +171,12 @@ FIGURES = [
 
 
 @pytest.mark.parametrize(("name", "title", "model", "wanted"), FIGURES)
-def test_a_figure_is_what_it_says(answers: Answers, name: str, title: str, model: str, wanted: float) -> None:
+def test_panels_show_the_expected_values(answers: Answers, name: str, title: str, model: str, wanted: float) -> None:
     panel = next(p for p in read(name)["panels"] if p["title"] == title)
     expr = filled(panel["targets"][0]["expr"], {**answers.values[name], **({"model": model} if model else {})})
     assert answers.prometheus.value(f"max({expr})") == pytest.approx(wanted, rel=0.01)
 
 
-def test_only_the_entry_model_counts_end_to_end(answers: Answers) -> None:
+def test_end_to_end_dashboard_counts_only_the_entry_model(answers: Answers) -> None:
     served = answers.prometheus.ask("query", query="triton:qps:rate1m")["result"]
     assert [series["metric"]["model"] for series in served] == [ENTRY]

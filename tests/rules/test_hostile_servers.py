@@ -1,5 +1,8 @@
-"""Servers of one TritonModel whose pages lie, flood and never end, scraped by a real Prometheus as the PodMonitor says.
-They change no threshold, no alert of another TritonModel, and break no rule."""
+"""A real Prometheus scrapes hostile servers with the configuration of the PodMonitor.
+
+Their metrics pages have forged series, too many series or no end. They must not change a threshold or an alert of
+another TritonModel, or make a rule fail.
+"""
 
 from __future__ import annotations
 
@@ -71,19 +74,19 @@ TIMES = (
 )
 
 
-def many(samples: int, *, anew: bool = False) -> Any:
-    """A page of so many series; `anew`: others with each scrape."""
+def many(samples: int, *, fresh: bool = False) -> Any:
+    """A page with this number of series. `fresh`: new ones with each scrape."""
     turns = itertools.count()
 
     def page() -> str:
-        turn = next(turns) if anew else 0
+        turn = next(turns) if fresh else 0
         return "".join(f'nv_made_up{{model="m{turn}-{number}"}} 1\n' for number in range(samples))
 
     return page
 
 
 def trickling(content: str) -> bad_servers.Behaviour:
-    """An answer whose body begins so, and then has no end."""
+    """An endless response that starts with this body."""
 
     def behave(connection: socket.socket, over: threading.Event) -> None:
         connection.recv(65536)
@@ -95,7 +98,7 @@ def trickling(content: str) -> bad_servers.Behaviour:
 
 
 def open_metrics(text: str) -> bad_servers.Behaviour:
-    """A page in OpenMetrics, which has times and exemplars."""
+    """A page in OpenMetrics, with timestamps and exemplars."""
 
     def behave(connection: socket.socket, _: threading.Event) -> None:
         connection.recv(65536)
@@ -107,7 +110,7 @@ def open_metrics(text: str) -> bad_servers.Behaviour:
 
 @contextlib.contextmanager
 def hostile_pages(operators: str) -> Iterator[dict[str, str]]:
-    """Addresses of the hostile servers, and what each does. `operators`: the address of the operator's metrics."""
+    """Yields the addresses of the hostile servers, by behavior. `operators`: the address of the operator's metrics."""
     pages = {
         "reserved": lambda: RESERVED,
         "labels": lambda: LABELS,
@@ -149,7 +152,7 @@ def operators_page() -> str:
 
 
 def honest_page() -> str:
-    """A server that gets 1,000 requests a second."""
+    """Returns the metrics of a server that gets 1,000 requests per second."""
     served = round(time.monotonic() * 1000)
     return (
         f'nv_inference_request_success{{model="net",version="1"}} {served}\n'
@@ -171,7 +174,7 @@ def rules() -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def scene(folder: Path, evil: dict[str, str], operators: str) -> Iterator[Prometheus]:
-    """A Prometheus with an honest TritonModel, one with these servers and an honest one, and the operator."""
+    """Runs a Prometheus that scrapes the operator, an honest TritonModel, and one with these and an honest server."""
     with serving({"/metrics": honest_page}) as honest, serving({"/metrics": honest_page}) as other:
         configs = [
             {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [operators]}]},
@@ -199,7 +202,7 @@ def broken(prometheus: Prometheus) -> list[str]:
             if rule["health"] == "err"]  # fmt: skip
 
 
-def test_hostile_servers_change_nothing_for_others(tmp_path: Path) -> None:
+def test_hostile_servers_do_not_affect_other_tritonmodels(tmp_path: Path) -> None:
     with serving({"/metrics": operators_page}) as operators, hostile_pages(operators) as evil:
         (tmp_path / "quiet").mkdir()
         with scene(tmp_path / "quiet", {}, operators) as prometheus:

@@ -1,5 +1,7 @@
-"""A real Prometheus whose scrapes fail now and then, and are out of step with its evaluations: one overload is one
-alert. All durations are a tenth of what they are in a cluster."""
+"""One overload causes one alert, although some scrapes of a real Prometheus fail.
+
+All durations are a tenth of those in a cluster.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ FIRING = f'ALERTS{{alertname="TritonModelQpsOverflow",alertstate="firing",triton
 
 
 def hastened(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rules with every duration a tenth of what it is."""
+    """Returns the rules with every duration divided by ten."""
 
     def quick(found: re.Match[str]) -> str:
         return f"{found[1]}{int(found[2]) * SECONDS[found[3]] * 1000 // FASTER}ms"
@@ -45,7 +47,7 @@ def hastened(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Server:
-    """Gets `rate` requests a second; each `fails`-th scrape of it fails."""
+    """A server that gets `rate` requests per second. Every `fails`-th scrape of it fails."""
 
     def __init__(self, rate: float, fails: int) -> None:
         self.rate, self._fails, self._turns = rate, fails, itertools.count(1)
@@ -60,13 +62,13 @@ class Server:
 
 
 def times_fired(prometheus: Prometheus, since: float) -> int:
-    """How often the alert began to fire: each time is a notification."""
+    """Returns how many times the alert started to fire. Each time causes a notification."""
     found = prometheus.ask("query", query=f"{FIRING}[{round(time.time() - since) + 1}s]")["result"]
     at = sorted(float(sample[0]) for series in found for sample in series["values"])
     return bool(at) + sum(later - earlier > 1.5 for earlier, later in itertools.pairwise(at))
 
 
-def test_one_overload_is_one_alert_though_scrapes_fail(tmp_path: Path) -> None:
+def test_one_overload_causes_one_alert_despite_failed_scrapes(tmp_path: Path) -> None:
     server, since = Server(rate=106, fails=6), time.time()
     with serving({"/metrics": server.page}) as address:
         configs = scrape_config(pod_monitor(gen.model(), CHOICES), {address: "a"})

@@ -1,4 +1,4 @@
-"""A real API server with the shipped roles and policies, and a namespace with people of each kind for each test."""
+"""A real API server with the shipped roles and policies, and a namespace with users of each role for each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall"]
-    # Some clusters have this plugin: who makes an object that blocks the deletion of its owner must be allowed to.
+    # Some clusters have this plugin: to set blockOwnerDeletion, a client needs a permission on the owner.
     plugin = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
@@ -41,8 +41,12 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def team(plane: ControlPlane) -> Team:
-    """`developer` has the role tritonmodel-developer and nothing else; `podmaker` may create pods as well, `netadmin`
-    NetworkPolicies and `budgetadmin` PodDisruptionBudgets; `oncall` may set thresholds."""
+    """A namespace with users.
+
+    - `developer` has only the role tritonmodel-developer.
+    - `podmaker`, `netadmin` and `budgetadmin` may also create pods, NetworkPolicies and PodDisruptionBudgets.
+    - `oncall` may set thresholds.
+    """
     team = Team(plane, f"team-{next(_numbers)}")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
     for user, role in (

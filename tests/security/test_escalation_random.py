@@ -1,5 +1,7 @@
-"""Of good and bad parts by chance: what the policy lets a developer write adds nothing to the pods that takes the right
-to create pods. The policy judges what was written, and this test what comes out of it."""
+"""Random specs: those that the policy accepts from a developer add no privileges to the pods.
+
+The policy checks the spec, and this test checks the rendered pods.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ KEYS = [*DEVICES * 4, "team-b", "", "node.kubernetes.io/not-ready"]
 
 
 class Maker:
-    """Parts of specs, by chance: mostly well-formed, half of them allowed."""
+    """Makes random parts of specs: most are well-formed, half are allowed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -114,7 +116,7 @@ def pod(spec: Object) -> Object:
 
 
 def features(spec: Object) -> set[Feature]:
-    """What the pods have that only those may ask for who create pods, beside what every server has."""
+    """Returns the parts of the pods that need the permission to create pods, except those of every server."""
     server = {k: v for k, v in spec["server"].items() if k != "env"}
     made, plain = pod(spec), pod({**spec, "podTemplate": {}, "server": server})
     return set(_features(made["spec"], plain["spec"], server)) | set(_metadata(made["metadata"], plain["metadata"]))
@@ -141,7 +143,7 @@ def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
             if name not in usual:
                 yield "container", _text(container)
                 continue
-            # The check is told how many containers there are.
+            # The arguments of the check contain the number of containers.
             free = {names.CONTAINER_SERVER: set(escalation.CONTAINER), names.CONTAINER_CHECK: {"command"}}.get(
                 name, set()
             )
@@ -154,7 +156,7 @@ def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
 
 
 def _written(spec: Object) -> Iterator[Feature]:
-    """Variables that were there, also where podTemplate had another in front."""
+    """Returns the existing variables, also those that podTemplate overrides."""
     for variable in spec["server"]["env"]:
         yield from _references(names.CONTAINER_SERVER, variable)
 
@@ -177,7 +179,7 @@ def _metadata(made: Object, plain: Object) -> Iterator[Feature]:
 def _differences(where: str, made: Object, plain: Object, free: set[str]) -> Iterator[Feature]:
     for key in sorted({*made, *plain} - free):
         if made.get(key) != plain.get(key) or (key in made) != (key in plain):
-            # What is merged into the server's own resources differs with these.
+            # The merged resources depend on the server's resources.
             yield where, key, "" if key == "resources" else _text(made.get(key, "is gone"))
 
 
@@ -186,7 +188,7 @@ def _is_empty(volume: Object) -> bool:
 
 
 def _source(volume: Object) -> Object:
-    """What a volume has beside what an empty one has."""
+    """Returns the fields of a volume, except those of an emptyDir."""
     return {k: v for k, v in volume.items() if k != "emptyDir"}
 
 
@@ -200,11 +202,11 @@ def _text(value: Any) -> str:
 
 @pytest.fixture(scope="module")
 def seed() -> int:
-    """The same each time, or another one for who looks for long."""
+    """Returns the seed: a fixed one, or a random one for long runs (SOAK)."""
     return int(os.environ.get("SEED") or (random.randrange(1 << 30) if os.environ.get("SOAK") else 1))
 
 
-def test_what_a_developer_creates_has_nothing_more(team: Team, seed: int) -> None:
+def test_random_creations_by_a_developer_add_no_privileges(team: Team, seed: int) -> None:
     make, developer = Maker(seed), team.api("developer")
     let, held = 0, 0
     for number in range(ROUNDS):
@@ -216,12 +218,12 @@ def test_what_a_developer_creates_has_nothing_more(team: Team, seed: int) -> Non
         let += 1
         more = features(accepted)
         assert not more, (seed, number, spec, more)
-    # Both happen, or nothing is shown.
+    # Some are accepted and some refused; otherwise the test shows nothing.
     assert let > ROUNDS / 20, (let, held)
     assert held > ROUNDS / 20, (let, held)
 
 
-def test_what_a_developer_changes_has_nothing_more_than_before(team: Team, seed: int) -> None:
+def test_random_changes_by_a_developer_add_no_privileges(team: Team, seed: int) -> None:
     make, developer, admin = Maker(seed + 1), team.api("developer"), team.api()
     let = 0
     for number in range(ROUNDS // 2):
@@ -230,7 +232,7 @@ def test_what_a_developer_changes_has_nothing_more_than_before(team: Team, seed:
             before = admin.create(tritonmodel(name, **before))["spec"]
         except RefusedError:
             continue  # the schema rejects some random values for everyone
-        # Parts of what was there, and others.
+        # Parts of the previous spec, and others.
         after = mixed(make, before, make.spec())
         obj = developer.get("TritonModel", name)
         obj["spec"] |= after
@@ -252,7 +254,7 @@ def _dry_run(api: Api, method: str, path: str, obj: Object) -> tuple[Object | No
 
 
 def mixed(make: Maker, before: Any, other: Any) -> Any:
-    """By chance what was there, something else, or of both."""
+    """Returns a random mix of the previous and another value."""
     if isinstance(before, dict) and isinstance(other, dict):
         keys = [*before, *(k for k in other if k not in before)]
         both = {k: mixed(make, before.get(k, other.get(k)), other.get(k, before.get(k))) for k in keys}

@@ -1,5 +1,7 @@
-"""A TritonModel takes nothing of others by its name, its labels or its resources, with real controllers and a real
-scheduler."""
+"""A TritonModel gets no requests, identities or nodes of others by its name, labels or resources.
+
+The tests use real controllers and a real scheduler.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ SHOPS: dict[str, dict[str, str]] = {
     "by-its-own-name": {"app.kubernetes.io/name": "shop"},
     "by-app": {"app": "shop"},
 }
-"""Services of others, as people write them for a shop and for a Triton of their own."""
+"""Typical Services of other applications: a shop and a self-managed Triton."""
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
-    """With endpoints and a scheduler, the shipped roles and policies, and two nodes that taints reserve."""
+    """A cluster with endpoints, a scheduler, the shipped roles and policies, and two tainted nodes."""
     if not controlplane.has_controllers() or controlplane.scheduler() is None:
         pytest.skip("no kube-controller-manager or no kube-scheduler beside kube-apiserver")
     flags = ["--controllers=endpointslice-controller"]
@@ -59,7 +61,7 @@ def operator(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def team(cluster: ControlPlane, operator: Operator, request: pytest.FixtureRequest) -> Team:
-    """A namespace with the Pod Security level restricted, in which `developer` has tritonmodel-developer alone."""
+    """A namespace with the Pod Security level restricted. `developer` has only the role tritonmodel-developer."""
     team = Team(cluster, request.node.name.replace("_", "-")[-40:].strip("-"))
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.api.create(
@@ -71,7 +73,7 @@ def team(cluster: ControlPlane, operator: Operator, request: pytest.FixtureReque
 
 
 def node(plane: ControlPlane, name: str, taint: str = "", device: str = "") -> None:
-    """A node that is ready. `taint`: for whom it is reserved; `device`: a resource of which it has one."""
+    """Creates a ready node. `taint`: key of its taint. `device`: name of an extended resource that it has one of."""
     resources = {"cpu": "64", "memory": "256Gi", "pods": "110", **({device: "1"} if device else {})}
     plane.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"node": name}}})
     status = {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -81,12 +83,12 @@ def node(plane: ControlPlane, name: str, taint: str = "", device: str = "") -> N
 
 
 def endpoints(api: Api, service: str) -> list[str]:
-    """Addresses that clients of this Service reach, as the endpoints controller says."""
+    """Returns the addresses in the EndpointSlices of this Service."""
     slices = api.list("EndpointSlice", f"kubernetes.io/service-name={service}")
     return [address for found in slices for one in found["endpoints"] or [] for address in one["addresses"]]
 
 
-def test_a_tritonmodel_of_any_name_gets_no_requests_of_others(team: Team, operator: Operator) -> None:
+def test_a_tritonmodel_gets_no_requests_of_other_services(team: Team, operator: Operator) -> None:
     api = team.api()
     for name, selector in SHOPS.items():
         spec = {"selector": selector, "ports": [{"port": 80, "targetPort": 8000}]}
@@ -103,7 +105,7 @@ def test_a_tritonmodel_of_any_name_gets_no_requests_of_others(team: Team, operat
 
 
 def labelled(kind: str, name: str, model: str, **labels: str) -> Object:
-    """An object of somebody else whose pods have the label of a TritonModel's servers."""
+    """Returns another user's object whose pods have the label of a TritonModel's servers."""
     metadata = {"labels": {"app": name, **names.selector(model), **labels}}
     spec: Object = {
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -128,8 +130,8 @@ def labelled(kind: str, name: str, model: str, **labels: str) -> Object:
     }
 
 
-def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Operator) -> None:
-    """Whoever may create pods may choose their labels, and not the label of a TritonModel's servers."""
+def test_other_pods_get_no_requests_for_a_tritonmodel(team: Team, operator: Operator) -> None:
+    """A user who may create pods may set any labels, except the label of a TritonModel's servers."""
     bind(team.plane, team.namespace, "editor", "ClusterRole", "edit")
     api, editor = team.api(), team.api("editor")
     kubelet = Kubelet(api)
@@ -146,7 +148,7 @@ def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Opera
             lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
         ):
             said = refusal(way)
-            assert "editor may not give the label tritonoperator.io/model=shop to" in said, said
+            assert "editor may not set the label tritonoperator.io/model=shop on" in said, said
             assert "Use another label" in said
         editor.create(labelled("Deployment", "thief", "shop"))
 
@@ -154,16 +156,16 @@ def test_nobody_else_gets_requests_for_a_tritonmodel(team: Team, operator: Opera
             conditions = api.get("Deployment", "thief").get("status", {}).get("conditions", [])
             return "".join(c["message"] for c in conditions if c["type"] == "ReplicaFailure" or c["status"] == "False")
 
-        eventually(lambda: "may not give the label" in failure(), SOON, failure)
+        eventually(lambda: "may not set the label" in failure(), SOON, failure)
         assert endpoints(api, "shop") == [ADDRESS]
         assert api.get("TritonModel", "shop")["status"]["replicas"] == 1
-        # A server may be taken out of its Services: it is looked at in peace.
+        # A user may remove a server from its Services to debug it.
         (server,) = api.list("Pod", names.as_query(names.selector("shop")))
         editor.patch("Pod", server["metadata"]["name"], {"metadata": {"labels": {names.LABEL_MODEL: None}}})
 
 
 def place(api: Api, name: str) -> str:
-    """Where the scheduler put the server of this TritonModel, or why nowhere; "" as long as it hasn't decided."""
+    """Returns the node of this TritonModel's server, or why it isn't scheduled; "" before the scheduler's decision."""
     for pod in api.list("Pod", names.as_query(names.selector(name))):
         told = [c.get("message", "") for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
         return str(pod["spec"].get("nodeName") or (told or [""])[0])
@@ -171,17 +173,15 @@ def place(api: Api, name: str) -> str:
 
 
 def asking(key: str, limit: int, request: int, where: str) -> Object:
-    """A spec that names a node, and tolerates its taint because of a device that the taint is named after."""
+    """Returns a spec with a node and a toleration of its taint. The taint has the name of a device in the spec."""
     return {
         "server": {"resources": {"limits": {key: limit}, "requests": {key: request}}},
         "podTemplate": {"spec": {"nodeSelector": {"node": where}, "tolerations": [{"key": key, "operator": "Exists"}]}},
     }
 
 
-def test_nobody_gets_on_a_reserved_node_by_asking_for_a_device_that_does_not_exist(
-    team: Team, operator: Operator
-) -> None:
-    """A resource of kubernetes.io may have a limit of one and a request of none, which any node satisfies."""
+def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(team: Team, operator: Operator) -> None:
+    """A resource of kubernetes.io can have a limit of one and a request of zero, which every node satisfies."""
     developer, found = team.api("developer"), {}
     for name, spec in {
         "free": asking(CONTROL_PLANE, 1, 0, "control-plane"),
@@ -192,14 +192,14 @@ def test_nobody_gets_on_a_reserved_node_by_asking_for_a_device_that_does_not_exi
     }.items():
         said = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
         found[name] = said or eventually(lambda n=name: place(team.api(), n), SOON, lambda: operator.log[-3000:])
-    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["free"], found
-    assert f"the toleration of {CONTROL_PLANE} (no extended resource" in found["requested"], found
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["free"], found
+    assert f"the toleration of {CONTROL_PLANE} (its key is no extended resource" in found["requested"], found
     assert "untolerated taint" in found["intolerant"]
     assert (found["accelerated"], found["ordinary"]) == ("accelerator", "worker")
 
 
-def test_kubernetes_refuses_a_device_that_is_limited_and_not_requested(team: Team, operator: Operator) -> None:
-    """So that a toleration comes only to a pod that the scheduler gives a device to."""
+def test_kubernetes_rejects_a_device_with_a_limit_and_no_request(team: Team, operator: Operator) -> None:
+    """So only a pod with a device gets the toleration."""
     team.api("developer").create(tritonmodel("cheap", **asking(GPU, 1, 0, "accelerator")))
 
     def told() -> bool:

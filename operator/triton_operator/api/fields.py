@@ -56,7 +56,7 @@ IntOrPercent = Annotated[
     ),
 ]  # fmt: skip
 EMBEDS = "x-triton-embeds"
-"""In a JSON schema: of which Kubernetes type an object is (manifests/embedded)."""
+"""Key in a JSON schema: the name of the Kubernetes type of an object (manifests/embedded)."""
 _DEEPEST = 50
 """Maximum nesting of an embedded object. Real values have fewer than 12 levels; objects that were stored without a
 schema may have thousands."""
@@ -82,7 +82,7 @@ EnvVar = Annotated[_Embedded, _embedded("EnvVar")]
 PodSpec = Annotated[_Embedded, _embedded("PodSpec")]
 ScalingBehavior = Annotated[_Embedded, _embedded("HorizontalPodAutoscalerBehavior")]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^/ \t-\r]+$")]
-_ONE_MODEL = "loadModels has one model per item, and a name has no comma: write [a, b] instead of ['a,b']"
+_ONE_MODEL = "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"
 
 
 def _one_model(name: str) -> str:

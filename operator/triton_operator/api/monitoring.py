@@ -1,4 +1,4 @@
-"""What is known of the Prometheuses of a cluster, and which of them picks an object up."""
+"""The Prometheus resources of a cluster, and which of them select an object."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ LabelSelector = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects of one kind a Prometheus takes. As prometheus-operator has it: no selector of objects picks
-    none, no selector of namespaces picks the Prometheus' own, and an empty selector picks everything."""
+    """The selectors of a Prometheus resource for one kind, with the meaning that prometheus-operator gives them.
+
+    - Without an object selector, it selects nothing.
+    - Without a namespace selector, it selects only its own namespace.
+    - An empty selector selects everything.
+    """
 
     objects: LabelSelector | None
     namespaces: LabelSelector | None
 
     def picks(self, labels: Labels, namespace: str, namespace_labels: Labels, own: str) -> bool:
-        """Whether an object with `labels` in `namespace` is picked by a Prometheus in the namespace `own`."""
+        """Whether a Prometheus in the namespace `own` selects an object with `labels` in `namespace`."""
         if self.objects is None or not matches(self.objects, labels):
             return False
         return namespace == own if self.namespaces is None else matches(self.namespaces, namespace_labels)
@@ -29,7 +33,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """One Prometheus resource. `url` is where it answers inside the cluster."""
+    """One Prometheus resource. `url`: its address inside the cluster."""
 
     namespace: str
     name: str
@@ -40,15 +44,19 @@ class Prometheus:
 
 @dataclass(frozen=True)
 class Installed:
-    """The monitoring of a cluster. `prometheuses`: None where they may not be listed. `namespaces`: labels by name.
-    `looked_in`: the namespaces whose Prometheuses count."""
+    """The monitoring of a cluster.
+
+    - `prometheuses`: None if the operator may not list them.
+    - `namespaces`: the labels of each namespace, by name.
+    - `looked_in`: the namespaces that the operator searches for Prometheus resources.
+    """
 
     prometheuses: tuple[Prometheus, ...] | None = None
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     looked_in: tuple[str, ...] = ()
 
     def selecting(self, labels: Labels, namespace: str) -> list[Prometheus]:
-        """Those that pick up both the rules and the scrape configuration with `labels` in `namespace`."""
+        """Returns the Prometheus resources that select both rules and PodMonitors with `labels` in `namespace`."""
         own = self.namespaces.get(namespace, {})
         return [
             p
@@ -60,9 +68,13 @@ class Installed:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one Prometheus says of a TritonModel. `values`: the thresholds that its rules compare with. `tokens`:
-    whether it has the counter of tokens. `error`: why it doesn't say, and then the rest is empty. `at`: when it was
-    asked (RFC 3339, milliseconds); "" where it hasn't been asked yet. Answers that differ only in this are equal."""
+    """The answer of one Prometheus about a TritonModel. Comparisons ignore `at`.
+
+    - `values`: the thresholds that its rules use.
+    - `tokens`: whether it has the token counter.
+    - `error`: why there is no answer; the other fields are then empty.
+    - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
+    """
 
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
     tokens: bool = False
@@ -71,7 +83,7 @@ class Answer:
 
 
 def matches(selector: LabelSelector, labels: Labels) -> bool:
-    """Kubernetes' label selectors: every requirement holds."""
+    """Whether `labels` meet every requirement of a Kubernetes label selector."""
     exact = selector.get("matchLabels") or {}
     if any(labels.get(k) != v for k, v in exact.items()):
         return False
@@ -79,7 +91,7 @@ def matches(selector: LabelSelector, labels: Labels) -> bool:
 
 
 def describe(selector: LabelSelector | None) -> str:
-    """A selector in words, e.g. release=prometheus."""
+    """Returns a selector as text, e.g. release=prometheus."""
     if selector is None:
         return "nothing"
     parts = [f"{k}={v}" for k, v in (selector.get("matchLabels") or {}).items()]

@@ -20,19 +20,20 @@ METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
 SAMPLE_LIMIT = 5000
-"""How many samples Prometheus takes of one scrape of a server. Triton has 17 to 60 for each version of a model."""
+"""Maximum number of samples of one scrape of a server. Triton has 17 to 60 for each version of a model."""
 RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
-"""Where the pages about alerts are, unless an administrator has copies of them."""
+"""Default base URL of the runbooks."""
 PROMETHEUS_NAMESPACE = "monitoring"
-"""Where the Prometheuses are that the operator asks, unless an administrator says otherwise."""
+"""Default namespace of the Prometheus resources that the operator queries."""
 
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
-"""Kubernetes sets this label of a namespace to the namespace's name."""
+"""Kubernetes sets this label of each namespace to the namespace's name."""
 LABEL_MODEL = f"{GROUP}/model"
 """The name of the TritonModel that an object or a pod belongs to. Selectors use only this label."""
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
-"""On pods of former versions only: Services of others select by it, and users choose a TritonModel's name."""
+"""Only pods of earlier versions of the operator have this label. Other applications' Services may select by it, and
+users choose the name of a TritonModel."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
@@ -60,32 +61,34 @@ NAME_MAX = 54
 
 
 def selector(name: str) -> dict[str, str]:
-    """Labels that select the pods of the TritonModel `name`."""
+    """Returns the labels that select the pods of the TritonModel `name`."""
     return {LABEL_MODEL: name}
 
 
 def as_query(selector: Mapping[str, str]) -> str:
-    """`selector` as the API server reads it in a query."""
+    """Returns `selector` in the form of the API server's query parameter `labelSelector`."""
     return ",".join(f"{key}={value}" for key, value in selector.items())
 
 
 def labels(name: str) -> dict[str, str]:
-    """Labels of every object that is made for the TritonModel `name`, pods included."""
+    """Returns the labels of all children and pods of the TritonModel `name`."""
     return {LABEL_NAME: "tritonmodel", **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
 
 
 def former_selector(name: str) -> dict[str, str]:
-    """`selector` of former versions. A Deployment that was made with it keeps it, because it is immutable."""
+    """Returns the pod selector of earlier versions. Their Deployments keep it, because it is immutable."""
     return {LABEL_NAME: "triton", LABEL_INSTANCE: name}
 
 
 def former_labels(name: str) -> dict[str, str]:
-    """`labels` of former versions."""
+    """Returns the labels of children of earlier versions."""
     return {**former_selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
 
 
 def account(name: str) -> str:
-    """The ServiceAccount of the servers of the TritonModel `name`. Because of the prefix, a TritonModel's name never
-    becomes that of an account for which somebody made a RoleBinding or a cloud identity. Former versions used `name`
-    itself."""
+    """Returns the name of the servers' ServiceAccount for the TritonModel `name`.
+
+    The prefix prevents that a TritonModel gets the RoleBindings or the cloud identity of an existing account with the
+    same name. Earlier versions used `name` without a prefix.
+    """
     return f"tritonmodel-{name}"

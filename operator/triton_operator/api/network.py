@@ -30,7 +30,7 @@ class LabelSelectorRequirement(Base):
         rule(
             "self.operator in ['In', 'NotIn'] ? (has(self.values) && size(self.values) > 0) "
             ": (!has(self.values) || size(self.values) == 0)",
-            "In and NotIn need values; Exists and DoesNotExist take none",
+            "the operators In and NotIn need values; remove values from Exists and DoesNotExist",
         )
     )
 
@@ -67,8 +67,8 @@ class NetworkPolicyPeer(Base):
         rule(
             "has(self.ipBlock) ? (!has(self.podSelector) && !has(self.namespaceSelector)) "
             ": (has(self.podSelector) || has(self.namespaceSelector))",
-            "a peer is either an ipBlock, or pods by podSelector, namespaceSelector or both; "
-            "namespaceSelector: {} means the pods of all namespaces",
+            "a peer must have either ipBlock, or podSelector, namespaceSelector or both; "
+            "use namespaceSelector: {} for the pods of all namespaces",
         )
     )
 
@@ -86,7 +86,7 @@ class NetworkPolicyPort(Base):
     model_config = config(
         rule(
             "!has(self.endPort) || (has(self.port) && type(self.port) == int && self.port <= self.endPort)",
-            "endPort needs a port that is a number and not above it",
+            "endPort needs port to be a number that is at most endPort",
         )
     )
 
@@ -108,9 +108,11 @@ class NetworkPolicyEgressRule(Base):
 
 
 class NetworkPolicy(Base):
-    """Which clients may connect to the servers, and where the servers may connect to. The operator creates a
-    networking.k8s.io/v1 NetworkPolicy; the cluster needs a network plugin that enforces it. The operator itself may
-    always read the list of loaded models."""
+    """Which clients may connect to the servers, and where the servers may connect to.
+
+    The operator creates a networking.k8s.io/v1 NetworkPolicy; the cluster needs a network plugin that enforces it. The
+    operator itself may always read the list of loaded models.
+    """
 
     clients: Annotated[list[NetworkPolicyPeer], Field(max_length=64)] | None = None
     """Clients that may send requests, over HTTP and gRPC. Default: pods of the same namespace. Empty list: none."""

@@ -1,4 +1,4 @@
-"""YAML as people write it."""
+"""YAML without anchors and aliases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import yaml
 
 
 class PlainDumper(yaml.SafeDumper):
-    """Writes a value that stands twice in full, instead of as an anchor and an alias."""
+    """Writes repeated values in full, without anchors and aliases."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

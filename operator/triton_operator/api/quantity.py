@@ -21,8 +21,9 @@ _EXPONENT_MAX = 400
 
 
 def parse(text: str | int | float) -> Decimal:
-    """The amount of a quantity, in units (bytes, cores, devices). As in Kubernetes, it is at most 2^63-1 and rounded up
-    to nine decimal places.
+    """Returns the amount of a quantity, in units (bytes, cores, devices).
+
+    As in Kubernetes, it is at most 2^63-1 and rounded up to nine decimal places.
 
     Raises ValueError if `text` isn't a quantity.
     """
@@ -45,5 +46,5 @@ def same(left: object, right: object) -> bool:
 
 
 def mebibytes(amount: Decimal) -> str:
-    """`amount` bytes as a quantity in whole Mi, rounded up."""
+    """Returns `amount` bytes as a quantity in whole Mi, rounded up."""
     return f"{math.ceil(amount / (1 << 20))}Mi"

@@ -16,8 +16,11 @@ REDACTED = "(hidden)"
 
 
 def values(model: TritonModel) -> tuple[str, ...]:
-    """The values of environment variables and of settings in arguments: as they are, on one line, and as Go quotes
-    them. The longest come first, because one value may contain another."""
+    """Returns the values of environment variables and of settings in arguments.
+
+    Each is in three forms: unchanged, on one line, and as Go quotes it. The longest come first, because one value may
+    contain another.
+    """
     found = {
         text
         for value in chain(_variables(model), _settings(model))
@@ -27,7 +30,7 @@ def values(model: TritonModel) -> tuple[str, ...]:
 
 
 def redact(text: str, hidden: Iterable[str]) -> str:
-    """`text` with these values redacted."""
+    """Returns `text` with these values redacted."""
     for value in hidden:
         text = text.replace(value, REDACTED)
     return text

@@ -1,4 +1,4 @@
-"""What is known of one Triton server, and what it says of its models."""
+"""The state of one Triton server and of its models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from . import names
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A model that a server shall have loaded, as Triton's repository index lists it. `reason` is Triton's own words on
-    why it isn't READY."""
+    """A model in Triton's repository index. `reason`: Triton's message if the model isn't READY."""
 
     name: str
     version: str
@@ -23,8 +22,11 @@ Index = tuple[IndexEntry, ...]
 
 @dataclass(frozen=True)
 class Server:
-    """A server that has started. `host`: the pod's IP address, in brackets for IPv6. `epoch`: the container's restart
-    count and readiness; its models may have changed when this changes."""
+    """A server that has started.
+
+    - `host`: the pod's IP address, in brackets for IPv6.
+    - `epoch`: the container's restart count and readiness. When it changes, the loaded models may have changed.
+    """
 
     uid: str
     pod: str
@@ -33,18 +35,18 @@ class Server:
 
     @property
     def address(self) -> str:
-        """host:port of HTTP."""
+        """Returns host:port for HTTP."""
         return f"{self.host}:{names.PORTS['http']}"
 
     @property
     def metrics(self) -> str:
-        """host:port of the metrics."""
+        """Returns host:port for the metrics."""
         return f"{self.host}:{names.PORTS['metrics']}"
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Requests of one model on one server since it started: served, failed, and waiting at the moment."""
+    """Requests of one model on one server: served and failed since the start, and waiting now."""
 
     success: float = 0.0
     failure: float = 0.0

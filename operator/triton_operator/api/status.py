@@ -18,7 +18,7 @@ MONITORING_AVAILABLE = "MonitoringAvailable"
 
 Truth = Literal["True", "False", "Unknown"]
 Text = Annotated[str, AfterValidator(one_line)]
-"""On one line. Most of the status is in the words of others, and ends in terminals, Events and logs."""
+"""One line of printable text. Most of the status quotes other components, and terminals, Events and logs show it."""
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 

@@ -1,12 +1,14 @@
-"""Text of strangers: of servers, components and model images."""
+"""Untrusted text from servers, Kubernetes components and model images."""
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """`text` as one line that a terminal shows as it is. Each line break and each other space but U+0020 becomes a
-    space, and each other character that isn't printable a `?`: control characters, of which escape sequences are made;
-    overrides of the writing direction; halves of surrogate pairs. The length stays the same."""
+    """Returns `text` as one line of printable characters, with the same length.
+
+    Line breaks and other white space become U+0020. Other characters that aren't printable become `?`: control
+    characters (escape sequences), overrides of the writing direction, and halves of surrogate pairs.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)

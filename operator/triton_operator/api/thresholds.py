@@ -27,8 +27,10 @@ REMOVE_SOME = "remove the thresholds of versions that are no longer served"
 
 @dataclass(frozen=True)
 class ThresholdKind:
-    """One kind of threshold. A value must be above `least` and at most `most`. `default`: the effective value if
-    none is set; infinity means no limit."""
+    """One kind of threshold. A value must be above `least` and at most `most`.
+
+    `default`: the effective value if none is set; infinity means no limit.
+    """
 
     name: str
     default: float
@@ -92,8 +94,10 @@ class Thresholds:
 
 
 def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds:
-    """Reads the thresholds in `annotations`. `token_counter`: spec.monitoring.tokenCounter, which max-tps needs. Never
-    raises; invalid annotations are in `invalid`."""
+    """Reads the thresholds in `annotations`. Never raises; invalid annotations are in `invalid`.
+
+    `token_counter`: spec.monitoring.tokenCounter, which max-tps needs.
+    """
     requested: dict[ThresholdKey, RequestedThreshold] = {}
     invalid: list[InvalidThreshold] = []
     keys = sorted(filter(is_threshold, annotations), key=_rank)
@@ -121,8 +125,10 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
 
 
 def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict[ThresholdKey, float]:
-    """The effective thresholds: `values`, and the default for each kind without a value. If max-qps-per-replica
-    isn't set, it is max-qps divided by `max_replicas`, the maximum number of servers."""
+    """Returns the effective thresholds: `values`, and the default for each kind without a value.
+
+    If max-qps-per-replica isn't set, it is max-qps divided by `max_replicas`, the maximum number of servers.
+    """
     out = {ThresholdKey(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
     share = max(max_replicas, 1)
     if math.isinf(out[ThresholdKey(MAX_QPS_PER_REPLICA.name)]):
@@ -137,8 +143,10 @@ def is_threshold(key: str) -> bool:
 
 
 def _rank(key: str) -> tuple[bool, int, str]:
-    """Sort key for the case that there are too many: thresholds of all versions first, then by version number. So an
-    added version doesn't displace others."""
+    """Returns the sort key for the limit on their number: thresholds of all versions first, then by version number.
+
+    So an added version doesn't displace others.
+    """
     _, version = _split(key) or (None, None)
     return version is not None, len((version or "").removeprefix("v")), key
 
@@ -200,8 +208,7 @@ def text(value: float | Decimal) -> str:
 
 
 def last_accepted(status: Mapping[str, Any]) -> dict[ThresholdKey, Decimal]:
-    """The accepted values in a status. Skips entries that aren't valid, because other clients may write a status
-    too."""
+    """Returns the accepted values in a status. Skips invalid entries, because other clients may write a status too."""
     kept = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
     return {ThresholdKey(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
 

@@ -1,6 +1,6 @@
-"""What users write: the spec of a TritonModel. The CRD is made from these types (`crd.py`).
+"""The spec of a TritonModel. The CRD is generated from these types (`crd.py`).
 
-The texts below the fields are what `kubectl explain` prints.
+`kubectl explain` prints the texts below the fields.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ RESERVED_FLAGS = (
     "exit-timeout-secs", "strict-readiness", "http-port", "grpc-port", "metrics-port", "allow-http", "allow-grpc",
     "allow-metrics", "http-address", "grpc-address", "metrics-address", "log-verbose",
 )  # fmt: skip
-"""Flags of tritonserver that the operator sets or relies on, and so are refused in `server.args`. So are their
-beginnings: tritonserver completes a flag that is cut short (getopt_long)."""
+"""Flags of tritonserver that the operator sets or relies on. `server.args` may not contain them or their prefixes:
+tritonserver completes abbreviated flags (getopt_long)."""
 ON_IPV6 = "--http-address=ipv6:[::]"
-"""The one value of a reserved flag that is let in: Triton listens on IPv4 or on IPv6, and by default on IPv4 (gRPC on
-both). It must listen on every address of the pod, for probes and scrapes."""
+"""The only allowed value of a reserved flag. By default Triton's HTTP server listens on IPv4 only (gRPC on both). It
+must listen on every address of the pod, for probes and scrapes."""
 _RESERVED = (
-    "args has a flag that the operator sets itself (repository, ports, model control, readiness, exit, verbosity), "
-    "whole or cut short: use the fields of spec.server, spec.modelImage and spec.rollout"
+    "args has a flag, or the abbreviation of a flag, that the operator sets (repository, ports, model control, "
+    "readiness, exit, verbosity): use the fields of spec.server, spec.modelImage and spec.rollout"
 )
 
 
@@ -57,7 +57,7 @@ def _argument(argument: str) -> str:
 
 
 class LocalObjectReference(Base):
-    """The name of an object in the TritonModel's own namespace."""
+    """The name of an object in the TritonModel's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the Secret."""
@@ -67,19 +67,19 @@ class ModelImage(Base):
     """The OCI image that carries the model repository."""
 
     reference: Annotated[str, Field(min_length=1, max_length=1024, pattern=NO_SPACE)]
-    """Image reference, by tag or (better: it can't change under you) by digest, e.g.
+    """Image reference with a tag or a digest. A digest is better, because it can't change. E.g.
     registry.example.com/team/detection:v3 or registry.example.com/team/detection@sha256:…"""
     path: Annotated[str, Field(pattern=r"^/[^ \t-\r]*$", max_length=1024)] = "/models"
-    """Directory in the image that holds the models, one folder a model. An image FROM scratch is fine."""
+    """Directory in the image that contains the models, one folder for each model. The image may be FROM scratch."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    """When the image is pulled. Kubernetes' default: Always for the tag latest, else IfNotPresent."""
+    """When to pull the image. Default (from Kubernetes): Always for the tag latest, otherwise IfNotPresent."""
     pull_secrets: Annotated[list[LocalObjectReference], Field(max_length=16)] = []
-    """Secrets of type kubernetes.io/dockerconfigjson for this image and the server's."""
+    """Secrets of type kubernetes.io/dockerconfigjson for this image and the server image."""
     delivery: Literal["Auto", "Copy", "ImageVolume"] = "Auto"
-    """How the repository reaches the server. Copy: an init container copies it into the pod, which works
-    everywhere. ImageVolume: it is mounted read-only without a copy, which needs Kubernetes 1.35 with
-    containerd 2.1 or CRI-O 1.33 (or the ImageVolume feature gate). Auto: the best that the cluster offered
-    when this TritonModel was first deployed; it doesn't change by itself afterwards."""
+    """How the repository gets into the pod. Copy: an init container copies it, which works in every cluster.
+    ImageVolume: Kubernetes mounts the image read-only, which needs Kubernetes 1.35 with containerd 2.1 or CRI-O 1.33
+    (or the ImageVolume feature gate). Auto: ImageVolume if the cluster supports it when the operator first creates the
+    Deployment, otherwise Copy; it doesn't change later by itself."""
 
 
 class ResourceRequirements(Base):
@@ -98,9 +98,9 @@ class ResourceRequirements(Base):
     )
 
     limits: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
-    """Upper bounds, e.g. cpu: 4, memory: 8Gi, nvidia.com/gpu: 1. Accelerators of any vendor go here."""
+    """Upper bounds, e.g. cpu: 4, memory: 8Gi, nvidia.com/gpu: 1. Set accelerators of any vendor here."""
     requests: Annotated[dict[str, Quantity], Field(max_length=32)] | None = None
-    """What the scheduler sets aside. Default: the limits."""
+    """Resources that the scheduler reserves. Default: the limits."""
 
 
 class Server(Base):
@@ -110,8 +110,8 @@ class Server(Base):
         rule(
             "self.modelControl == 'explicit' ? (has(self.loadModels) && size(self.loadModels) > 0) "
             ": (!has(self.loadModels) || size(self.loadModels) == 0)",
-            "loadModels goes with modelControl: explicit, which needs at least one model there; "
-            "with modelControl: none every model of the repository is loaded",
+            "modelControl: explicit needs at least one model in loadModels; "
+            "modelControl: none loads every model, so remove loadModels",
         ),
         rule(
             f"!has(self.args) || self.args.all(a, a == '{ON_IPV6}' || !a.startsWith('--') || "
@@ -120,7 +120,7 @@ class Server(Base):
         ),
         rule(
             "!has(self.args) || self.args.all(a, !a.contains('counter_latencies=false'))",
-            "args must not contain counter_latencies=false: it freezes every counter of Triton's metrics",
+            "args must not contain counter_latencies=false, which stops all counters of Triton's metrics: remove it",
         ),
     )
 
@@ -131,117 +131,122 @@ class Server(Base):
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and accelerators of each server."""
     args: Annotated[list[Annotated[str, Field(max_length=4096), AfterValidator(_argument)]], Field(max_length=64)] = []
-    """More flags for tritonserver, e.g. --cache-config=local,size=104857600. Where pods have IPv6 addresses only:
+    """More flags for tritonserver, e.g. --cache-config=local,size=104857600. If pods have only IPv6 addresses, add
     --http-address=ipv6:[::]"""
     env: Annotated[list[EnvVar], Field(max_length=128)] = []
     """Environment variables, as in a container (name with value or valueFrom)."""
     shared_memory: Quantity | None = None
-    """Size of /dev/shm, which Python models use to pass tensors. Default: half of the memory limit, or 1Gi
-    where there is none. What is used counts against the memory limit."""
+    """Size of /dev/shm, which Python models use to pass tensors. Default: half of the memory limit, or 1Gi without a
+    limit. Used shared memory counts against the memory limit."""
     model_control: Literal["none", "explicit"] = "none"
-    """none: all models of the repository are loaded at start. explicit: those of loadModels are, and others
-    can be loaded and unloaded over Triton's API."""
+    """none: Triton loads all models of the repository at start. explicit: Triton loads the models in loadModels, and
+    clients can load and unload others through Triton's API."""
     load_models: Annotated[
         list[ModelToLoad], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = []
-    """Models to load at start, with modelControl: explicit. What an ensemble needs is loaded with it."""
+    """Models to load at start, with modelControl: explicit. Triton loads the steps of an ensemble with it."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0
     """Triton's verbosity: 0 is quiet, 1 logs each request."""
 
 
 class Disruption(Base):
-    """What node drains may take away at once. Applies with more than one replica."""
+    """How many pods node drains may evict at once. Applies with more than one replica."""
 
     max_unavailable: IntOrPercent = 1
-    """Pods that may be away at once, as a number or a percentage. 0 blocks the drain of their nodes, and needs the
-    right to create PodDisruptionBudgets."""
+    """Maximum number or percentage of unavailable pods during a drain. 0 blocks the drain of the pods' nodes; to set
+    it, the user needs the verb create on poddisruptionbudgets."""
 
 
 class Rollout(Base):
-    """How a change reaches the pods."""
+    """How the operator replaces the pods after a change, and how they start and stop."""
 
     model_config = config(
         rule(
             "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
             "&& string(self.maxUnavailable) in ['0', '0%'])",
-            "maxSurge and maxUnavailable can't both be 0: no pod could ever be replaced",
+            "maxSurge and maxUnavailable can't both be 0, because no pod could be replaced: set one of them to 1",
         )
     )
 
     max_surge: IntOrPercent | None = None
-    """Pods above the wanted number during a rollout. Default: 1, or 0 where the servers hold accelerators:
-    a rollout that waits for a spare GPU would wait for ever."""
+    """Maximum number of pods above the desired number during a rollout. Default: 1, or 0 if the servers use
+    accelerators, because a rollout that needs a spare GPU may never finish."""
     max_unavailable: IntOrPercent | None = None
-    """Pods below the wanted number during a rollout. Default: 0, or 1 where maxSurge is 0."""
+    """Maximum number of unavailable pods during a rollout. Default: 0, or 1 if maxSurge is 0."""
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
-    """How long a server may take to load its models before it is restarted."""
+    """Seconds that a server may take to load its models before Kubernetes restarts it."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 15
-    """How long a server that is going away still takes new requests, until every client and load balancer
-    has heard of it."""
+    """Seconds that a terminating server still accepts new requests, until all clients and load balancers use the other
+    servers."""
     exit_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
-    """How long requests that are being computed may then take to finish."""
+    """Seconds that requests in progress may then take to finish."""
     restarted_at: Annotated[str, Field(max_length=64)] | None = None
-    """Another value (the time, as a rule) restarts the servers, as `kubectl rollout restart` does, and takes the pod
-    template of the operator's present version."""
+    """A new value (usually the current time) restarts the servers, as `kubectl rollout restart` does. The new pods get
+    the pod template of the operator's current version."""
 
 
 class Autoscaling(Base):
-    """Scales the servers by their load: an autoscaling/v2 HorizontalPodAutoscaler is made from it."""
+    """Scales the servers by their load, with an autoscaling/v2 HorizontalPodAutoscaler."""
 
     model_config = config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
 
     engine: Literal["HPA", "None"] = "HPA"
-    """HPA: a HorizontalPodAutoscaler, whose metric comes through prometheus-adapter. None: nothing scales; the
-    settings stay for later."""
+    """HPA: the operator creates a HorizontalPodAutoscaler, which gets its metric from prometheus-adapter. None: no
+    autoscaler; the settings are kept but not used."""
     min: Annotated[int, Field(ge=1, le=10000)] = 1
-    """The fewest servers."""
+    """Minimum number of servers."""
     max: Annotated[int, Field(ge=1, le=10000)]
-    """The most servers. Without the annotation max-qps-per-replica a server is for max-qps divided by this."""
+    """Maximum number of servers. Default of the annotation max-qps-per-replica: max-qps divided by this number."""
     utilization: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """Which part of max-qps-per-replica a server shall carry. Below 1, so that servers come before the limit."""
+    """Target load of a server, as a fraction of max-qps-per-replica. Below 1, the autoscaler adds servers before
+    the load reaches it."""
     predict: bool = False
-    """Scale for the load that the last five minutes promise for in two minutes, at most twice the present one.
-    Only ever upwards."""
+    """Scale up for the load in two minutes, predicted from the trend of the last five minutes. The predicted load is at
+    most twice the current load. The prediction never scales down."""
     behavior: ScalingBehavior | None = None
-    """How fast it goes, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: up as fast
-    as doubling every 15 s, down by at most a quarter a minute, and only after 5 minutes of less load."""
+    """Scaling speed, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: at most double
+    every 15 s; remove at most 25 % in a minute, and only after 5 minutes of lower load."""
 
 
 _SECONDS = {"ge": 1, "le": 300}
 
 
 class Monitoring(Base):
-    """What Prometheus is told: which servers to scrape, what to record, when to alert. Needs the CRDs of
-    prometheus-operator; without them everything else works."""
+    """Metrics, recording rules and alerts in Prometheus.
+
+    Needs the CRDs of prometheus-operator; without them, everything else works.
+    """
 
     model_config = config(
         rule(
             "!has(self.alertLabels) || self.alertLabels.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$') && "
             "!(k in ['__name__', 'alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
-            "alertLabels must have names of letters, digits and '_', other than __name__, alertname, namespace, "
-            "tritonmodel, model, version and severity, which the alerts have themselves",
+            "a name in alertLabels must have only letters, digits and '_', must not start with a digit, and must not "
+            "be one of the alerts' own labels __name__, alertname, namespace, tritonmodel, model, version and severity",
         ),
     )
 
     enabled: bool = True
-    """Whether a PodMonitor and a PrometheusRule are made."""
+    """Whether the operator creates a PodMonitor and a PrometheusRule."""
     alerts: bool = True
     """Whether the PrometheusRule has alerts, or only recording rules."""
     labels: Annotated[dict[str, LabelValue], Field(max_length=32)] = {}
-    """Labels of both objects, so that your Prometheus selects them, e.g. release: kube-prometheus-stack."""
+    """Labels of the PodMonitor and the PrometheusRule, so that your Prometheus selects them, e.g. release:
+    kube-prometheus-stack."""
     alert_labels: Annotated[dict[str, Annotated[str, Field(max_length=253)]], Field(max_length=32)] = {}
-    """Labels of every alert, to route it to a receiver, e.g. team: vision."""
+    """Labels of every alert, for Alertmanager's routes, e.g. team: vision."""
     scrape_seconds: Annotated[int, Field(**_SECONDS)] = 10
-    """How often the servers' metrics are scraped. Rates need several samples a minute."""
+    """Seconds between scrapes of the servers' metrics. Rates need several samples per minute."""
     evaluation_seconds: Annotated[int, Field(**_SECONDS)] = 10
-    """How often the rules are evaluated. A new threshold is in effect after a scrape of the operator (5 s) and this."""
+    """Seconds between evaluations of the rules. A new threshold takes effect after a scrape of the operator (5 s) and
+    one evaluation."""
     objective: Annotated[str, Field(pattern=r"^([5-9][0-9]|99\.[0-9]{1,4})$", max_length=8)] = "99.9"
-    """Percentage of requests that shall succeed. The burn-rate alerts follow from it."""
+    """Percentage of requests that should succeed. The burn-rate alerts use it."""
     queue_milliseconds: Annotated[int, Field(ge=1, le=600000)] = 100
-    """How long requests may wait in a model's queue, on average over a minute, before an alert."""
+    """Maximum time in milliseconds that requests wait in a model's queue, as the mean of a minute, before an alert."""
     token_counter: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", max_length=253)] | None = None
-    """Counter among the metrics of the server that counts tokens, e.g. a custom metric of your Python model. The
-    annotation max-tps needs it."""
+    """Name of the counter of tokens in the server's metrics, e.g. a custom metric of your Python model. The annotation
+    max-tps needs it."""
 
 
 _ANNOTATIONS = 64 << 10
@@ -254,33 +259,33 @@ class PodMetadata(Base):
         rule(
             "!has(self.annotations) || self.annotations.map(k, size(k) + size(self.annotations[k])).sum() "
             f"<= {_ANNOTATIONS}",
-            f"annotations may have {_ANNOTATIONS} characters in all, names and values together",
+            f"annotations may have at most {_ANNOTATIONS} characters in total, names and values together",
         )
     )
 
     labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = {}
-    """Labels of the pods, beside the operator's own."""
+    """Labels of the pods, in addition to the operator's."""
     annotations: Annotated[dict[str, Annotated[str, Field(max_length=16384)]], Field(max_length=64)] = {}
-    """Annotations of the pods, beside the operator's own."""
+    """Annotations of the pods, in addition to the operator's."""
 
 
 class PodTemplate(Base):
-    """Anything else of a pod, merged last."""
+    """Other fields of the pods, merged over the operator's pod template."""
 
     metadata: PodMetadata = PodMetadata()
     """Labels and annotations of the pods."""
     spec: PodSpec = {}
-    """A part of a PodSpec (see kubectl explain pod.spec), e.g. nodeSelector, tolerations, priorityClassName,
-    volumes. Lists with names, such as containers and env, merge by name: the server's container is `triton`."""
+    """Part of a PodSpec (see kubectl explain pod.spec), e.g. nodeSelector, tolerations, priorityClassName, volumes.
+    Lists with names, such as containers and env, merge by name; the server's container has the name `triton`."""
 
 
 class TritonModelSpec(Base):
-    """Which model repository image, on which Triton, under which load."""
+    """The model image, the Triton server, scaling and monitoring."""
 
     model_config = config(
         rule(
             "has(self.entrypoint) || self.server.modelControl == 'none' || size(self.server.loadModels) == 1",
-            "entrypoint is needed where server.loadModels names several models: say which of them clients call",
+            "server.loadModels has several models, so entrypoint is required: set it to the model that clients call",
         ),
         rule(
             "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.engine == 'None'",
@@ -291,27 +296,26 @@ class TritonModelSpec(Base):
     model_image: ModelImage
     """The OCI image that carries the model repository."""
     entrypoint: ModelName | None = None
-    """The model that clients call; with pre- and post-processing it is the ensemble. Default: the only
-    ensemble of the repository, or its only model. Set it: readiness then follows this model alone, instead
-    of all models of the server."""
+    """The model that clients call; in a pipeline it is the ensemble. Default: the only ensemble of the repository, or
+    its only model. If it is set, a server is ready when this model is ready; otherwise when all models are."""
     server: Server = Server()
     """The Triton server."""
     replicas: Annotated[int, Field(ge=0, le=10000)] | None = None
-    """Number of servers. Leave it out where something else scales the Deployment: the operator then never
-    writes the number. Without it and without an autoscaler there is one."""
+    """Number of servers. Omit it if something else scales the Deployment; the operator then doesn't write the number.
+    Default: 1, if nothing scales the Deployment."""
     autoscaling: Autoscaling | None = None
-    """Scales the servers by their load. Leave replicas out with it."""
+    """Scales the servers by their load. Excludes replicas."""
     monitoring: Monitoring = Monitoring()
-    """What Prometheus is told."""
+    """Metrics, recording rules and alerts in Prometheus."""
     network_policy: NetworkPolicy | None = None
-    """Who may connect to the servers, and where these may connect to. Default: whatever the cluster allows; with
-    networkPolicy: {} the strict defaults."""
+    """Which clients may connect to the servers, and where the servers may connect to. Default: no NetworkPolicy.
+    networkPolicy: {} creates one with strict defaults."""
     disruption: Disruption = Disruption()
-    """What node drains may take away at once."""
+    """How many pods node drains may evict at once."""
     rollout: Rollout = Rollout()
-    """How a change reaches the pods."""
+    """How the operator replaces the pods after a change, and how they start and stop."""
     pod_template: PodTemplate = PodTemplate()
-    """Anything else of a pod, merged last."""
+    """Other fields of the pods, merged over the operator's pod template."""
 
 
 class Metadata(BaseModel):
@@ -331,17 +335,17 @@ class TritonModel(Base):
 
     metadata: Metadata
     spec: TritonModelSpec
-    """What is wanted."""
+    """The desired state."""
 
     @property
     def scaling(self) -> Autoscaling | None:
-        """The autoscaler that is wanted; None where nothing shall scale."""
+        """Returns spec.autoscaling, or None if the operator creates no autoscaler."""
         wanted = self.spec.autoscaling
         return wanted if wanted is not None and wanted.engine != "None" else None
 
     @property
     def monitoring_labels(self) -> dict[str, str]:
-        """Labels of what is made for Prometheus, which it selects by."""
+        """Returns the labels of the PodMonitor and the PrometheusRule."""
         return {**self.spec.monitoring.labels, **names.labels(self.name)}
 
     @property

@@ -1,2 +1,1 @@
-"""Renders what an administrator installs: the CRD, the roles and the admission policies. `make generate` writes them
-into crds/ and manifests/."""
+"""Renders the CRD, the roles and the admission policies. `make generate` writes them into crds/ and manifests/."""

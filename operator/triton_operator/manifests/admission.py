@@ -14,8 +14,8 @@ CONTROLLERS = (
     "'system:serviceaccounts:kube-system' in request.userInfo.?groups.orValue([]) ||\n"
     "request.userInfo.username in ['system:kube-controller-manager', 'system:cloud-controller-manager']"
 )
-"""CEL: whether one of Kubernetes' own controllers asks: the garbage collector, or those of namespaces, Deployments and
-ReplicaSets."""
+"""CEL: whether the request comes from a controller of Kubernetes, such as the garbage collector or the controllers of
+namespaces, Deployments and ReplicaSets."""
 
 
 def policy(
@@ -28,7 +28,7 @@ def policy(
     conditions: dict[str, str] | None = None,
     audit: dict[str, str] | None = None,
 ) -> Object:
-    """A policy. It refuses requests for which an expression fails to evaluate."""
+    """Returns a policy. It refuses requests for which an expression fails to evaluate."""
     constraints: Object = {"resourceRules": rules}
     if selector:
         constraints["objectSelector"] = {"matchLabels": selector}
@@ -49,7 +49,7 @@ def policy(
 
 
 def bound(policy: Object, *actions: str) -> list[Object]:
-    """The policy and its cluster-wide binding."""
+    """Returns the policy and its cluster-wide binding."""
     name = policy["metadata"]["name"]
     binding = {
         "apiVersion": API_VERSION,
@@ -61,7 +61,7 @@ def bound(policy: Object, *actions: str) -> list[Object]:
 
 
 def rule(group: str, resources: list[str], *operations: str) -> Object:
-    """The requests that a policy applies to."""
+    """Returns a rule that matches requests for these resources."""
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -72,15 +72,15 @@ def rule(group: str, resources: list[str], *operations: str) -> Object:
 
 
 def cel_text(value: str) -> str:
-    """A CEL string literal."""
+    """Returns a CEL string literal."""
     return "'" + json.dumps(value, ensure_ascii=False)[1:-1].replace("'", "\\'").replace('\\"', '"') + "'"
 
 
 def cel_list(values: Iterable[str]) -> str:
-    """A CEL list of strings."""
+    """Returns a CEL list of strings."""
     return "[" + ", ".join(cel_text(v) for v in values) + "]"
 
 
 def cel_map(values: dict[str, str]) -> str:
-    """A CEL map whose values are expressions."""
+    """Returns a CEL map whose values are expressions."""
     return "{" + ", ".join(f"{cel_text(k)}: {v}" for k, v in values.items()) + "}"

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, made from the types."""
+"""The CustomResourceDefinition, generated from the types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = [
 
 
 def definition() -> dict[str, Any]:
-    """The CRD of TritonModel, as in `crds/`."""
+    """Returns the CRD of TritonModel, as in `crds/`."""
     status = structural(TritonModelStatus)
     status["properties"]["conditions"] |= {
         "x-kubernetes-list-type": "map",
@@ -51,12 +51,12 @@ def definition() -> dict[str, Any]:
         "x-kubernetes-validations": [
             rule(
                 f"size(self.metadata.name) <= {names.NAME_MAX}",
-                f"metadata.name must have at most {names.NAME_MAX} characters: Services are named after it",
+                f"metadata.name must have at most {names.NAME_MAX} characters, because Services get this name",
             ),
             rule(
                 "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                "metadata.name must start with a letter and have only lower-case letters, digits and '-': "
-                "Services are named after it",
+                "metadata.name must start with a letter, have only lower-case letters, digits and '-', and not "
+                "end with '-', because Services get this name",
             ),
         ],
     }

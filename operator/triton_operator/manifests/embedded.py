@@ -1,9 +1,12 @@
 """The schema of Kubernetes' own types in the CRD, with bounds.
 
-hack/kubernetes_types.py reads the fields from an API server. No field is required or has a default, and each may be
-null: the user's value is merged into the rendered object, and null removes a field. The values are validated by the API
-server that receives the rendered object, so that this schema doesn't refuse values that a newer Kubernetes allows. The
-bounds are above the sizes of real pods, and limit the size of a TritonModel.
+hack/kubernetes_types.py reads the fields from an API server.
+
+- No field is required or has a default, and each may be null: the operator merges the user's value into the rendered
+  object, and null removes a field.
+- The API server validates the values when the operator writes the rendered object. So this schema doesn't refuse values
+  that a newer Kubernetes allows.
+- The bounds are above the sizes of real pods, and limit the size of a TritonModel.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _LENGTHS = {
 
 
 def schema(name: str) -> Schema:
-    """The structural schema of the Kubernetes type `name`."""
+    """Returns the structural schema of the Kubernetes type `name`."""
     properties = {field: {**_schema(of, field), "nullable": True} for field, of in _TYPES[name].items()}
     return {"type": "object", "properties": properties}
 

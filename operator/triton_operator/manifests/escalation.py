@@ -1,8 +1,9 @@
-"""Policies on what a user gets through a TritonModel: no part of a pod, no NetworkPolicy and no PodDisruptionBudget
-that the user may not create directly.
+"""Policies against privilege escalation through a TritonModel.
 
-Of a pod there is an allow list: what Kubernetes invents tomorrow is refused until it has been looked at. Everything in
-the spec that reaches the pod as it was written goes through it: `spec.podTemplate` and `spec.server.env`.
+A user who may not create pods, NetworkPolicies or PodDisruptionBudgets can't get them through a TritonModel either,
+beyond the parts that are safe for every user. For pods there is an allow list, so that fields of newer versions of
+Kubernetes are refused by default. It covers the fields that the operator copies into the pod unchanged:
+`spec.podTemplate` and `spec.server.env`.
 """
 
 from __future__ import annotations
@@ -17,28 +18,33 @@ NETWORK = f"network-policy.{names.GROUP}"
 DISRUPTION = f"disruption.{names.GROUP}"
 
 FIELDS = ("affinity", "containers", "nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
-"""Of spec.podTemplate.spec."""
+"""Allowed fields of spec.podTemplate.spec."""
 AFFINITY = ("nodeAffinity",)
-"""Affinity between pods may name those of other namespaces, and keep them off a node."""
+"""Pod affinity is refused: it can select pods of other namespaces and keep them off a node."""
 CONTAINER = ("name", "args", "command", "env", "volumeMounts", "workingDir")
-"""Of the server's container; any other container is refused."""
+"""Allowed fields of the server's container. Other containers are refused."""
 VALUE_FROM = ("fieldRef", "resourceFieldRef")
-"""Of environment variables: what the pod tells of itself, and no Secret, ConfigMap or file."""
+"""Allowed sources of environment variables: fields of the pod itself, but no Secret, ConfigMap or file."""
 ANNOTATIONS = ("kubectl.kubernetes.io/restartedAt",)
-"""Those without a prefix are the user's own; one with a prefix is an instruction to some program."""
+"""Allowed annotations with a prefix. Other prefixes can configure other programs; annotations without a prefix can't,
+and are allowed."""
 TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Every pod has these; others are for the accelerators that the server asks for."""
+"""Every pod has these. Otherwise only tolerations for the server's extended resources are allowed."""
 MOST = 64
-"""Items of any list: what the API server computes for a request stays small, whatever is asked for."""
+"""Maximum number of items of a list, to limit the cost of the CEL expressions."""
 OWN_VOLUMES = ("models", "shm", "tmp", "tools")
+"""Volumes that the operator adds to each pod."""
 
 
 def pod_template() -> Object:
-    """Refuses what is new and not allowed; what stood there before holds nobody else up."""
+    """Refuses parts that a request adds and that the user may not use.
+
+    Parts that the TritonModel already has don't block changes by other users.
+    """
     return admission.policy(
         POD_TEMPLATE,
         rules=[admission.rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
-        # The status, the scale, a threshold and a label are none of its business.
+        # Not for changes of the status, the scale, thresholds or labels only.
         conditions={"the-spec-changes": "oldObject == null || object.spec != oldObject.spec"},
         variables={
             "after": _template("object"),
@@ -68,18 +74,19 @@ def pod_template() -> Object:
                     _mounts(),
                     _tolerations(),
                     "variables.labels.map(k, 'spec.podTemplate.metadata.labels ' + k + "
-                    "' (Services and NetworkPolicies pick pods by them)')",
+                    "' (Services and NetworkPolicies select pods by labels)')",
                     f"variables.annotations.filter(k, k.contains('/') && !(k in {cel_list(ANNOTATIONS)}))"
-                    ".map(k, 'spec.podTemplate.metadata.annotations ' + k + ' (with a prefix it speaks to a program)')",
+                    ".map(k, 'spec.podTemplate.metadata.annotations ' + k + "
+                    "' (annotations with a prefix can configure other programs)')",
                 ]
             ),
         },
         validations=[
             {
                 "expression": f"{_may_create('', 'pods')} ||\nsize(variables.faults) == 0",
-                "message": "spec.podTemplate and spec.server.env have what needs the verb create on pods",
+                "message": "parts of spec.podTemplate or spec.server.env need the verb create on pods: remove them",
                 "messageExpression": "request.userInfo.username + ' may not create pods in ' + request.namespace + "
-                "', and so may not ask for ' + variables.faults.join(', ') + ': leave it out, or ask for the verb "
+                "' and therefore not use ' + variables.faults.join(', ') + ': remove it, or get a role with the verb "
                 "create on pods'",
                 "reason": "Forbidden",
             },
@@ -88,8 +95,11 @@ def pod_template() -> Object:
 
 
 def network_policy() -> Object:
-    """spec.networkPolicy is for users who may create NetworkPolicies. Policies add up, so a new one opens what another
-    closes; and to remove one opens as well, whether by a change or by a deletion of the TritonModel."""
+    """Allows changes of spec.networkPolicy only to users who may create NetworkPolicies.
+
+    NetworkPolicies are additive: a new one can allow connections that others don't. Removing one, or deleting its
+    TritonModel, can allow connections too.
+    """
 
     def network(obj: str) -> str:
         return f"({obj} == null ? null : dyn({obj}).spec.?networkPolicy.orValue(null))"
@@ -101,13 +111,15 @@ def network_policy() -> Object:
         unless=f"{network('object')} == {network('oldObject')}",
         what="request.operation == 'DELETE' ? 'delete a TritonModel that has spec.networkPolicy' : "
         "'change spec.networkPolicy'",
-        remedy="leave it as it is",
+        remedy="leave it unchanged",
     )
 
 
 def disruption() -> Object:
-    """A PodDisruptionBudget that lets no pod go holds up the drain of every node that has one: it is for users who
-    may create PodDisruptionBudgets. A percentage is rounded up, so 0 alone lets no pod go."""
+    """Allows spec.disruption.maxUnavailable of 0 only to users who may create PodDisruptionBudgets.
+
+    0 blocks the drain of every node that runs a server. Kubernetes rounds percentages up, so only 0 and 0% do this.
+    """
 
     def blocks(obj: str) -> str:
         return f"string(dyn({obj}).spec.?disruption.?maxUnavailable.orValue(1)).matches('^0+%?$')"
@@ -125,8 +137,12 @@ def disruption() -> Object:
 def _needs_create(
     name: str, kind: kinds.Kind, *, operations: tuple[str, ...], unless: str, what: str, remedy: str
 ) -> Object:
-    """A policy that refuses a request unless the CEL expression `unless` holds or the user may create objects of
-    `kind`. `what`: CEL for what the user wants to do, after "may not"; `remedy`: what to do instead."""
+    """Returns a policy that refuses a request unless `unless` holds or the user may create objects of `kind`.
+
+    - `unless`: a CEL expression.
+    - `what`: CEL for the refused action, after "may not" in the message.
+    - `remedy`: what the user can do instead.
+    """
     return admission.policy(
         name,
         rules=[admission.rule(names.GROUP, [names.PLURAL], *operations)],
@@ -134,10 +150,10 @@ def _needs_create(
         validations=[
             {
                 "expression": f"{unless} ||\n{_may_create(kind.group, kind.plural)}",
-                "message": f"this needs the verb create on {kind.plural}",
+                "message": f"this change needs the verb create on {kind.plural}",
                 "messageExpression": f"request.userInfo.username + ' may not create {kind.plural} in ' + "
-                f"request.namespace + ', and so may not ' + ({what}) + ': {remedy}, or ask for the verb create on "
-                f"{kind.plural}'",
+                f"request.namespace + ' and therefore not ' + ({what}) + ': {remedy}, or get a role with "
+                f"the verb create on {kind.plural}'",
                 "reason": "Forbidden",
             },
         ],
@@ -150,7 +166,7 @@ def _may_create(group: str, plural: str) -> str:
 
 
 _LISTS = {"containers": "name", "volumes": "name", "tolerations": "key"}
-"""Lists of the template that are looked into, and what each item must have."""
+"""Lists of the template that the policy checks, and the key of their items."""
 
 
 def _template(obj: str) -> str:
@@ -162,8 +178,10 @@ def _env(obj: str) -> str:
 
 
 def _held(obj: str) -> str:
-    """CEL: the extended resources (Kubernetes' IsExtendedResourceName) of which a server holds at least one. Of any
-    other resource a pod may request none with a limit of one, so that every node has enough."""
+    """CEL: the extended resources (Kubernetes' IsExtendedResourceName) with a limit above 0.
+
+    Other resources don't count: a pod can have a limit of one and a request of zero, which every node satisfies.
+    """
     extended = "k.contains('/') && !k.contains('kubernetes.io/') && !k.startsWith('requests.')"
     return (
         f"[dyn({obj}).spec.?server.?resources.?limits.orValue({{}})].map(l, "
@@ -173,18 +191,18 @@ def _held(obj: str) -> str:
 
 
 def _list(of: str, field: str) -> str:
-    """CEL: a list that can be judged; [] where there is none."""
+    """CEL: the list, or [] if it is missing, too long or not a list."""
     here = f"{of}.?{field}.orValue([])"
     return f"(type({here}) == list && size({here}) <= {MOST} ? {here} : [])"
 
 
 def _well_formed(of: str, field: str, key: str) -> str:
-    """CEL: the items of a list that can be judged; the template has no schema."""
+    """CEL: the items of the list that are objects with the key. Stored objects may have other types."""
     return f"{_list(of, field)}.filter(i, type(i) == map && type(i.?{key}.orValue(0)) == string)"
 
 
 def _once(items: str, key: str) -> str:
-    """CEL: the items that no other stood in for: of several of one name the last counts, and may have been harmless."""
+    """CEL: the items with a unique key. Of several items with one key, only the last has an effect."""
     return (
         f"[{items}].map(l, l.filter(i, type(i) == map && "
         f"size(l.filter(j, type(j) == map && j.?{key} == i.?{key})) == 1))[0]"
@@ -199,7 +217,7 @@ def _same_list(field: str) -> str:
 
 
 def _shape(field: str) -> str:
-    """CEL: a fault where the field is no list of named objects."""
+    """CEL: a list with a fault if the field is not a list of objects with the key."""
     right = f"type(variables.after.{field}) == list && size(variables.after.{field}) == size(variables.{field}After)"
     return (
         f"(!({cel_text(field)} in variables.after) || ({_same_list(field)}) || ({right}) ? [] :\n"
@@ -218,28 +236,28 @@ def _affinity() -> str:
     after, before = (f"variables.{when}.?affinity.orValue({{}})" for when in ("after", "before"))
     return f"""\
 ({after} == {before} ? [] :
-  type({after}) != map ? ['spec.podTemplate.spec.affinity as anything but an object'] :
+  type({after}) != map ? ['spec.podTemplate.spec.affinity, which is not an object'] :
   {after}.filter(k, !(k in {cel_list(AFFINITY)}) && !(type({before}) == map && k in {before} &&
     {before}[k] == {after}[k]))
-  .map(k, 'spec.podTemplate.spec.affinity.' + k + ' (topologySpreadConstraints spread)'))"""
+  .map(k, 'spec.podTemplate.spec.affinity.' + k + ' (use topologySpreadConstraints to spread servers)'))"""
 
 
 def _containers() -> str:
     return f"""\
 variables.containersNow.filter(c, c.name != {cel_text(names.CONTAINER_SERVER)} && !(c in variables.containersBefore))
-.map(c, 'a container ' + c.name)"""
+.map(c, 'the additional container ' + c.name)"""
 
 
 _SERVER = f"variables.containersNow.filter(c, c.name == {cel_text(names.CONTAINER_SERVER)})"
 
 
 def _was(of: str, there: str) -> str:
-    """CEL: whether the server's container had something before; `o` is that container."""
+    """CEL: whether `there` is true for the server's container before the change; `o` is that container."""
     return f"{of}.exists(o, o.name == {cel_text(names.CONTAINER_SERVER)} && {there})"
 
 
 def _joined(faults: str) -> str:
-    """CEL: the faults of each server's container, as one; there is mostly one."""
+    """CEL: the faults of the server's container, joined. There may be several containers with its name."""
     return f"{_SERVER}\n.map(c, {faults}.join(', ')).filter(s, s != '')"
 
 
@@ -252,13 +270,13 @@ def _container_fields() -> str:
 
 
 def _had(e: str) -> str:
-    """CEL: whether the server had this very variable before, by either of the two ways."""
+    """CEL: whether the server had the same variable before, from spec.server.env or spec.podTemplate."""
     in_template = _was("variables.containersBefore", f"{e} in {_once(_list('o', 'env'), 'name')}")
     return f"({e} in variables.envBefore || {in_template})"
 
 
 def _refers(e: str) -> str:
-    """CEL: whether a variable is more than a name with a value."""
+    """CEL: whether a variable has a source that isn't allowed."""
     return (
         f"!{e}.all(k, k in ['name', 'value'] || (k == 'valueFrom' && type({e}.valueFrom) == map &&\n"
         f"    {e}.valueFrom.all(f, f in {cel_list(VALUE_FROM)})))"
@@ -280,11 +298,11 @@ def _container_env() -> str:
 
 
 def _no_list(field: str, key: str) -> str:
-    return cel_text(f"{field} as anything but a list of at most {MOST} objects with a {key}")
+    return cel_text(f"{field}, which is not a list of at most {MOST} objects with a {key}")
 
 
 def _malformed(of: str, field: str) -> str:
-    """CEL: whether a container's field is there and no list of objects with names."""
+    """CEL: whether a container has the field, but not as a list of objects with names."""
     here = f"{of}.{field}"
     return (
         f"{cel_text(field)} in {of} && (type({here}) != list || size({here}) > {MOST} || "
@@ -298,12 +316,14 @@ _EMPTY_DIR = "v.all(k, k in ['name', 'emptyDir'])"
 def _volumes() -> str:
     return f"""\
 variables.volumesNow.filter(v, !{_EMPTY_DIR} && !(v in variables.volumesBefore))
-.map(v, 'the volume ' + v.name + ' (anything but emptyDir)')"""
+.map(v, 'the volume ' + v.name + ' (only emptyDir is allowed)')"""
 
 
 def _mounts() -> str:
-    """CEL: mounts of volumes that the user has not made: somebody else's Secret would be a mount away. Of several
-    volumes of one name the last counts, so that all must be empty ones."""
+    """CEL: mounts of volumes other than emptyDir, which may contain a Secret of another user.
+
+    Of several volumes with one name only the last has an effect, so all of them must be emptyDir.
+    """
     known = (
         f"(m.name in {cel_list(OWN_VOLUMES)} || variables.volumesAfter.exists(v, v.name == m.name)) &&\n"
         f"    variables.volumesAfter.all(v, v.name != m.name || {_EMPTY_DIR})"
@@ -312,14 +332,16 @@ def _mounts() -> str:
     return _joined(
         f"({_malformed('c', 'volumeMounts')} ? [{_no_list('volumeMounts', 'name')}] :\n"
         f"  {_list('c', 'volumeMounts')}.filter(m, !({known}) && !{same})\n"
-        "  .map(m, 'a mount of the volume ' + m.name + ' (anything but emptyDir)'))"
+        "  .map(m, 'a mount of the volume ' + m.name + ' (only emptyDir is allowed)'))"
     )
 
 
 def _tolerations() -> str:
-    """CEL: tolerations of taints whose key is no extended resource that the server holds. A toleration that such a
-    resource allowed is refused once the server no longer holds it. The admission plugin ExtendedResourceToleration sets
-    the same tolerations by itself."""
+    """CEL: tolerations of taints whose key is not one of the server's extended resources.
+
+    When the server no longer has the resource, the toleration is refused too. The admission plugin
+    ExtendedResourceToleration adds the same tolerations.
+    """
 
     def allowed(held: str) -> str:
         return f"(t.key in {cel_list(TOLERATIONS)} || t.key in variables.{held})"
@@ -327,11 +349,11 @@ def _tolerations() -> str:
     before = f"t in variables.tolerationsBefore && !{allowed('heldBefore')}"
     return f"""\
 variables.tolerationsAfter.filter(t, !{allowed("heldAfter")} && !({before}))
-.map(t, 'the toleration of ' + t.key + ' (no extended resource in spec.server.resources.limits)')"""
+.map(t, 'the toleration of ' + t.key + ' (its key is no extended resource in spec.server.resources.limits)')"""
 
 
 def _changed(field: str) -> str:
-    """CEL: the keys of the template's labels or annotations that are new, or have another value."""
+    """CEL: the keys of the template's labels or annotations that are new or have a new value."""
     after, before = (f"dyn({o}).spec.?podTemplate.?metadata.?{field}.orValue({{}})" for o in ("object", "oldObject"))
     return f"""\
 oldObject == null ? {after}.map(k, string(k)) :

@@ -1,7 +1,7 @@
-"""Admission policies, made from the tables of thresholds and kinds: values that can be read, who may set them, and
-who may write what the operator makes. What nobody shall get in a roundabout way is in `escalation`.
+"""Admission policies, generated from the tables of thresholds and kinds.
 
-The API server evaluates them; the expressions are CEL as Kubernetes 1.30 knows it.
+They check the values of thresholds, who may set them, and who may write generated objects. The policies against
+privilege escalation are in `escalation`. The API server evaluates the CEL expressions; they work with Kubernetes 1.30.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from . import escalation
 from .admission import CONTROLLERS, Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"
-"""The verb on tritonmodels of whoever may set thresholds."""
+"""The verb on tritonmodels that allows setting thresholds."""
 EDIT_GENERATED = "editgenerated"
-"""The verb on tritonmodels of whoever may write the objects that the operator makes for them."""
+"""The verb on tritonmodels that allows writing generated objects."""
 
 VALUES = f"threshold-values.{names.GROUP}"
 AUTHORS = f"thresholds.{names.GROUP}"
@@ -29,7 +29,7 @@ _NAMES = [k.name for k in thresholds.KINDS]
 
 
 def manifests() -> dict[str, list[Object]]:
-    """The policies with their bindings, by the name of the file that holds them."""
+    """Returns the policies with their bindings, by file name."""
     return {
         "threshold_values": bound(_values(), "Deny", "Audit"),
         "thresholds": bound(_authors(), "Deny", "Audit"),
@@ -43,8 +43,10 @@ def manifests() -> dict[str, list[Object]]:
 
 
 def _values() -> Object:
-    """Refuses what thresholds.parse can't read. Only what a request changes is looked at: an old fault must not
-    keep a finalizer, a label or a correction out."""
+    """Refuses threshold annotations that thresholds.parse rejects.
+
+    Checks only the annotations that a request changes, so that existing invalid ones don't block other changes.
+    """
     return policy(
         VALUES,
         rules=[rule(names.GROUP, [names.PLURAL], "CREATE", "UPDATE")],
@@ -52,7 +54,7 @@ def _values() -> Object:
             "before": _annotations("oldObject"),
             "after": _annotations("object"),
             "counter": "object.spec.?monitoring.?tokenCounter.orValue('')",
-            # With the prefix forgotten, or another spelling of the underscore, a threshold would do nothing.
+            # Includes likely mistakes: a missing prefix, or the wrong one of `-` and `_`. They would have no effect.
             "written": f"""\
 variables.after.filter(k,
   !(k in variables.before && variables.before[k] == variables.after[k]) &&
@@ -94,7 +96,7 @@ variables.after.filter(k,
             },
             {
                 "expression": "size(variables.wrong) == 0",
-                "message": "a threshold's annotation is wrong",
+                "message": "a threshold annotation is invalid",
                 "messageExpression": "variables.wrong.join('; ')",
                 "reason": "Invalid",
             },
@@ -102,7 +104,7 @@ variables.after.filter(k,
                 "expression": f"""\
 !({cel_text(_MAX_TPS)} in variables.after) || variables.counter != '' ||
 oldObject == null || oldObject.spec.?monitoring.?tokenCounter.orValue('') == ''""",
-                "message": f"spec.monitoring.tokenCounter is what {_MAX_TPS} counts by: remove that annotation first",
+                "message": f"the annotation {_MAX_TPS} needs spec.monitoring.tokenCounter: remove the annotation first",
                 "reason": "Invalid",
             },
         ],
@@ -113,7 +115,7 @@ _MAX_TPS = thresholds.PREFIX + thresholds.MAX_TPS.name
 
 
 def _slot(key: str) -> str:
-    """CEL: the kind and version that a key names, `max-qps.v2`; "" where it is no threshold's."""
+    """CEL: the kind and version in a key, such as `max-qps.v2`; "" if it isn't the key of a threshold."""
     out = "''"
     for kind in _ALIASED:
         means = f"{key} == {cel_text(kind.alias)} || {key}.startsWith({cel_text(kind.alias + '.')})"
@@ -123,7 +125,7 @@ def _slot(key: str) -> str:
 
 
 def _fault() -> str:
-    """CEL: what is wrong with the entry `e`, in the order in which thresholds.parse looks; "" where nothing is."""
+    """CEL: what is wrong with the entry `e`, or "". The order of the checks is that of thresholds.parse."""
     shown = "(e.text.matches('^[ -~]{1,32}$') ? \"'\" + e.text + \"'\" : 'its value')"
     versioned = cel_list([k.name for k in thresholds.KINDS if k.versioned])
     known = ", ".join(
@@ -136,7 +138,7 @@ def _fault() -> str:
     cases = [
         (
             f"!(e.kind in {cel_list(_NAMES)})",
-            f"e.key + {cel_text(f' is no threshold; there are {known}: correct the name or remove it')}",
+            f"e.key + {cel_text(f' is not a threshold; the thresholds are {known}: correct the name or remove it')}",
         ),
         (
             f"e.version != '' && !(e.kind in {versioned})",
@@ -166,7 +168,7 @@ def _fault() -> str:
 
 
 def _spellings() -> str:
-    """CEL: every key that means what the entry `e` means, where there are several."""
+    """CEL: all keys that set the same threshold as the entry `e`, if there are several."""
     out = "[]"
     for kind in thresholds.KINDS:
         bases = [thresholds.PREFIX + kind.name, *([kind.alias] if kind.alias else [])]
@@ -180,8 +182,10 @@ def _spellings() -> str:
 
 
 def _authors() -> Object:
-    """Thresholds are for whom the authorizer allows SET_THRESHOLDS, anything else for whom it allows `update`; each
-    change of a threshold goes on record."""
+    """Requires the verb SET_THRESHOLDS for changes of thresholds and the verb `update` for other changes.
+
+    Records each change of a threshold in the audit log.
+    """
     changes = "variables.changes.join(', ')"
     return policy(
         AUTHORS,
@@ -194,7 +198,7 @@ def _authors() -> Object:
             "changes": f"""\
 variables.changed.filter(k, {_is_threshold("k")})
 .map(k, k + ': ' + variables.before[?k].orValue('none') + ' → ' + variables.after[?k].orValue('none'))""",
-            # managedFields change with every write and are the API server's.
+            # Without managedFields, which the API server changes with every write.
             "others": f"""\
 request.operation != 'UPDATE' ? [] :
 (object.spec == oldObject.spec ? [] : ['spec']) +
@@ -203,19 +207,20 @@ variables.changed.filter(k, !({_is_threshold("k")})).map(k, 'the annotation ' + 
         },
         validations=[
             {
-                # What a deletion takes away goes on record here, and is DELETION's to judge.
+                # A deletion is only recorded here; the policy DELETION warns about it.
                 "expression": "request.operation == 'DELETE' || size(variables.changes) == 0 ||\n"
                 + _allowed(SET_THRESHOLDS),
                 "message": f"thresholds need the verb {SET_THRESHOLDS} on {names.PLURAL}",
                 "messageExpression": f"""\
 request.userInfo.username + ' may not set thresholds (' + {changes} + '): that needs the verb {SET_THRESHOLDS} on \
-{names.PLURAL}, which the role tritonmodel-oncall has. kubectl apply leaves alone what the manifest never named'""",
+{names.PLURAL}, which the role tritonmodel-oncall has. Remove the annotations from the manifest; kubectl apply keeps \
+annotations that the manifest never had'""",
                 "reason": "Forbidden",
             },
             {
                 "expression": f"size(variables.others) == 0 ||\n{_allowed('update')}",
-                "message": f"only thresholds may be changed without the verb update on {names.PLURAL}",
-                "messageExpression": "request.userInfo.username + ' may set thresholds only, and not change ' + "
+                "message": f"changes other than thresholds need the verb update on {names.PLURAL}",
+                "messageExpression": "request.userInfo.username + ' may set thresholds, but not change ' + "
                 f"variables.others.join(', ') + ': that needs the verb update on {names.PLURAL}, which the role "
                 "tritonmodel-developer has. Use kubectl annotate for thresholds'",
                 "reason": "Forbidden",
@@ -235,7 +240,7 @@ def _differs(field: str, empty: str) -> str:
 
 
 def _deletion() -> Object:
-    """Warns whoever deletes thresholds with their TritonModel and couldn't set them again."""
+    """Warns users who delete a TritonModel with thresholds and may not set them again."""
     return policy(
         DELETION,
         rules=[rule(names.GROUP, [names.PLURAL], "DELETE")],
@@ -247,10 +252,10 @@ def _deletion() -> Object:
         validations=[
             {
                 "expression": f"size(variables.lost) == 0 ||\n{_allowed(SET_THRESHOLDS)}",
-                "message": "its thresholds go with it",
-                "messageExpression": "oldObject.metadata.name + ' has thresholds (' + variables.lost.join(', ') + "
-                "') that go with it; ' + request.userInfo.username + ' can not set them again: that needs the verb "
-                f"{SET_THRESHOLDS} on {names.PLURAL}'",
+                "message": "the deletion also deletes the thresholds of the TritonModel",
+                "messageExpression": "'the deletion of ' + oldObject.metadata.name + ' also deletes its thresholds "
+                "(' + variables.lost.join(', ') + '), and ' + request.userInfo.username + ' may not set them again: "
+                f"that needs the verb {SET_THRESHOLDS} on {names.PLURAL}'",
                 "reason": "Forbidden",
             }
         ],
@@ -258,10 +263,12 @@ def _deletion() -> Object:
 
 
 def _generated() -> Object:
-    """Only a user whom the authorizer allows EDIT_GENERATED may write an object with the operator's label. A request
-    that adds or removes the label counts as well: the selector looks at the old and the new object. An object without a
-    controller (`kubectl delete --cascade=orphan` of its TritonModel) is nobody's: whoever may delete it may, and
-    whoever may update it may take the label off."""
+    """Allows writes of generated objects only to users with the verb EDIT_GENERATED.
+
+    This includes requests that add or remove the operator's label, because the selector matches the old and the new
+    object. For an object without a controller (after `kubectl delete --cascade=orphan` of its TritonModel), the policy
+    allows deleting it and removing the label.
+    """
     by_group: dict[str, list[str]] = {}
     for kind in KINDS:
         by_group.setdefault(kind.group, []).append(kind.plural)
@@ -277,18 +284,18 @@ def _generated() -> Object:
             "!oldObject.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false))",
             "released": f"variables.orphan && (object == null || !({label} in object.metadata.?labels.orValue({{}})))",
             "remedy": f"""\
-variables.orphan ? 'It has no {names.KIND}: delete it, or remove the label' :
+variables.orphan ? 'No {names.KIND} owns it: delete it, or remove the label' :
   'Change the {names.KIND} ' + {obj}.metadata.?labels.orValue({{}})[?{cel_text(names.LABEL_MODEL)}]
-    .orValue('which {names.LABEL_MODEL} names') + ' instead (spec.podTemplate takes what has no field)'""",
+    .orValue('in its label {names.LABEL_MODEL}') + ' instead (spec.podTemplate takes all other fields of pods)'""",
         },
         validations=[
             {
                 "expression": f"variables.released ||\n{_allowed(EDIT_GENERATED, of_one=False)}",
-                "message": f"it is {names.FIELD_MANAGER}'s: change the {names.KIND} instead",
+                "message": f"{names.FIELD_MANAGER} manages this object: change the {names.KIND} instead",
                 "messageExpression": f"""\
 request.userInfo.username + ' may not write ' + request.resource.resource + ' with the label \
-{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: they are the operator\\'s. ' + variables.remedy + \
-', or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
+{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}: the operator manages them. ' + variables.remedy + \
+', or get a role with the verb {EDIT_GENERATED} on {names.PLURAL}'""",
                 "reason": "Forbidden",
             }
         ],
@@ -296,9 +303,11 @@ request.userInfo.username + ' may not write ' + request.resource.resource + ' wi
 
 
 def _servers() -> Object:
-    """Only pods of the TritonModel's Deployment get the label by which its Services select. Kubernetes' controllers
-    create them: the Deployment's ReplicaSet, and its pods. For a ReplicaSet the labels of its template count. The
-    policy applies only to requests that add or change the label."""
+    """Allows the label that the Services select by only on pods of the TritonModel's Deployment.
+
+    Controllers of Kubernetes create the Deployment's ReplicaSets and their pods. For a ReplicaSet, the policy checks
+    the labels of its pod template. It applies only to requests that add or change the label.
+    """
     label, pods = cel_text(names.LABEL_MODEL), "request.resource.resource == 'pods'"
 
     def labels(obj: str) -> str:
@@ -325,11 +334,11 @@ def _servers() -> Object:
 (({CONTROLLERS}) &&
   object.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) && {maker})) ||
 {_allowed(EDIT_GENERATED, of_one=False)}""",
-                "message": f"the label {names.LABEL_MODEL} is for the servers of a {names.KIND}",
+                "message": f"only servers of a {names.KIND} may have the label {names.LABEL_MODEL}: use another label",
                 "messageExpression": f"""\
-request.userInfo.username + ' may not give the label {names.LABEL_MODEL}=' + variables.model + ' to ' + \
-request.resource.resource + ': it is for the servers of the {names.KIND} ' + variables.model + ', and its Services \
-select by it. Use another label, or ask for the verb {EDIT_GENERATED} on {names.PLURAL}'""",
+request.userInfo.username + ' may not set the label {names.LABEL_MODEL}=' + variables.model + ' on ' + \
+request.resource.resource + ': the Services of the {names.KIND} ' + variables.model + ' select its servers by this \
+label. Use another label, or get a role with the verb {EDIT_GENERATED} on {names.PLURAL}'""",
                 "reason": "Forbidden",
             }
         ],
@@ -347,8 +356,10 @@ def _is_threshold(key: str) -> str:
 
 
 def _allowed(verb: str, of_one: bool = True) -> str:
-    """CEL: whether the authorizer allows `verb` on the request's TritonModel, or on all of its namespace. A name that
-    the API server makes up isn't known yet at a creation, and is none's that a role names."""
+    """CEL: whether the authorizer allows `verb` on the request's TritonModel, or on all of its namespace.
+
+    With generateName, the name isn't known yet at a creation, so a role that is limited to names doesn't match.
+    """
     name = f".name({_NAME})" if of_one else ""
     return (
         f"authorizer.group({cel_text(names.GROUP)}).resource({cel_text(names.PLURAL)})"
@@ -357,7 +368,7 @@ def _allowed(verb: str, of_one: bool = True) -> str:
 
 
 _NAME = "object != null ? object.metadata.?name.orValue('') : oldObject.metadata.name"
-"""A deletion of a whole collection names none in the request."""
+"""The request of a deletecollection contains no name."""
 
 
 def _annotations(obj: str) -> str:

@@ -18,7 +18,7 @@ _READ = ("get", "list", "watch")
 
 @dataclass(frozen=True)
 class Grant:
-    """Verbs on resources, and their purpose. `only`: names of objects, if the grant is limited to them."""
+    """Verbs on resources, and their purpose. `only`: names of the objects that the grant is limited to, or empty."""
 
     group: str
     resources: tuple[str, ...]
@@ -28,13 +28,13 @@ class Grant:
 
     @property
     def rule(self) -> Rule:
-        """The grant as a rule of a Role."""
+        """Returns the grant as a rule of a Role."""
         named = {"resourceNames": list(self.only)} if self.only else {}
         return _rule(self.group, list(self.resources), list(self.verbs)) | named
 
 
 def grants() -> list[Grant]:
-    """Permissions in the namespaces that the operator serves, in a ClusterRole or in a Role for each."""
+    """Returns the permissions in the served namespaces, for a ClusterRole or for one Role in each."""
     by_group: dict[str, tuple[str, ...]] = {}
     for kind in KINDS:
         by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
@@ -54,11 +54,11 @@ def grants() -> list[Grant]:
             ("update",),
             "Set blockOwnerDeletion where the plugin OwnerReferencesPermissionEnforcement is enabled.",
         ),
-        *(Grant(group, plurals, _READ, "Watch its own objects, and find the owner of a name.")
+        *(Grant(group, plurals, _READ, "Watch the children, and detect name conflicts with other objects.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("create", "patch"), "Create and repair its objects, by server-side apply.")
+        *(Grant(group, plurals, ("create", "patch"), "Create children and correct drift, by server-side apply.")
           for group, plurals in by_group.items()),
-        *(Grant(group, plurals, ("delete",), "Delete unneeded objects, and leftovers of deleted TritonModels, by uid.")
+        *(Grant(group, plurals, ("delete",), "Delete unneeded children, and leftovers of deleted TritonModels, by uid.")
           for group, plurals in by_group.items()),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the servers' state and addresses."),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Delete servers whose ReplicaSet is gone, by uid."),
@@ -73,7 +73,7 @@ def grants() -> list[Grant]:
 
 
 def cluster_grants() -> list[Grant]:
-    """Cluster-wide read permissions. Without one, only the named feature is missing."""
+    """Returns the cluster-wide read permissions. Without one, only the named feature is missing."""
     return [
         Grant("", ("nodes",), ("list",), "Detect the container runtimes once at start, for `delivery: Auto`."),
         Grant("", ("namespaces",), ("list",), "Evaluate the namespace selectors of Prometheus resources."),
@@ -87,7 +87,7 @@ def cluster_grants() -> list[Grant]:
 
 
 def own_grants() -> list[Grant]:
-    """Permissions in the operator's own namespace."""
+    """Returns the permissions in the operator's namespace."""
     leases = ("coordination.k8s.io", ("leases",))
     return [
         Grant(*leases, ("create",), "Create the Lease for leader election; RBAC can't limit `create` by name."),
@@ -96,12 +96,12 @@ def own_grants() -> list[Grant]:
 
 
 def manifests(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
-    """The roles and their bindings to the ServiceAccount triton-operator of `namespace`."""
+    """Returns the roles and their bindings to the ServiceAccount triton-operator of `namespace`."""
     return _pair("ClusterRole", grants() + cluster_grants(), namespace) + _pair("Role", own_grants(), namespace)
 
 
 def namespaced(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
-    """The role and the binding of an operator that serves only its own namespace."""
+    """Returns the role and the binding of an operator that serves only its own namespace."""
     return _pair("Role", grants() + own_grants(), namespace)
 
 
@@ -132,9 +132,11 @@ def _joined(granted: list[Grant]) -> list[Grant]:
 
 
 def roles() -> list[dict[str, Any]]:
-    """The roles for users. The verbs are listed one by one, because `*` would include the operator's own verbs.
-    Kubernetes aggregates view and edit into admin too. No aggregated role has SET_THRESHOLDS, so only a binding
-    grants it."""
+    """Returns the roles for users.
+
+    The roles list each verb, because `*` would include the operator's own verbs. Kubernetes aggregates view and edit
+    into admin too. No aggregated role has SET_THRESHOLDS, so only a binding grants it.
+    """
     group, models = names.GROUP, names.PLURAL
     read = [_rule(group, [models, f"{models}/status"], list(_READ))]
     write = ["create", "update", "patch", "delete", "deletecollection"]

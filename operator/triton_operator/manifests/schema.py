@@ -20,7 +20,7 @@ _KEEP = {
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """The schema of `model` for a CRD: without $ref, title and null, with all defaults."""
+    """Returns the schema of `model` for a CRD: without $ref, title and null, with all defaults."""
     raw = model.model_json_schema(by_alias=True)
     return _convert(raw, raw.get("$defs", {}))
 
@@ -34,7 +34,7 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
         return {k: v for k, v in node.items() if k in _KEEP and v is not None}
     out = {k: v for k, v in node.items() if k in _KEEP and k != "anyOf" and v is not None}
     if "exclusiveMinimum" in node:
-        # A number in JSON schema, a flag beside the minimum in Kubernetes'.
+        # A number in JSON schema; in a structural schema, a flag for `minimum`.
         out |= {"minimum": node["exclusiveMinimum"], "exclusiveMinimum": True}
     if "description" in out:
         out["description"] = " ".join(out["description"].split())
@@ -54,7 +54,7 @@ def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
 
 
 def _sparse(default: Any) -> Any:
-    """A default without its empty parts; what is left must by itself satisfy the CEL rules of its schema."""
+    """Removes the empty parts of a default. The rest must satisfy the CEL rules of its schema."""
     if not isinstance(default, dict):
         return default
     parts = {key: _sparse(value) for key, value in default.items()}
@@ -62,7 +62,7 @@ def _sparse(default: Any) -> Any:
 
 
 def _resolve(node: Schema, defs: dict[str, Schema]) -> Schema:
-    """Follows $ref and takes the `| None` off an optional; what stands beside the reference wins."""
+    """Resolves $ref and `| None`. Keys next to the reference override those of its target."""
     while True:
         if "$ref" in node:
             target = defs[node["$ref"].rsplit("/", 1)[1]]

@@ -1,4 +1,4 @@
-"""Renders the children of a TritonModel. Pure: the same spec and choices give the same objects."""
+"""Renders the children of a TritonModel. The functions are pure."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ __all__ = ["Choices", "choose", "endpoint", "render", "selector"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """All children of `model`, in the order in which they are applied."""
+    """Returns all children of `model`, in the order in which the operator applies them."""
     return [obj for child in CHILDREN for obj in child.render(model, choices)]

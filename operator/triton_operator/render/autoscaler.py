@@ -14,7 +14,7 @@ from .choices import Choices
 from .common import obj
 
 METRIC = "triton_autoscaler_load"
-"""The load as a number of servers, under the name that prometheus-adapter gives it (manifests/monitoring/adapter)."""
+"""Name of the metric that prometheus-adapter serves: the load as a number of servers (manifests/monitoring/adapter)."""
 
 _BEHAVIOR: dict[str, Any] = {
     "scaleUp": {
@@ -37,7 +37,7 @@ _BEHAVIOR: dict[str, Any] = {
 
 
 def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
-    """A HorizontalPodAutoscaler, if the spec has autoscaling.
+    """Returns a HorizontalPodAutoscaler if the spec has autoscaling.
 
     It contains no threshold. Its metric is the load, which the recording rules compute from the thresholds. So a new
     threshold takes effect for the autoscaler and for the alerts at the same time. Without the metric the autoscaler
@@ -79,7 +79,7 @@ def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
 
 
 def _status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The conditions only, because the metric's value changes every 15 s."""
+    """Returns only the conditions, because the metric's value changes every 15 s."""
     return {k: status[k] for k in ("conditions",) if k in status}
 
 
@@ -87,6 +87,6 @@ CHILD = Child(
     kinds.AUTOSCALER,
     autoscalers,
     condition=AUTOSCALER_ACTIVE,
-    unchecked="spec.autoscaling.behavior gets there as it is",
+    unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
     status=_status,
 )

@@ -1,5 +1,7 @@
-"""The table of child kinds. A new kind is a file in this folder with its `CHILD`, a line here, and its reason in
-manifests/rbac.py."""
+"""The table of child kinds.
+
+A new kind needs a file in this folder with its `CHILD`, a line here, and a grant in manifests/rbac.py.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,16 @@ CHILDREN: tuple[Child, ...] = (
     prometheus_rule.CHILD,
     autoscaler.CHILD,
 )
-"""In the order in which they are applied."""
+"""In the order in which the operator applies them."""
 
 KINDS: tuple[Kind, ...] = tuple(child.kind for child in CHILDREN)
 CONDITIONAL: frozenset[Kind] = frozenset(child.kind for child in CHILDREN if not child.always)
 """Kinds that not every TritonModel has."""
 BY_NAME: Mapping[str, Child] = {child.kind.kind: child for child in CHILDREN}
-"""By the kind's name, which is unique among them."""
+"""By the name of the kind."""
 _BY_KIND = {(child.kind.api_version, child.kind.kind): child for child in CHILDREN}
 
 
 def of(obj: Mapping[str, Any]) -> Child:
-    """The descriptor of a child object's kind. Raises KeyError for other kinds."""
+    """Returns the descriptor of a child object's kind. Raises KeyError for other kinds."""
     return _BY_KIND[(str(obj["apiVersion"]), str(obj["kind"]))]

@@ -14,7 +14,8 @@ Delivery = Literal["Copy", "ImageVolume"]
 
 @dataclass(frozen=True)
 class Choices:
-    """
+    """The input of rendering that isn't in the spec.
+
     - `tools_image`: the operator's own image, for the init containers.
     - `delivery`: the value of spec.modelImage.delivery, with Auto resolved.
     - `replicas`: the desired number of servers, from the spec or from the live Deployment.

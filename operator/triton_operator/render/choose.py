@@ -1,4 +1,4 @@
-"""Selects the choices for rendering, such that an upgrade of the operator restarts no pods."""
+"""Selects the choices for rendering so that an upgrade of the operator restarts no pods."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ def choose(
     pods: Iterable[Mapping[str, Any]] = (),
     accounts: Collection[str] = (),
 ) -> Choices:
-    """The choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`. So neither a new version
-    of the operator nor a change of the nodes restarts a server.
+    """Returns the choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
 
-    `defaults` has the cluster's current capabilities and what is known about the model; `defaults.replicas` is the last
-    known number of servers. The Deployment keeps its pod template until the spec of the pods changes; then it gets the
-    new tools image too. `pods`: the servers. `accounts`: names of the ServiceAccounts that `model` owns.
+    So neither a new version of the operator nor a change of the nodes restarts a server. The Deployment keeps its pod
+    template until a field of the spec that concerns pods changes; then it gets the new tools image too.
+
+    - `defaults`: the cluster's current capabilities and the state of the model. `defaults.replicas` is the last known
+      number of servers.
+    - `pods`: the servers.
+    - `accounts`: names of the ServiceAccounts that `model` owns.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
@@ -69,8 +72,11 @@ def _has_former_account(
     pods: Iterable[Mapping[str, Any]],
     accounts: Collection[str],
 ) -> bool:
-    """Whether `model` still needs the ServiceAccount of former versions: its Deployment or a pod uses it, and the user
-    doesn't mean an account of that name that isn't `model`'s."""
+    """Whether `model` still needs the ServiceAccount of earlier versions.
+
+    This is so if its Deployment or a pod uses the account, unless the user's podTemplate names an account that `model`
+    doesn't own.
+    """
     template = (live or {}).get("spec", {}).get("template", {})
     in_use = any(one.get("spec", {}).get("serviceAccountName") == model.name for one in (template, *pods))
     asked = rendered["spec"].get("serviceAccountName") == model.name

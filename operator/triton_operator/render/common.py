@@ -1,4 +1,4 @@
-"""What every object has: its names and its owner."""
+"""Metadata and selectors of the children."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .choices import Choices
 
 
 def selector(model: TritonModel, choices: Choices) -> dict[str, str]:
-    """Labels that select the pods of `model`: those by which its Deployment selects them."""
+    """Returns the labels by which the Deployment of `model` selects its pods."""
     return names.former_selector(model.name) if choices.former_selector else names.selector(model.name)
 
 
 def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[str, Any]:
-    """An object of `kind` that `model` owns, with `fields` at its root. `name`: that of `model` by default."""
+    """Returns an object of `kind` that `model` owns, with `fields` at its root. `name`: by default that of `model`."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

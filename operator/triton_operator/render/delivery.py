@@ -22,14 +22,14 @@ CONTAINER_SECURITY: Mapping[str, Any] = {
     "readOnlyRootFilesystem": True,
 }
 
-# Paths that no model image has, because a volume hides the files of the image at the same path.
+# A volume hides the image's files at the same path, so these are paths that no model image has.
 _TOOLS = {"name": "tools", "mountPath": "/.triton-operator/tools"}
 _TARGET = {"name": "models", "mountPath": "/.triton-operator/models"}
 _BUSYBOX = "/.triton-operator/tools/busybox"
 
 
 def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """tools, fetch and check. `fetch` runs from the model image, so its status also has the image's digest."""
+    """Returns tools, fetch and check. `fetch` runs from the model image, so its status also has the image's digest."""
     image = model.spec.model_image
     source = image.path.rstrip("/") + "/."
     copies = choices.delivery == "Copy"
@@ -53,7 +53,7 @@ def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]
 
 
 def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """The volumes of the repository and of the program that `fetch` runs."""
+    """Returns the volumes of the repository and of the program that `fetch` runs."""
     image = model.spec.model_image
     if choices.delivery == "Copy":
         repository: dict[str, Any] = {"emptyDir": {}}
@@ -64,7 +64,7 @@ def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
 
 
 def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """The read-only mount of the repository in the server and in the check."""
+    """Returns the read-only mount of the repository in the server and in the check."""
     path = model.spec.model_image.path.strip("/")
     sub_path = {"subPath": path} if choices.delivery == "ImageVolume" and path else {}
     return {"name": "models", "mountPath": REPOSITORY, "readOnly": True, **sub_path}
@@ -76,7 +76,7 @@ def _check_arguments(model: TritonModel) -> list[str]:
 
 
 def _container_names(model: TritonModel) -> set[str]:
-    """Names of all containers of the pod, which share the maximum size of termination messages."""
+    """Returns the names of all containers of the pod, which share the maximum size of termination messages."""
     ours = {names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK, names.CONTAINER_SERVER}
     user = model.spec.pod_template.spec
     lists = [user.get(field) for field in ("containers", "initContainers")]

@@ -1,4 +1,4 @@
-"""The servers."""
+"""The Deployment of the servers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from .sizes import shared_memory, surge
 
 _EXIT_MARGIN_SECONDS = 5
 _PULL_SECONDS = 1200
-"""On top of the startup budget, before a rollout counts as stuck: images are up to 15 GB."""
+"""Time to pull images of up to 15 GB. With the startup time, it is the progress deadline of a rollout."""
 
 
 def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """The Deployment. It has `spec.replicas` only where the TritonModel has it, or the Deployment is made anew: else
-    the field belongs to whoever scales."""
+    """Returns the Deployment.
+
+    It has `spec.replicas` only if the TritonModel has it or the Deployment is new. Otherwise the field belongs to the
+    autoscaler or another client that scales it.
+    """
     spec = model.spec
     template = pod_template(model, choices) if choices.template is None else choices.template
     packed = pack(template)
@@ -53,7 +56,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 
 def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """The pod: ours, then the user's `podTemplate` over it, then what must not be lost."""
+    """Returns the pod template: the operator's, merged with the user's, and then the labels that selectors need."""
     user = model.spec.pod_template
     template: dict[str, Any] = merge(
         {"metadata": {}, "spec": _pod_spec(model, choices)},
@@ -100,7 +103,7 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 
 def _status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Not its counts, which change with every pod: the pods themselves tell of that."""
+    """Returns the status without the counts of pods. The operator watches the pods themselves."""
     failures = [c for c in status.get("conditions", []) if c["type"] == "ReplicaFailure"]
     observed = {k: status[k] for k in ("observedGeneration",) if k in status}
     return {**observed, "conditions": failures}
@@ -110,6 +113,6 @@ CHILD = Child(
     kinds.DEPLOYMENT,
     lambda model, choices: [deployment(model, choices)],
     always=True,
-    unchecked="spec.podTemplate, spec.server.env and spec.server.resources get there as they are",
+    unchecked="check spec.podTemplate, spec.server.env and spec.server.resources, which the operator copies unchanged",
     status=_status,
 )

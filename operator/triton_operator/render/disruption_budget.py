@@ -1,4 +1,4 @@
-"""What node drains may take away."""
+"""The PodDisruptionBudget."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .common import obj, selector
 
 
 def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """A PodDisruptionBudget; none with a single replica, where it could only block every drain."""
+    """Returns a PodDisruptionBudget, or none for a single replica, because it could block every drain."""
     if choices.replicas < 2:
         return []
     spec = {
         "maxUnavailable": model.spec.disruption.max_unavailable,
         "selector": {"matchLabels": selector(model, choices)},
-        # A pod that isn't ready serves nobody: it must not keep a node from being drained.
+        # A pod that isn't ready serves no requests, so it must not block a drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return [obj(model, kinds.DISRUPTION_BUDGET, spec=spec)]

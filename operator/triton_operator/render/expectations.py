@@ -1,4 +1,4 @@
-"""The limits and flags of the server, which the repository check uses."""
+"""The limits and flags of the server that the repository check uses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 
 
 def expected(model: TritonModel) -> Expected:
-    """The input of `kubectl triton validate --spec`: the values that `arguments` passes to the check in the pod, and
-    the size of /dev/shm, which the check in the pod measures."""
+    """Returns the input of `kubectl triton validate --spec`.
+
+    It has the values that `arguments` passes to the check in the pod, and the size of /dev/shm, which the check in the
+    pod measures.
+    """
     spec = model.spec
     cpu = (spec.server.resources.limits or {}).get("cpu")
     return Expected(
@@ -29,7 +32,7 @@ def expected(model: TritonModel) -> Expected:
 
 
 def arguments(model: TritonModel) -> list[str]:
-    """The arguments of `triton_operator.repository.check`."""
+    """Returns the arguments of `triton_operator.repository.check`."""
     wanted = expected(model)
     return [
         *([f"--entrypoint={wanted.entrypoint}"] if wanted.entrypoint else []),

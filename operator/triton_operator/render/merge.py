@@ -8,7 +8,7 @@ from triton_operator.api.lists import LIST_KEYS
 
 
 def merge(base: Any, patch: Any, field: str = "") -> Any:
-    """`base` merged with `patch`. None in the patch removes a field. Doesn't modify its arguments."""
+    """Returns `base` merged with `patch`. None in the patch removes a field. Doesn't modify its arguments."""
     if isinstance(base, dict) and isinstance(patch, dict):
         out = dict(base)
         for key, value in patch.items():

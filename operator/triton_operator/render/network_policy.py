@@ -1,4 +1,4 @@
-"""Who may connect to the servers, and where these may connect to."""
+"""The NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
 
 
 def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """A NetworkPolicy, where one is asked for. The kubelet's probes come from the node, which every network
-    plugin lets in. A rule without peers would be one for everybody, so that it is left out."""
+    """Returns a NetworkPolicy if the spec has one.
+
+    It has no rule for the kubelet's probes, because every network plugin allows connections from the node. A rule
+    without peers would allow every client, so empty lists of peers add no rule.
+    """
     wanted = model.spec.network_policy
     if wanted is None:
         return []
@@ -30,7 +33,7 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
     ingress = [
         (_peers(wanted.clients, _SAME_NAMESPACE), ["http", "grpc"]),
         (_peers(wanted.monitoring, _ANY_NAMESPACE), ["metrics"]),
-        # It asks for the repository index.
+        # The operator reads the repository index.
         ([operator], ["http"]),
     ]
     spec = {
@@ -47,12 +50,12 @@ def _peers(asked: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, An
 
 
 def _ports(wanted: list[str]) -> list[dict[str, Any]]:
-    """By number: a name would be looked up in the pods, which podTemplate may change."""
+    """Returns ports by number, because podTemplate can change the names of a pod's ports."""
     return [{"protocol": "TCP", "port": names.PORTS[name]} for name in wanted]
 
 
 def _written(part: Any) -> dict[str, Any]:
-    """As the user wrote it: here an empty object means everything, and a missing one nothing."""
+    """Returns only the fields that the user set. In a NetworkPolicy, {} selects everything and null selects nothing."""
     out: dict[str, Any] = part.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     return out
 

@@ -1,4 +1,4 @@
-"""Who scrapes the servers, and how often."""
+"""The PodMonitor."""
 
 from __future__ import annotations
 
@@ -13,36 +13,34 @@ from .choices import Choices
 from .common import obj, selector
 
 RESERVED = "triton_operator_.*|triton:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
-"""Names of series that the operator, the rules or Prometheus make. A model names its metrics as it likes: under one of
-these names it would set its own limit or silence its own alerts."""
+"""Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
+its limits or suppress its alerts."""
 BAD_VERSION = "(?s)nv_[^;]*;(.*[^0-9].*|.{20,})"
-"""`name;version` of a metric of Triton whose version is not a number of up to 19 digits. Versions are labels of alerts,
-and Triton has no other ones."""
+"""Matches `name;version` of Triton's metrics if the version isn't a number of up to 19 digits, as in Triton. Versions
+become labels of alerts."""
 LIMITS = {
-    # The labels of the target are about ten, those of a metric of Triton up to four.
+    # A target has about ten labels, a metric of Triton up to four.
     "labelLimit": 32,
     "labelNameLengthLimit": 128,
-    # A name of a model is the name of a folder; `job` is two names of objects.
+    # A model's name is the name of a folder; `job` contains the names of two objects.
     "labelValueLengthLimit": 512,
 }
-"""Limits of the labels of a sample. Prometheus drops the whole scrape that exceeds a limit, and `up` of that server
-is 0."""
+"""Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
 _BYTES_OF_A_SAMPLE = 512
-"""What a page may have for each sample that it may have. Triton's pages have about 100."""
+"""Maximum size of a page, in bytes per allowed sample. Triton's pages have about 100."""
 _SCRAPE_TIMEOUT = 10
-"""Seconds, unless servers are scraped more often: Prometheus refuses a timeout above the interval."""
+"""Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
 
 def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """A PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, by which the rules find it.
+    """Returns a PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, which the rules use.
 
-    The servers run the code of tenants, so their pages are limited, and a server sets neither the labels of its target
-    nor the times of its samples. No podTargetLabels: one called `version` would rename Triton's own to
-    exported_version.
+    The servers run the code of tenants. So the PodMonitor limits their metrics pages, and ignores their target labels
+    and timestamps. It has no podTargetLabels: a pod label `version` would rename Triton's label to exported_version.
     """
     monitoring = model.spec.monitoring
     relabelings = [
-        # A pod whose init containers still copy the models has an address, and no metrics yet.
+        # During its init containers, a pod has an address but no metrics.
         {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
         {"targetLabel": "tritonmodel", "replacement": model.name, "action": "replace"},
     ]
@@ -53,7 +51,7 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "scrapeTimeout": f"{min(monitoring.scrape_seconds, _SCRAPE_TIMEOUT)}s",
         "honorLabels": False,
         "honorTimestamps": False,
-        # A redirect would make Prometheus ask any address.
+        # A redirect could make Prometheus send requests to any address.
         "followRedirects": False,
         "relabelings": relabelings,
         "metricRelabelings": [
@@ -65,7 +63,7 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "selector": {"matchLabels": selector(model, choices)},
         "podMetricsEndpoints": [endpoint],
         "sampleLimit": choices.sample_limit,
-        # Of the page, before metrics are dropped.
+        # Applies before metricRelabelings drop samples.
         "bodySizeLimit": f"{choices.sample_limit * _BYTES_OF_A_SAMPLE}B",
         **LIMITS,
     }
@@ -73,12 +71,12 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 
 def monitored(model: TritonModel, choices: Choices) -> bool:
-    """Whether Prometheus is told about the servers."""
+    """Whether the operator creates the PodMonitor and the PrometheusRule."""
     return choices.monitoring and model.spec.monitoring.enabled
 
 
 def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
-    """`manifest` with the labels by which the cluster's Prometheus selects; the operator's own come first."""
+    """Returns `manifest` with the labels that the Prometheus selects by. The operator's labels take precedence."""
     return {**manifest, "metadata": {**manifest["metadata"], "labels": model.monitoring_labels}}
 
 
@@ -86,5 +84,5 @@ CHILD = Child(
     kinds.POD_MONITOR,
     lambda model, choices: [pod_monitor(model, choices)] if monitored(model, choices) else [],
     condition=MONITORING_AVAILABLE,
-    unchecked="spec.monitoring.labels get there as they are",
+    unchecked="check spec.monitoring.labels, which the operator copies unchanged",
 )

@@ -1,4 +1,4 @@
-"""What Prometheus records and when it alerts."""
+"""The PrometheusRule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rules.subject import subject
 
 
 def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """The PrometheusRule of `model`. Its thresholds are `choices.thresholds`, for when the operator can't be asked."""
+    """Returns the PrometheusRule of `model`, with `choices.thresholds` as fallback values."""
     about, monitoring = subject(model, choices), model.spec.monitoring
     every = monitoring.evaluation_seconds
     groups = [
@@ -35,7 +35,7 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 
 def prometheus_rules(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """None until the entry model is known: the rules of an ensemble are others."""
+    """Returns the PrometheusRule, or nothing until the entry model is known, because an ensemble has other rules."""
     return [prometheus_rule(model, choices)] if monitored(model, choices) and choices.entrypoint else []
 
 
@@ -47,6 +47,6 @@ CHILD = Child(
     kinds.PROMETHEUS_RULE,
     prometheus_rules,
     condition=MONITORING_AVAILABLE,
-    unchecked="spec.monitoring.labels get there as they are",
+    unchecked="check spec.monitoring.labels, which the operator copies unchanged",
     needs_entrypoint=True,
 )

@@ -13,7 +13,7 @@ from .delivery import CONTAINER_SECURITY, REPOSITORY, SHM, mount
 
 
 def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """tritonserver with its probes, ports and volumes."""
+    """Returns the container of tritonserver with its probes, ports and volumes."""
     spec = model.spec
     resources = spec.server.resources.model_dump(exclude_none=True)
     drain = spec.rollout.drain_seconds
@@ -42,12 +42,12 @@ _QUANTILES = "--metrics-config=summary_latencies=true"
 
 
 def arguments(model: TritonModel) -> list[str]:
-    """The flags of tritonserver. The user's flags come last and override ours."""
+    """Returns the flags of tritonserver. The user's flags come last and override the operator's."""
     server, rollout = model.spec.server, model.spec.rollout
-    # Triton closes older channels gracefully. While a server drains, nodes that don't know it yet may open new channels
-    # to it. The first two thirds of the drain are for that, the last third is the age at which such a channel closes.
+    # Triton closes older channels gracefully. In the first two thirds of the drain, nodes that don't know of it yet may
+    # open new channels to the server. The last third is the age at which Triton closes them.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
-    # Latency quantiles for the dashboards. Of this option Triton uses the first value, not the last.
+    # Latency quantiles for the dashboards. Triton uses the first value of this option, not the last.
     quantiles = [] if any("summary_latencies" in a for a in server.args) else [_QUANTILES]
     return [
         f"--model-repository={REPOSITORY}",
@@ -65,14 +65,14 @@ def arguments(model: TritonModel) -> list[str]:
 
 
 def environment(model: TritonModel) -> list[dict[str, Any]]:
-    """The user's variables, and HOME in the only writable directory unless they set it."""
+    """Returns the user's variables. HOME is the only writable directory unless the user sets it."""
     env = model.spec.server.env
     named = any(variable.get("name") == "HOME" for variable in env)
     return env if named else [{"name": "HOME", "value": "/tmp"}, *env]  # noqa: S108
 
 
 def readiness_path(model: TritonModel) -> str:
-    """Path of the readiness probe: the entrypoint, or all models if the spec doesn't name one."""
+    """Returns the path of the readiness probe: for the entrypoint, or for all models if the spec has none."""
     if model.spec.entrypoint:
         return f"/v2/models/{quote(model.spec.entrypoint, safe='')}/ready"
     return "/v2/health/ready"

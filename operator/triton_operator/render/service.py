@@ -1,4 +1,4 @@
-"""How clients reach the servers."""
+"""The Services."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ HEADLESS = "-headless"
 
 
 def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """The Service with one address, and a headless one for gRPC clients that balance over the pods themselves:
-    a gRPC channel through the first sends everything to one pod."""
+    """Returns a Service with a cluster IP and a headless one.
+
+    gRPC clients need the headless Service to balance over the pods: a channel through the cluster IP sends all requests
+    to one pod.
+    """
     spec = {
         "selector": selector(model, choices),
         "ports": [
@@ -32,7 +35,7 @@ def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
 
 
 def endpoint(model: TritonModel) -> str:
-    """The HTTP address inside the cluster."""
+    """Returns the HTTP address inside the cluster."""
     return f"http://{model.name}.{model.namespace}.svc:{names.PORTS['http']}"
 
 

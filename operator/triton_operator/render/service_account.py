@@ -1,4 +1,4 @@
-"""The identity of the servers: one that can do nothing."""
+"""The ServiceAccount of the servers, which has no permissions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from .common import obj
 
 
 def service_accounts(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """A ServiceAccount whose token is mounted nowhere: Triton has no business with the API server. And the account of
-    former versions, as long as servers run as it."""
+    """Returns a ServiceAccount whose token isn't mounted, because Triton doesn't use the API server.
+
+    Also returns the account of earlier versions, as long as servers run as it.
+    """
     accounts = [names.account(model.name), *([model.name] if choices.former_account else [])]
     return [obj(model, kinds.SERVICE_ACCOUNT, name, automountServiceAccountToken=False) for name in accounts]
 

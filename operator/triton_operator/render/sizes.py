@@ -13,7 +13,7 @@ _MIN_SHARED_MEMORY = Decimal(64 << 20)
 
 
 def shared_memory(spec: TritonModelSpec) -> str:
-    """Size of /dev/shm: spec.server.sharedMemory, or half of the memory limit, or 1Gi.
+    """Returns the size of /dev/shm: spec.server.sharedMemory, or half of the memory limit, or 1Gi.
 
     The repository's requirement isn't known until the image is on a node; the check in the pod compares the two. It is
     only an upper bound: an empty /dev/shm takes no memory.
@@ -27,13 +27,16 @@ def shared_memory(spec: TritonModelSpec) -> str:
 
 
 def accelerators(resources: ResourceRequirements) -> int:
-    """Number of extended resources of a server, such as GPUs of any vendor."""
+    """Returns the number of extended resources of a server, such as GPUs of any vendor."""
     return sum(int(quantity.parse(n)) for name, n in (resources.limits or {}).items() if "/" in name)
 
 
 def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, object]]:
-    """CPU and memory of the server, for init containers. A pod requests the maximum of both, so this costs nothing. It
-    keeps the QoS class and satisfies quotas that require limits."""
+    """Returns CPU and memory of the server, for init containers.
+
+    A pod requests the maximum of both, so this costs nothing. It keeps the QoS class and satisfies quotas that require
+    limits.
+    """
 
     def pick(values: Mapping[str, object] | None) -> dict[str, object]:
         return {k: v for k, v in (values or {}).items() if k in ("cpu", "memory")}
@@ -43,8 +46,10 @@ def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, objec
 
 
 def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
-    """maxSurge and maxUnavailable of the rollout: one surge pod, or none if it would wait for the accelerator of the
-    pod that it replaces."""
+    """Returns maxSurge and maxUnavailable of the rollout.
+
+    The default is one surge pod, or none if it would wait for the accelerator of the pod that it replaces.
+    """
     max_surge, max_unavailable = spec.rollout.max_surge, spec.rollout.max_unavailable
     if max_surge is None:
         # If no pod may be unavailable, only a surge pod can start the rollout.

@@ -1,4 +1,4 @@
-"""Who may touch what the operator makes."""
+"""Which users may write generated objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("kind", ["ServiceAccount", "Service", "Deployment"])
-def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kind: str) -> None:
+def test_namespace_admin_cannot_write_generated_objects(team: Team, kind: str) -> None:
     admin, cluster_admin = team.api("namespace-admin"), team.api()
     owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
     cluster_admin.create(generated(kind, "detector", owner=owner))
@@ -34,14 +34,15 @@ def test_a_generated_object_is_not_for_an_admin_of_its_namespace(team: Team, kin
         lambda: admin.request("DELETE", collection),
     ):
         said = refusal(way)
-        assert "they are the operator's. Change the TritonModel detector instead" in said, said
-    assert "they are the operator's" in refusal(lambda: admin.patch(kind, "theirs", {"metadata": {"labels": MANAGED}}))
+        assert "the operator manages them. Change the TritonModel detector instead" in said, said
+    labelled = {"metadata": {"labels": MANAGED}}
+    assert "the operator manages them" in refusal(lambda: admin.patch(kind, "theirs", labelled))
     admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
     admin.delete(kind, "theirs")
     cluster_admin.patch(kind, "detector", {"metadata": {"annotations": {"a": "b"}}})
 
 
-def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path) -> None:
+def test_operator_and_garbage_collector_can_write_generated_objects(team: Team, tmp_path: Path) -> None:
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
     admin, name = team.api("namespace-admin"), "detector"
@@ -59,7 +60,7 @@ def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path)
             lambda: admin.get("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2",
             10, lambda: operator.log,
         )  # fmt: skip
-        # What is no longer wanted goes, and what a cluster admin breaks comes back.
+        # The operator deletes unneeded children and corrects drift by a cluster admin.
         eventually(lambda: not admin.find("PodDisruptionBudget", name), 10, lambda: operator.log)
         team.api().delete("Service", name)
         eventually(lambda: admin.find("Service", name), 10, lambda: operator.log)
@@ -68,7 +69,7 @@ def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path)
         admin.delete("TritonModel", name)
         for kind in ("Deployment", "Service", "ServiceAccount"):
             eventually(lambda k=kind: not admin.list(k, names.MANAGED_SELECTOR), 60, f"no {kind} left")
-        # A namespace that goes takes all with it.
+        # Deleting the namespace deletes all objects.
         admin.create(tritonmodel(name))
         eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
         team.plane.api.delete("Namespace", team.namespace)
@@ -78,8 +79,8 @@ def test_the_operator_works_and_garbage_is_collected(team: Team, tmp_path: Path)
         assert "Traceback" not in operator.log
 
 
-def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> None:
-    """By the rights that RBAC gives: with --cascade=orphan the objects stay, and belong to nobody."""
+def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> None:
+    """After --cascade=orphan the objects have no owner, so only RBAC applies."""
     if not controlplane.has_controllers():
         pytest.skip("no kube-controller-manager beside kube-apiserver")
     admin, name = team.api("namespace-admin"), "detector"
@@ -96,7 +97,7 @@ def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Tea
         eventually(lambda: not any(admin.get(k, name)["metadata"].get("ownerReferences") for k in left), 60, "orphans")
         edit = {"spec": {"replicas": 9}}
         said = refusal(lambda: admin.patch("Deployment", name, edit))
-        assert "It has no TritonModel: delete it, or remove the label" in said
+        assert "No TritonModel owns it: delete it, or remove the label" in said
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
         adopt = {"metadata": {"ownerReferences": [owner]}}
         assert "may not write" in refusal(lambda: admin.patch("Deployment", name, adopt))
@@ -105,7 +106,7 @@ def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Tea
         for kind in left:
             admin.request("DELETE", admin.path(kind, name))
             eventually(lambda k=kind: not admin.find(k, name), 60, f"no {kind}")
-        # Without the right to delete them, nobody may.
+        # A user without the RBAC permission still can't delete them.
         account = names.account(name)
         assert "cannot delete" in refusal(
             lambda: team.api("developer").request("DELETE", admin.path("ServiceAccount", account))
@@ -113,8 +114,8 @@ def test_what_its_tritonmodel_left_behind_may_be_deleted_or_taken_over(team: Tea
         assert operator.stop() == 0
 
 
-def test_kinds_that_come_later_are_guarded_too(team: Team) -> None:
-    """The policy names kinds of prometheus-operator; without it, they do no harm to all the other tests."""
+def test_protects_kinds_that_are_installed_later(team: Team) -> None:
+    """The policy contains kinds of prometheus-operator. The other tests show that it works without their CRDs."""
     api, group = team.api(), "monitoring.coreos.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     crd = {

@@ -81,7 +81,8 @@ def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(team: Team) ->
         team.api().create(tritonmodel("detector", {MAX_QPS: "80"}))
         done = team.kubectl(user, "delete", "tm", "detector")
         assert done.returncode == 0, done.stderr
-        assert ("detector has thresholds (tritonoperator.io/max-qps=80) that go with it" in done.stderr) is warned
+        warning = "the deletion of detector also deletes its thresholds (tritonoperator.io/max-qps=80)"
+        assert (warning in done.stderr) is warned
 
 
 def test_developer_may_write_an_unchanged_threshold(team: Team) -> None:
@@ -157,7 +158,7 @@ def test_oncall_can_change_thresholds_only(team: Team) -> None:
         ({"metadata": {"ownerReferences": [owner]}}, "ownerReferences"),
     ):  # fmt: skip
         message = refusal(lambda c=change: oncall.patch("TritonModel", name, c))
-        assert f"oncall may set thresholds only, and not change {part}: that needs the verb update" in message, message
+        assert f"oncall may set thresholds, but not change {part}: that needs the verb update" in message, message
     for send in (
         lambda: oncall.create(tritonmodel("another")),
         lambda: oncall.apply(tritonmodel("another", {MAX_QPS: "1"})),

@@ -100,11 +100,11 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
         ({f"{PREFIX}max-tps": "8"}, "set spec.monitoring.tokenCounter to the counter in the metrics of Triton"),
         ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
         # Annotations that would have no effect
-        ({f"{PREFIX}max-qsp": "8"}, "tritonoperator.io/max-qsp is no threshold; there are tritonoperator.io/max-qps "),
-        ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is no threshold"),
-        ({f"{PREFIX}max-tps-per-replica": "8"}, "is no threshold"),
-        ({"max-qps": "8"}, "max-qps is no threshold; there are tritonoperator.io/max-qps (and max-qps.v2 for"),
-        ({"spike_factor": "8"}, "spike_factor is no threshold"),
+        ({f"{PREFIX}max-qsp": "8"}, "max-qsp is not a threshold; the thresholds are tritonoperator.io/max-qps "),
+        ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is not a threshold"),
+        ({f"{PREFIX}max-tps-per-replica": "8"}, "is not a threshold"),
+        ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and "),
+        ({"spike_factor": "8"}, "spike_factor is not a threshold"),
         # Several errors at once
         ({MAX_QPS: "x", f"{PREFIX}spike-factor": "y"}, "spike-factor: 'y' is not a plain number"),
     ],
@@ -133,6 +133,6 @@ def test_token_counter_cannot_be_removed_while_max_tps_is_set(team: Team) -> Non
     api = team.api("developer")
     team.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
     without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}
-    assert "remove that annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
+    assert "remove the annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
     annotate(team.api("oncall"), "llm", max_tps=None)
     api.patch("TritonModel", "llm", without)

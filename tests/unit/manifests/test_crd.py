@@ -77,7 +77,7 @@ def test_all_values_of_users_have_a_maximum_size() -> None:
             assert "properties" in node or "additionalProperties" in node, path
 
 
-def test_what_a_user_lays_over_the_pod_needs_no_field_and_may_remove_each() -> None:
+def test_embedded_types_have_no_required_fields_and_allow_null() -> None:
     for path, node in nodes(SPEC, "spec"):
         if path.startswith(EMBEDDED) and path not in EMBEDDED:
             assert "required" not in node, path
@@ -85,7 +85,7 @@ def test_what_a_user_lays_over_the_pod_needs_no_field_and_may_remove_each() -> N
             assert node.get("nullable") or path.endswith((".items", ".additionalProperties")), path
 
 
-def test_a_client_side_apply_can_keep_the_crd_in_an_annotation() -> None:
+def test_crd_fits_into_the_annotation_of_a_client_side_apply() -> None:
     assert len(json.dumps(crd.definition())) < 200_000
 
 

@@ -24,7 +24,7 @@ FORMER: dict[str, Any] = {
 
 
 def made(choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
-    """The Deployment that a pass renders where `live` is there."""
+    """Returns the Deployment that a reconcile renders when `live` exists."""
     model = gen.model(*modifiers, **spec)
     found = render(model, choose(model, live, choices))
     return next(obj for obj in found if obj["kind"] == "Deployment")
@@ -38,14 +38,14 @@ def annotated(live: dict[str, Any], **annotations: str) -> dict[str, Any]:
 
 @pytest.fixture
 def upgraded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A Deployment of a former version of the operator; this one renders other pods."""
+    """A Deployment of an earlier version of the operator, whose pod template was different."""
     before = made(OLD)
     rendered = deployment._pod_spec
     monkeypatch.setattr(deployment, "_pod_spec", lambda *a: {**rendered(*a), "hostname": "newer"})
     return before
 
 
-def test_the_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
+def test_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
     assert made(NEW, upgraded) == upgraded
     assert choose(gen.model(), upgraded, NEW).newer_template
     assert "hostname" in made(NEW)["spec"]["template"]["spec"]
@@ -55,21 +55,21 @@ def test_the_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
     {"server": {"image": "triton:2"}}, {"rollout": {"restartedAt": "2026-01-01T00:00:00Z"}},
     {"modelImage": {"reference": "registry.example.com/models:2"}}, {"podTemplate": {"spec": {"priority": 3}}},
 ])  # fmt: skip
-def test_a_spec_that_asks_for_other_pods_gets_the_newer_one(upgraded: dict[str, Any], spec: dict[str, Any]) -> None:
+def test_a_changed_pod_spec_gets_the_newer_template(upgraded: dict[str, Any], spec: dict[str, Any]) -> None:
     template = made(NEW, upgraded, **spec)["spec"]["template"]
     assert template["spec"]["hostname"] == "newer"
     assert "operator:2" in json.dumps(template)
     assert "operator:1" not in json.dumps(template)
 
 
-def test_a_spec_that_asks_for_the_same_pods_restarts_none(upgraded: dict[str, Any]) -> None:
+def test_a_spec_with_the_same_pods_restarts_no_server(upgraded: dict[str, Any]) -> None:
     found = made(NEW, upgraded, replicas=4, monitoring={"enabled": False}, disruption={"maxUnavailable": 2})
     assert found["spec"]["template"] == upgraded["spec"]["template"]
     assert found["spec"]["replicas"] == 4
 
 
-def test_the_fields_that_are_not_in_pods_are_not() -> None:
-    """As far as the template tells: every one of them set to something else."""
+def test_pod_template_does_not_depend_on_the_other_fields() -> None:
+    """Changes each of these fields and compares the pod templates."""
     assert set(TritonModelSpec.model_fields) > NOT_IN_PODS
     other = {"replicas": 4, "monitoring": {"enabled": False}, "disruption": {"maxUnavailable": 2}, "networkPolicy": {}}
     for spec in (other, {"autoscaling": {"max": 9}}):
@@ -81,12 +81,12 @@ def test_the_fields_that_are_not_in_pods_are_not() -> None:
     base64.b64encode(zlib.compress(b"[" * 10_000)).decode(), base64.b64encode(zlib.compress(b" " * (8 << 20))).decode(),
     base64.b64encode(zlib.compress(b"{}")[:-3]).decode(),
 ])  # fmt: skip
-def test_a_template_that_is_none_is_rendered_anew(upgraded: dict[str, Any], text: str) -> None:
+def test_renders_a_new_template_if_the_kept_one_is_invalid(upgraded: dict[str, Any], text: str) -> None:
     assert unpack(text) is None
     assert "hostname" in made(NEW, annotated(upgraded, template=text))["spec"]["template"]["spec"]
 
 
-def test_a_template_that_is_too_large_for_an_annotation_is_not_kept() -> None:
+def test_does_not_keep_a_template_that_is_too_large_for_an_annotation() -> None:
     random_ = random.Random(1)
     noise = [{"name": f"V{n}", "value": random_.randbytes(100).hex()} for n in range(1000)]
     found = made(OLD, None, podTemplate={"spec": {"initContainers": [{"name": "a", "env": noise}]}})
@@ -98,14 +98,14 @@ def test_a_template_that_is_too_large_for_an_annotation_is_not_kept() -> None:
     assert pack(small["spec"]["template"]) == packed
 
 
-def test_a_deployment_of_a_version_that_kept_no_template_is_taken_as_it_is() -> None:
+def test_a_deployment_without_a_kept_template_is_unchanged() -> None:
     before = made(OLD)
     for key in (names.ANNOTATION_SPEC, names.ANNOTATION_POD_TEMPLATE):
         del before["metadata"]["annotations"][key]
     assert made(NEW, before) == made(OLD)
 
 
-def test_a_restart_is_asked_for_in_the_pods() -> None:
+def test_a_restart_sets_the_pod_annotation() -> None:
     template = made(OLD, None, rollout={"restartedAt": "now"})["spec"]["template"]
     assert template["metadata"]["annotations"][names.ANNOTATION_RESTARTED] == "now"
 
@@ -115,7 +115,7 @@ def test_a_restart_is_asked_for_in_the_pods() -> None:
 
 @pytest.fixture
 def former(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A Deployment of a version that selected pods by app.kubernetes.io/instance."""
+    """A Deployment of an earlier version, which selected pods by app.kubernetes.io/instance."""
     with monkeypatch.context() as patch:
         for name, value in FORMER.items():
             patch.setattr(names, name, value)
@@ -123,7 +123,7 @@ def former(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def rendered(live: dict[str, Any] | None, *pods: dict[str, Any], **spec: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    """What a pass renders, by kind and name."""
+    """Returns the objects that a reconcile renders, by kind and name."""
     model = gen.model(replicas=2, networkPolicy={}, **spec)
     accounts = {gen.NAME, names.account(gen.NAME)} if live else set()
     found = render(model, choose(model, live, NEW, pods, accounts))
@@ -131,7 +131,7 @@ def rendered(live: dict[str, Any] | None, *pods: dict[str, Any], **spec: Any) ->
 
 
 def selectors(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, str]]:
-    """Of everything that selects pods."""
+    """Returns the selectors of all objects that select pods."""
     out = []
     for (kind, _), obj in found.items():
         selector = obj.get("spec", {}).get("podSelector" if kind == "NetworkPolicy" else "selector")
@@ -139,11 +139,11 @@ def selectors(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, st
     return out
 
 
-def test_everything_selects_by_a_label_of_our_own() -> None:
+def test_all_selectors_use_the_operators_label() -> None:
     assert selectors(rendered(None)) == [{"tritonoperator.io/model": gen.NAME}] * 6
 
 
-def test_pods_have_no_label_that_services_of_others_select_by() -> None:
+def test_pods_lack_the_labels_that_other_services_select_by() -> None:
     labels = made(NEW)["spec"]["template"]["metadata"]["labels"]
     assert labels == {
         "app.kubernetes.io/name": "tritonmodel", "app.kubernetes.io/managed-by": "triton-operator",
@@ -151,14 +151,14 @@ def test_pods_have_no_label_that_services_of_others_select_by() -> None:
     }  # fmt: skip
 
 
-def test_a_deployment_of_a_former_version_keeps_its_selector_and_its_pods(former: dict[str, Any]) -> None:
+def test_an_earlier_deployment_keeps_its_selector_and_its_pods(former: dict[str, Any]) -> None:
     found = rendered(former)
     assert selectors(found) == [names.former_selector(gen.NAME)] * 6
     assert found["Deployment", gen.NAME]["spec"]["template"] == former["spec"]["template"]
     assert found["Deployment", gen.NAME]["metadata"]["labels"] == names.labels(gen.NAME)
 
 
-def test_new_pods_of_a_deployment_of_a_former_version_match_both_selectors(former: dict[str, Any]) -> None:
+def test_new_pods_of_an_earlier_deployment_match_both_selectors(former: dict[str, Any]) -> None:
     found = rendered(former, server={"image": "triton:2"})
     labels = found["Deployment", gen.NAME]["spec"]["template"]["metadata"]["labels"]
     assert labels.items() >= {**names.selector(gen.NAME), **names.former_selector(gen.NAME)}.items()
@@ -166,7 +166,7 @@ def test_new_pods_of_a_deployment_of_a_former_version_match_both_selectors(forme
 
 
 @pytest.mark.parametrize("selector", [{}, {"app": "shop"}, names.former_selector("shop"), None])
-def test_a_selector_that_the_operator_never_made_is_not_kept(former: dict[str, Any], selector: Any) -> None:
+def test_does_not_keep_a_selector_of_another_origin(former: dict[str, Any], selector: Any) -> None:
     former["spec"]["selector"] = {"matchLabels": selector}
     assert selectors(rendered(former)) == [names.selector(gen.NAME)] * 6
 
@@ -175,13 +175,13 @@ def accounts(found: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
     return [name for kind, name in found if kind == "ServiceAccount"]
 
 
-def test_the_account_of_the_servers_is_none_that_others_name() -> None:
+def test_service_account_name_has_a_prefix() -> None:
     found = rendered(None)
     assert accounts(found) == ["tritonmodel-detection"]
     assert found["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
 
 
-def test_the_account_of_former_versions_stays_as_long_as_servers_run_as_it(former: dict[str, Any]) -> None:
+def test_keeps_the_earlier_account_while_servers_use_it(former: dict[str, Any]) -> None:
     both = ["tritonmodel-detection", "detection"]
     assert accounts(rendered(former)) == both
     newer = rendered(former, server={"image": "triton:2"})
@@ -193,8 +193,8 @@ def test_the_account_of_former_versions_stays_as_long_as_servers_run_as_it(forme
     assert accounts(rendered(changed, new, server={"image": "triton:2"})) == ["tritonmodel-detection"]
 
 
-def test_an_account_that_the_user_names_is_not_made() -> None:
-    """podTemplate may name the account of somebody else that has the TritonModel's name."""
+def test_does_not_create_an_account_that_the_user_names() -> None:
+    """podTemplate may name another user's account with the name of the TritonModel."""
     asked = {"podTemplate": {"spec": {"serviceAccountName": gen.NAME}}}
     model = gen.model(**asked)
     live = gen.live(made(NEW, None, **asked))
@@ -202,11 +202,11 @@ def test_an_account_that_the_user_names_is_not_made() -> None:
     assert [o["metadata"]["name"] for o in found if o["kind"] == "ServiceAccount"] == ["tritonmodel-detection"]
 
 
-# A Deployment that is made anew
+# A recreated Deployment
 
 
-def test_a_deployment_that_is_made_anew_starts_with_as_many_servers_as_there_were() -> None:
-    """Something else scales: no field of the spec says how many."""
+def test_a_recreated_deployment_starts_with_the_last_number_of_servers() -> None:
+    """Another client scales the Deployment; the spec has no replicas."""
     before = replace(NEW, replicas=7)
     assert made(before)["spec"]["replicas"] == 7
     assert "replicas" not in made(NEW)["spec"]

@@ -1,4 +1,4 @@
-"""What a TritonModel stands for, object by object. The whole objects are in tests/golden; here is the why."""
+"""The rules of rendering, one by one. tests/golden has the complete objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def volume(name: str, choices: Choices = COPY, **spec: Any) -> dict[str, Any]:
 # Every object
 
 
-def test_every_object_is_owned_and_labelled() -> None:
+def test_every_object_has_an_owner_and_labels() -> None:
     for obj in render(gen.model(replicas=2), Choices("operator:1", "Copy", 2)):
         metadata = obj["metadata"]
         assert metadata["namespace"] == gen.NAMESPACE
@@ -50,7 +50,7 @@ def test_every_object_is_owned_and_labelled() -> None:
         assert (owner["uid"], owner["controller"], owner["kind"]) == (gen.UID, True, "TritonModel")
 
 
-def test_selectors_never_depend_on_what_may_change() -> None:
+def test_selectors_do_not_depend_on_mutable_fields() -> None:
     one = render(gen.model(replicas=2), Choices("operator:1", "Copy", 2))
     two = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Choices("operator:2", "ImageVolume", 9))
     for left, right in zip(one, two, strict=True):
@@ -59,7 +59,7 @@ def test_selectors_never_depend_on_what_may_change() -> None:
             assert left["spec"]["selector"] == right["spec"]["selector"]
 
 
-def test_rendering_changes_nothing_that_it_is_given() -> None:
+def test_render_does_not_modify_its_arguments() -> None:
     model = gen.model(podTemplate={"metadata": {"labels": {"team": "vision"}, "annotations": {"a": "b"}}})
     before = copy.deepcopy(model)
     first = render(model, COPY)
@@ -67,13 +67,13 @@ def test_rendering_changes_nothing_that_it_is_given() -> None:
     assert render(model, COPY) == first
 
 
-def test_two_models_share_nothing() -> None:
+def test_two_models_have_no_common_object() -> None:
     render(gen.model(), COPY)
     other = TritonModel.model_validate(gen.raw(name="other"))
     assert of_kind("Deployment", other)[0]["spec"]["template"]["metadata"]["labels"] == names.labels("other")
 
 
-def test_the_endpoint_is_the_service() -> None:
+def test_endpoint_is_the_url_of_the_service() -> None:
     service, headless = of_kind("Service", gen.model())
     assert endpoint(gen.model()) == f"http://{service['metadata']['name']}.{gen.NAMESPACE}.svc:8000"
     assert headless["spec"]["clusterIP"] == "None"
@@ -83,7 +83,7 @@ def test_the_endpoint_is_the_service() -> None:
 # The Deployment
 
 
-def test_replicas_are_left_out_unless_the_spec_says_a_number() -> None:
+def test_deployment_has_replicas_only_if_the_spec_has_them() -> None:
     assert "replicas" not in deployment()["spec"]
     assert deployment(replicas=0)["spec"]["replicas"] == 0
     assert deployment(replicas=3)["spec"]["replicas"] == 3
@@ -98,7 +98,7 @@ def test_replicas_are_left_out_unless_the_spec_says_a_number() -> None:
         ({"resources": {"limits": {"amd.com/npu": 1}}}, {}, (0, 1)),
         (GPU, {"maxSurge": 1}, (1, 0)),
         (GPU, {"maxSurge": "50%"}, ("50%", 0)),
-        # Without room below only a surge pod can begin the rollout.
+        # If no pod may be unavailable, only a surge pod can start the rollout.
         (GPU, {"maxUnavailable": 0}, (1, 0)),
         (GPU, {"maxUnavailable": "0%"}, (1, "0%")),
         (GPU, {"maxUnavailable": 2}, (0, 2)),
@@ -107,7 +107,7 @@ def test_replicas_are_left_out_unless_the_spec_says_a_number() -> None:
         ({}, {"maxSurge": 2, "maxUnavailable": 1}, (2, 1)),
     ],
 )
-def test_surge(server: dict[str, Any], rollout: dict[str, Any], expected: tuple[Any, Any]) -> None:
+def test_surge_by_accelerators(server: dict[str, Any], rollout: dict[str, Any], expected: tuple[Any, Any]) -> None:
     update = deployment(server=server, rollout=rollout)["spec"]["strategy"]["rollingUpdate"]
     assert (update["maxSurge"], update["maxUnavailable"]) == expected
 
@@ -118,32 +118,32 @@ def test_surge(server: dict[str, Any], rollout: dict[str, Any], expected: tuple[
         ({}, "1Gi"),
         ({"resources": {"limits": {"memory": "8Gi"}}}, "4096Mi"),
         ({"resources": {"limits": {"memory": "1G"}}}, "477Mi"),  # 476.8 rounded up
-        ({"resources": {"limits": {"memory": "100Mi"}}}, "64Mi"),  # what Triton needs at least
+        ({"resources": {"limits": {"memory": "100Mi"}}}, "64Mi"),  # the minimum for Triton
         ({"resources": {"limits": {"memory": 1073741824}}}, "512Mi"),
         ({"resources": {"limits": {"memory": "8Gi"}}, "sharedMemory": "2Gi"}, "2Gi"),
         ({"resources": {"requests": {"memory": "8Gi"}}}, "1Gi"),
     ],
 )
-def test_shared_memory(server: dict[str, Any], size: str) -> None:
+def test_size_of_shared_memory(server: dict[str, Any], size: str) -> None:
     assert volume("shm", server=server)["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
 
 
 @pytest.mark.parametrize(("drain", "leave"), [(15, 30), (0, 1), (3600, 3600)])
-def test_the_grace_period_covers_drain_and_exit(drain: int, leave: int) -> None:
+def test_grace_period_covers_drain_and_exit(drain: int, leave: int) -> None:
     spec = pod(rollout={"drainSeconds": drain, "exitSeconds": leave})
     server = spec["containers"][0]
     assert spec["terminationGracePeriodSeconds"] > drain + leave
-    # Kubernetes refuses to sleep for 0 seconds before 1.33.
+    # Kubernetes before 1.33 rejects a sleep of 0 seconds.
     assert server.get("lifecycle") == ({"preStop": {"sleep": {"seconds": drain}}} if drain else None)
     assert f"--exit-timeout-secs={leave}" in server["args"]
 
 
 @pytest.mark.parametrize(("drain", "milliseconds"), [(15, 5000), (1, 1000), (0, 1000), (3600, 1200000)])
-def test_grpc_channels_are_closed_within_the_drain(drain: int, milliseconds: int) -> None:
+def test_closes_grpc_channels_within_the_drain(drain: int, milliseconds: int) -> None:
     assert f"--grpc-max-connection-age={milliseconds}" in triton(rollout={"drainSeconds": drain})["args"]
 
 
-def test_the_startup_budget_is_the_startup_probes_and_the_deadline_is_longer() -> None:
+def test_progress_deadline_is_longer_than_the_startup_probe() -> None:
     spec = deployment(rollout={"startupSeconds": 1800})["spec"]
     probe = spec["template"]["spec"]["containers"][0]["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == 1800
@@ -158,14 +158,14 @@ def test_the_startup_budget_is_the_startup_probes_and_the_deadline_is_longer() -
         ({"entrypoint": "a+b?c%"}, "/v2/models/a%2Bb%3Fc%25/ready"),
     ],
 )
-def test_readiness_asks_the_entrypoint(spec: dict[str, Any], path: str) -> None:
+def test_readiness_probe_uses_the_entrypoint(spec: dict[str, Any], path: str) -> None:
     server = triton(**spec)
     assert server["readinessProbe"]["httpGet"]["path"] == path
-    # A model that fails must not get the server killed.
+    # Kubernetes must not restart a server because one model fails.
     assert server["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
 
 
-def test_arguments_of_explicit_control_and_the_users_last() -> None:
+def test_user_arguments_come_after_those_of_explicit_model_control() -> None:
     args = triton(
         entrypoint="a",
         server={"modelControl": "explicit", "loadModels": ["a", "b"], "args": ["--x=1"], "logVerbosity": 2},
@@ -181,20 +181,20 @@ def test_arguments_of_explicit_control_and_the_users_last() -> None:
     ("env", "home"),
     [([], "/tmp"), ([{"name": "HOME", "value": "/x"}], "/x"), ([{"name": "A", "value": "1"}], "/tmp")],
 )
-def test_one_home_and_the_users_variables(env: list[dict[str, str]], home: str) -> None:
+def test_sets_home_once_and_keeps_the_users_variables(env: list[dict[str, str]], home: str) -> None:
     found = triton(server={"env": env})["env"]
     assert [v["value"] for v in found if v["name"] == "HOME"] == [home]
     assert [v for v in found if v["name"] != "HOME"] == [v for v in env if v["name"] != "HOME"]
 
 
-def test_init_containers_cost_nothing_beyond_the_server() -> None:
+def test_init_containers_request_no_more_than_the_server() -> None:
     resources = {"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}, "requests": {"cpu": 2}}
     for container in pod(server={"resources": resources})["initContainers"]:
         assert container["resources"] == {"limits": {"cpu": 4, "memory": "8Gi"}, "requests": {"cpu": 2}}
     assert all("resources" not in c for c in pod()["initContainers"])
 
 
-def test_every_container_is_held_down() -> None:
+def test_every_container_is_hardened_by_default() -> None:
     spec = pod()
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["automountServiceAccountToken"] is False
@@ -206,13 +206,13 @@ def test_every_container_is_held_down() -> None:
 # Delivery
 
 
-def test_copy_moves_the_repository_with_the_model_images_own_container() -> None:
+def test_copy_runs_in_a_container_of_the_model_image() -> None:
     spec = pod(modelImage={"reference": "r:1", "path": "/srv/models/", "pullPolicy": "Always"})
     tools, fetch, check = spec["initContainers"]
     assert (tools["image"], fetch["image"], check["image"]) == ("operator:1", "r:1", "operator:1")
     assert fetch["command"][1:] == ["cp", "-r", "/srv/models/.", "/.triton-operator/models"]
     assert fetch["imagePullPolicy"] == "Always"
-    # What fetch fills is what check and the server see.
+    # check and the server mount the volume that fetch fills.
     filled = {m["name"] for m in fetch["volumeMounts"] if not m.get("readOnly")}
     assert filled == {"models"}
     for container in (check, spec["containers"][0]):
@@ -222,18 +222,18 @@ def test_copy_moves_the_repository_with_the_model_images_own_container() -> None
 
 
 @pytest.mark.parametrize(("path", "sub_path"), [("/models", "models"), ("/a/b/", "a/b"), ("/", None)])
-def test_image_volume_mounts_the_folder_of_the_image(path: str, sub_path: str | None) -> None:
+def test_image_volume_mounts_the_path_in_the_image(path: str, sub_path: str | None) -> None:
     image = {"reference": "r:1", "path": path, "pullPolicy": "Always"}
     spec = pod(MOUNT, modelImage=image)
     assert volume("models", MOUNT, modelImage=image)["image"] == {"reference": "r:1", "pullPolicy": "Always"}
     (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models"]
     assert mount.get("subPath") == sub_path
     fetch = spec["initContainers"][1]
-    assert fetch["image"] == "r:1"  # still runs: it tells the digest
+    assert fetch["image"] == "r:1"  # still runs, because its status has the digest
     assert all(m["name"] != "models" for m in fetch["volumeMounts"])
 
 
-def test_the_check_is_told_what_is_expected_and_where_its_report_goes() -> None:
+def test_check_gets_the_expectations_and_the_path_of_its_report() -> None:
     spec = pod(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a", "b"]})
     command = spec["initContainers"][2]["command"]
     assert {"--entrypoint=a", "--load-models=a,b", "--termination-log=/dev/termination-log"} <= set(command)
@@ -243,7 +243,7 @@ def test_the_check_is_told_what_is_expected_and_where_its_report_goes() -> None:
 # podTemplate
 
 
-def test_pod_template_is_merged_by_name() -> None:
+def test_merges_the_pod_template_by_name() -> None:
     spec = pod(
         podTemplate={
             "spec": {
@@ -268,7 +268,7 @@ def test_pod_template_is_merged_by_name() -> None:
                                        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
 
 
-def test_pod_template_cannot_lose_what_the_operator_finds_its_pods_by() -> None:
+def test_pod_template_cannot_remove_the_labels_of_selectors() -> None:
     labels = {names.LABEL_MODEL: "other", names.LABEL_MANAGED_BY: "helm", "team": "vision"}
     annotations = {names.ANNOTATION_TEMPLATE: "forged", "a": "b"}
     template = deployment(podTemplate={"metadata": {"labels": labels, "annotations": annotations}})["spec"]["template"]
@@ -289,7 +289,7 @@ def test_pod_template_cannot_lose_what_the_operator_finds_its_pods_by() -> None:
         {"initContainers": [None]},
     ],
 )
-def test_nonsense_in_pod_template_is_the_api_servers_to_refuse(spec: dict[str, Any]) -> None:
+def test_renders_an_invalid_pod_template_unchanged(spec: dict[str, Any]) -> None:
     assert pod(podTemplate={"spec": spec}) is not None
 
 
@@ -310,7 +310,7 @@ MERGES: list[tuple[str, Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "base", "patch", "expected"), MERGES)
-def test_merge(field: str, base: Any, patch: Any, expected: Any) -> None:
+def test_merges_as_kubectl_patch_does(field: str, base: Any, patch: Any, expected: Any) -> None:
     kept = copy.deepcopy((base, patch))
     assert merge(base, patch, field) == expected
     assert (base, patch) == kept
@@ -320,7 +320,7 @@ def test_merge(field: str, base: Any, patch: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("replicas", "budgets"), [(0, 0), (1, 0), (2, 1), (9, 1)])
-def test_a_single_server_has_no_budget_that_would_block_drains(replicas: int, budgets: int) -> None:
+def test_a_single_server_has_no_disruption_budget(replicas: int, budgets: int) -> None:
     found = of_kind("PodDisruptionBudget", gen.model(), Choices("operator:1", "Copy", replicas))
     assert len(found) == budgets
     for budget in found:
@@ -335,53 +335,53 @@ def deployed(model: TritonModel, choices: Choices, replicas: int = 1) -> dict[st
     return gen.live(of_kind("Deployment", model, choices)[0], gen.put("spec.replicas", replicas))
 
 
-def test_without_a_deployment_the_choices_are_fresh() -> None:
+def test_uses_the_defaults_without_a_deployment() -> None:
     assert choose(gen.model(), None, MOUNT) == MOUNT
     assert choose(gen.model(replicas=3), None, COPY).replicas == 3
 
 
-def test_a_new_tools_image_alone_changes_no_live_deployment() -> None:
+def test_a_new_tools_image_alone_does_not_change_a_live_deployment() -> None:
     model = gen.model()
     chosen = choose(model, deployed(model, COPY), Choices("operator:2", "Copy"))
     assert chosen == COPY
     assert of_kind("Deployment", model, chosen) == of_kind("Deployment", model, COPY)
 
 
-def test_a_new_tools_image_comes_along_with_another_change() -> None:
+def test_another_change_takes_the_new_tools_image() -> None:
     chosen = choose(gen.model(server={"image": "triton:2"}), deployed(gen.model(), COPY), Choices("operator:2", "Copy"))
     assert chosen.tools_image == "operator:2"
 
 
-def test_scaling_is_no_change_that_would_take_a_new_tools_image_along() -> None:
+def test_scaling_does_not_take_the_new_tools_image() -> None:
     chosen = choose(gen.model(replicas=7), deployed(gen.model(replicas=2), COPY, 2), Choices("operator:2", "Copy"))
     assert chosen == Choices("operator:1", "Copy", 7)
 
 
 @pytest.mark.parametrize(("kept", "fresh"), [("Copy", MOUNT), ("ImageVolume", COPY)])
-def test_auto_is_sticky_also_when_the_pods_are_replaced(kept: Any, fresh: Choices) -> None:
+def test_auto_keeps_the_delivery_when_pods_are_replaced(kept: Any, fresh: Choices) -> None:
     live = deployed(gen.model(), Choices("operator:1", kept))
     assert choose(gen.model(), live, fresh).delivery == kept
     assert choose(gen.model(server={"image": "triton:2"}), live, fresh).delivery == kept
 
 
-def test_a_delivery_that_is_asked_for_is_taken_also_against_what_was_kept() -> None:
+def test_an_explicit_delivery_overrides_the_kept_one() -> None:
     model = gen.model(modelImage={"reference": gen.IMAGE, "delivery": "ImageVolume"})
     assert choose(model, deployed(gen.model(), COPY), COPY).delivery == "ImageVolume"
     assert choose(model, None, COPY).delivery == "ImageVolume"
 
 
-def test_nonsense_on_the_live_deployment_is_not_taken_over() -> None:
+def test_ignores_invalid_annotations_of_the_live_deployment() -> None:
     live = deployed(gen.model(), COPY)
     live["metadata"]["annotations"][names.ANNOTATION_DELIVERY] = "Pigeon"
     assert choose(gen.model(), live, MOUNT).delivery == "ImageVolume"
 
 
-def test_something_else_scales() -> None:
+def test_keeps_the_replicas_that_another_client_sets() -> None:
     assert choose(gen.model(), deployed(gen.model(), COPY, 5), COPY).replicas == 5
     assert choose(gen.model(replicas=2), deployed(gen.model(), COPY, 5), COPY).replicas == 2
 
 
-def test_the_hash_follows_everything_in_the_template_and_nothing_else() -> None:
+def test_template_hash_depends_on_the_template_only() -> None:
     def hashed(choices: Choices = COPY, **spec: Any) -> str:
         template = pod_template(gen.model(**spec), choices)
         return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])

@@ -1,2 +1,1 @@
-"""The rules of one TritonModel: what Prometheus records and when it alerts. docs/metrics.md says how each series is
-computed."""
+"""The recording rules and alerts of one TritonModel. docs/metrics.md explains how each series is computed."""

@@ -1,5 +1,7 @@
-"""When somebody is told, and what it says. Values stand in annotations, never in labels: an alert whose labels change
-is a new alert to Alertmanager."""
+"""The alerts of one TritonModel.
+
+Values are in annotations, not in labels, because Alertmanager treats an alert with changed labels as a new alert.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,31 @@ from .slo import CANCELED, budget, error_ratio
 from .subject import Subject
 
 _CALM = "5m"
-"""An alert about a limit ends when the load was at or below the present limit for so long: load that swings around the
-limit, and scrapes that fail, are one alert. Not `keep_firing_for`: an alert must end at once when its limit is raised
-or removed."""
+"""An alert about a limit ends when the load has been at or below the current limit for this time. So load that swings
+around the limit, or failed scrapes, cause one alert. `keep_firing_for` doesn't work: an alert must end at once when its
+limit is raised or removed."""
 _GAP = "20s"
-"""The same before it fires. Shorter than it has to be above the limit, so that one high value alone is no alert."""
+"""The same while the alert is pending. Shorter than its `for`, so that a single high value causes no alert."""
 _TOLERANCE = 1.1
-"""The HorizontalPodAutoscaler leaves the servers as they are up to this part of its target."""
+"""Tolerance of the HorizontalPodAutoscaler: it doesn't scale up to this multiple of its target."""
 _SPIKE_LEAST = 5
-"""Requests a second below which nothing is a spike."""
+"""Minimum demand of a spike, in requests per second."""
 _SPIKE_LEAST_OF_LIMIT = 0.01
-"""The same as a part of the limit, where there is one."""
+"""Minimum demand of a spike, as a fraction of the limit if there is one."""
 _FAILURES_RATIO = 0.01
-"""Which part of the requests may fail for one reason before an alert."""
+"""Maximum ratio of requests that fail for one reason without an alert."""
 _FEW_FAILURES = 5
-"""Failed requests for one reason in five minutes, below which there is no alert."""
+"""Minimum number of failed requests for one reason in five minutes for an alert."""
 _FEW_WAITING = 10
-"""Requests a minute, below which their mean time in the queue is no reason for an alert."""
+"""Minimum number of requests per minute for an alert about the queue."""
 _BURNS = {
     "critical": ((Decimal("14.4"), "1h", "5m", ""), (Decimal("6"), "6h", "30m", "1h")),
     "warning": ((Decimal("1"), "3d", "6h", "6h"),),
 }
-"""Burn rate, long and short window (The Site Reliability Workbook, chapter 5), and how old a model is at least that the
-long window says something about."""
+"""Burn rate, long and short window (The Site Reliability Workbook, chapter 5), and the minimum age of the model's
+metrics for the long window."""
 _FEW = 10
-"""Failed requests in the long window, below which no error budget is looked at."""
+"""Minimum number of failed requests in the long window for an alert about the error budget."""
 _OWN_LABELS = {
     "__name__",
     "alertname",
@@ -60,12 +62,12 @@ _PLAIN = '{{ if ge %s 1000.0 }}{{ printf "%%.0f" %s }}{{ else }}{{ printf "%%.3g
 
 
 def _number(value: str) -> str:
-    """A template that prints a number as people write it: 12345, 97.3, 0.05."""
+    """Returns a template that prints a number without an exponent: 12345, 97.3, 0.05."""
     return _PLAIN % (value, value, value)
 
 
 def alerts(subject: Subject) -> list[Rule]:
-    """What needs the newest samples."""
+    """Returns the alerts that need the newest samples."""
     found = [
         _qps_overflow(subject),
         *([_tps_overflow(subject)] if subject.token_counter else []),
@@ -77,7 +79,7 @@ def alerts(subject: Subject) -> list[Rule]:
 
 
 def slow_alerts(subject: Subject) -> list[Rule]:
-    """What lasts for minutes before it is told, or reads hours of samples."""
+    """Returns the alerts with a `for` of minutes, or with queries over hours of samples."""
     found = [
         _not_serving(subject),
         _servers_missing(subject),
@@ -92,41 +94,41 @@ def slow_alerts(subject: Subject) -> list[Rule]:
 
 
 def _not_serving(subject: Subject) -> Rule:
-    """A first start may take as long as `rollout.startupSeconds`; who has served before is missed at once."""
+    """Returns the alert. The first start may take `rollout.startupSeconds`."""
     scope = subject.scope
     wanted, ready = scope.pick("triton:servers:wanted"), scope.pick("triton:servers:ready")
     return _alert(
         "TritonModelNotServing", "critical", "1m",
         f"({wanted} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n"
         f"  max_over_time({ready}[1h]) > 0 or {wanted} offset {subject.startup_seconds}s > 0\n)",
-        f"{_WHO} serves nothing: of {_number('$value')} servers none is ready",
-        "Every request fails. kubectl triton status says why, server by server.",
+        f"{_WHO} serves no requests: 0 of {_number('$value')} servers are ready",
+        "Every request fails. Run `kubectl triton status` to see why each server isn't ready.",
     )  # fmt: skip
 
 
 def _servers_missing(subject: Subject) -> Rule:
-    """By the mean of a while, so that a server that comes and goes is missing too, and a restart isn't."""
+    """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart."""
     scope = subject.scope
     wanted, ready = scope.pick("triton:servers:wanted"), scope.pick("triton:servers:ready")
     mean = f"avg_over_time({ready}[15m])"
     return _alert(
         "TritonModelServersMissing", "warning", "10m",
         f"(min_over_time({wanted}[15m]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
-        f"{_WHO} lacks servers: on average {_number('$value')} weren't ready in the last 15 minutes",
-        "The others carry their load. kubectl triton status says why a server isn't ready; the cluster may have no "
-        "room for it, or it may crash again and again.",
+        f"{_WHO} has too few ready servers: on average {_number('$value')} were missing in the last 15 minutes",
+        "The other servers get their load. Run `kubectl triton status` to see why a server isn't ready. Usual reasons: "
+        "the cluster has no room for it, or it crashes repeatedly.",
     )  # fmt: skip
 
 
 def _server_restarts(subject: Subject) -> Rule:
-    """By its counters, which begin anew."""
+    """Returns the alert. A server's counters restart from 0 when it restarts."""
     restarts = f"resets({subject.scope.pick('nv_inference_request_success', *subject.entry)}[15m])"
     return _alert(
         "TritonModelServerRestarts", "warning", "",
         f"max by ({PER_MODEL}, pod) ({restarts}) >= 3",
         f"The server {{{{ $labels.pod }}}} of {_WHO} restarted {_number('$value')} times in 15 minutes",
-        "Requests that it was computing failed. The log of its container `triton` (kubectl logs --previous) says how "
-        "it ended; look whether it ran out of memory.",
+        "Requests in progress failed. Read the end of the log of its container `triton` (kubectl logs --previous), and "
+        "check in `kubectl describe pod` if it was OOMKilled.",
         keep="5m",
     )  # fmt: skip
 
@@ -144,11 +146,12 @@ def _qps_overflow(subject: Subject) -> Rule:
             scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limits(scope, kind),
             f"{PER_MODEL}, version",
         ),
-        f"{_WHO}{_VERSION} gets {_queried_rate(demand)}{counted}{{{{ end }}}}; its max-qps is {_in_force(scope, kind)}",
-        "More requests come than the limit allows, whether or not they are served. Look which client sends more than "
-        "agreed, shed or spread the load, add servers, or raise the annotation tritonoperator.io/max-qps if the "
-        f"servers can carry it. The alert ends when the load has been below the limit for {_CALM}, or at once when the "
-        "limit is raised above it.",
+        f"{_WHO}{_VERSION} gets {_queried_rate(demand)}{counted}{{{{ end }}}}; its max-qps is "
+        f"{_effective(scope, kind)}",
+        "The demand, which includes failed and queued requests, is above the limit. Find the client that sends more "
+        "than agreed and reduce its load, add servers, or raise the annotation tritonoperator.io/max-qps if the "
+        f"servers have the capacity. The alert ends when the demand has been below the limit for {_CALM}, or at once "
+        "when the limit is raised above it.",
     )  # fmt: skip
 
 
@@ -161,15 +164,18 @@ def _tps_overflow(subject: Subject) -> Rule:
         _above(
             scope, name, made, lambda span: f"max_over_time(({made})[{span}:{step}s])", limits(scope, kind), PER_MODEL
         ),
-        f"{_WHO} makes {_number('$value')} tokens/s; its max-tps is {_in_force(scope, kind)}",
-        "Look which client asks for more or longer answers than agreed, add servers, or raise the annotation "
-        "tritonoperator.io/max-tps if the servers can carry it.",
+        f"{_WHO} generates {_number('$value')} tokens/s; its max-tps is {_effective(scope, kind)}",
+        "Find the client that requests more or longer answers than agreed, add servers, or raise the annotation "
+        "tritonoperator.io/max-tps if the servers have the capacity.",
     )  # fmt: skip
 
 
 def _qps_spike(subject: Subject) -> Rule:
-    """Against the mean of the ten minutes before the last one, and only where half of them are known: the first
-    requests after a start are no spike. Nor is what is little, or little of what is allowed."""
+    """Returns the alert, which compares the demand with the mean of the ten minutes before the last one.
+
+    - At least half of the ten minutes need samples, so that the first requests after a start are no spike.
+    - The demand must be above a minimum, and above a fraction of the limit.
+    """
     scope = subject.scope
     demand = scope.pick("triton:demand_by_limit:rate1m", equal("version", ""))
     before = f"{demand}[10m] offset 1m"
@@ -181,10 +187,10 @@ def _qps_spike(subject: Subject) -> Rule:
         f"({demand} >= {_SPIKE_LEAST}\n  unless on ({PER_MODEL}) "
         f"{demand} < on ({PER_MODEL}) {_SPIKE_LEAST_OF_LIMIT} * ({limit} < Inf))\n> on ({PER_MODEL}) ({mean})\n"
         f"* on ({PER_MODEL}) max by ({PER_MODEL}) ({factor})",
-        f"{_WHO} suddenly gets {_number('$value')} requests/s",
-        f"That is more than {_in_force(scope, thresholds.SPIKE_FACTOR.name)} times the mean of the ten minutes before. "
-        "Look whether a client retries without backing off or a job has started, and whether servers are being "
-        "added. The annotation tritonoperator.io/spike-factor says what a spike is.",
+        f"The demand of {_WHO} has jumped to {_number('$value')} requests/s",
+        f"That is more than {_effective(scope, thresholds.SPIKE_FACTOR.name)} times the mean of the previous ten "
+        "minutes. Check if a client retries without backoff, if a job has started, and if the autoscaler adds servers. "
+        "To change this factor, set the annotation tritonoperator.io/spike-factor.",
         keep="2m",
     )  # fmt: skip
 
@@ -198,15 +204,17 @@ def _limit_missing(subject: Subject) -> Rule:
         "TritonModelQpsLimitMissing", "info", "5m",
         f"sum by ({PER_MODEL}) (\n  (sum by ({PER_MODEL}, version) ({scope.pick('triton:demand:rate1m')}) > 0)\n"
         f"  unless on ({PER_MODEL}, version) ({own} < Inf)\n  unless on ({PER_MODEL}) ({any_limit} < Inf)\n)",
-        f"{_WHO} gets {_number('$value')} requests/s that no limit is set for",
-        "Nobody is told when it gets too many. Set the annotation tritonoperator.io/max-qps (or max-tps) on the "
-        "TritonModel; it restarts nothing.",
+        f"{_WHO} gets {_number('$value')} requests/s without a limit",
+        "No alert fires when it gets too many. Set the annotation tritonoperator.io/max-qps (or max-tps) on the "
+        "TritonModel; this restarts no servers.",
     )  # fmt: skip
 
 
 def _metrics_absent(subject: Subject) -> Rule:
-    """By the operator's word that servers are ready: without servers there are no metrics, and without an operator
-    nobody knows. A server that Prometheus can't scrape is missing in every sum."""
+    """Returns the alert, which compares the scraped servers with the ready servers in the operator's metrics.
+
+    Without ready servers or without an operator it doesn't fire.
+    """
     scope = subject.scope
     ready = subject.of_operator("triton_operator_replicas", equal("state", "ready"))
     ready = f"(max by ({PER_MODEL}) ({ready}) > 0)"
@@ -216,17 +224,20 @@ def _metrics_absent(subject: Subject) -> Rule:
         "TritonModelMetricsAbsent", "warning", "5m",
         f"{ready} - on ({PER_MODEL}) ({scraped}\n  or {ready} * 0) > 0",
         f"Prometheus has no metrics of {_number('$value')} ready servers of {_WHO}",
-        "They serve requests that no sum has: alerts about load or failures come late or not at all, and the "
-        "autoscaler holds still or sees too little. Look at the targets of the PodMonitor in Prometheus: is it "
-        "selected (spec.monitoring.labels), may Prometheus reach port 8002 (NetworkPolicy), is the entry model loaded? "
-        "Prometheus drops a whole scrape that exceeds a limit of the PodMonitor (sampleLimit and others), and the "
-        "target's error says so: expose fewer metrics, or let an administrator raise SAMPLE_LIMIT of the operator.",
+        "Their requests are missing in every rate: alerts about load or failures are late or missing, and the "
+        "autoscaler doesn't scale or adds too few servers. Look at the targets of the PodMonitor in Prometheus. Is the "
+        "PodMonitor selected (spec.monitoring.labels)? Can Prometheus reach port 8002 (NetworkPolicy)? Is the entry "
+        "model loaded? If the target's error is an exceeded limit (sampleLimit and others), Prometheus drops all "
+        "samples: expose fewer metrics, or ask an administrator to raise SAMPLE_LIMIT of the operator.",
     )  # fmt: skip
 
 
 def _disagreement(subject: Subject) -> Rule:
-    """The rule follows the annotation within about two minutes, so longer means that one of the ways is broken. The
-    operator's replicas are compared too: one whose watch hangs would hide behind the others."""
+    """Returns the alert, which compares the operator's metric with the fallback values, and the replicas' metrics.
+
+    The fallback value follows the annotation within about two minutes. If it doesn't, the operator can't write the
+    PrometheusRule or Prometheus doesn't load it. Replicas differ if the watch of one hangs.
+    """
     scope = subject.scope
     live, literal = scope.pick("triton:threshold:live"), scope.pick("triton:threshold:literal")
     gauge, by = subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version"
@@ -237,15 +248,15 @@ def _disagreement(subject: Subject) -> Rule:
         f"or ({literal} unless on ({by}) {live} and on ({PER_MODEL}) {live})\n"
         f"or (max by ({by}) ({gauge}) != min by ({by}) ({gauge}))",
         f"The operator and the PrometheusRule of {_WHO} have different thresholds: {{{{ $labels.kind }}}}{_VERSION}",
-        f"The operator's replicas say {least} to {most}, the rule says {_queried(literal, 'kind', 'version')} (nothing "
-        "is none), for five minutes. Alerts follow the operator; should it stop, they follow the rule. Look at the "
-        "TritonModel's conditions, at the operator's log, and whether Prometheus has loaded the PrometheusRule "
-        "(prometheus_config_last_reload_successful).",
+        f"For five minutes, the operator's replicas have had {least} to {most}, and the PrometheusRule "
+        f"{_queried(literal, 'kind', 'version')} (empty: no threshold). Alerts use the operator's value; without "
+        "the operator, they use the rule's. Look at the TritonModel's conditions and at the operator's log, and check "
+        "if Prometheus has loaded the PrometheusRule (prometheus_config_last_reload_successful).",
     )  # fmt: skip
 
 
 def _at_max_replicas(subject: Subject) -> Rule:
-    """Servers that are there beyond the greatest number are those of a rollout."""
+    """Returns the alert. It ignores servers above the maximum, which are surge pods of a rollout."""
     scope, most = subject.scope, subject.max_replicas
     up, wanted = f"sum by ({PER_MODEL}) ({scope.pick('up')})", scope.pick("triton:servers:wanted")
     at_max = f"({wanted} or count by ({PER_MODEL}) ({scope.pick('up')})) >= {most}"
@@ -253,9 +264,9 @@ def _at_max_replicas(subject: Subject) -> Rule:
         "TritonModelAtMaxReplicas", "warning", "2m",
         f"{scope.pick('triton:load:replicas')}\n/ on ({PER_MODEL}) (clamp_max({up}, {most}) and on ({PER_MODEL}) "
         f"({at_max}))\n> {number(round(subject.utilization * _TOLERANCE, 6))}",
-        f"{_WHO} has all {most} servers that it may have, and they are not enough",
-        "Each carries {{ $value | humanizePercentage }} of what a server is for, and the autoscaler can add none. "
-        "Raise spec.autoscaling.max if there is room in the cluster, or shed load.",
+        f"{_WHO} has its maximum of {most} servers, and they are overloaded",
+        "Each server has a load of {{ $value | humanizePercentage }} of its capacity, and the autoscaler can't add "
+        "servers. Raise spec.autoscaling.max if the cluster has room, or reduce the load.",
         keep="2m",
     )  # fmt: skip
 
@@ -267,10 +278,9 @@ def _queue_duration(subject: Subject) -> Rule:
         "TritonModelQueueDuration", "warning", "1m",
         f"{scope.pick('triton:queue_duration_seconds:avg1m')} > {number(most / 1000)}\n"
         f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) ({served}) * 60 >= {_FEW_WAITING}",
-        f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} for model {{{{ $labels.model }}}}",
-        f"A mean of {most} ms in the queue is allowed (spec.monitoring.queueMilliseconds). The model is the "
-        "bottleneck: add servers or instances (instance_group), let it batch (dynamic_batching), or see why it "
-        "computes slowly.",
+        f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} in the queue of model {{{{ $labels.model }}}}",
+        f"The allowed mean is {most} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
+        "or instances (instance_group), enable dynamic_batching, or find out why the model is slow.",
         keep="2m",
     )  # fmt: skip
 
@@ -293,19 +303,19 @@ def _request_failures(subject: Subject) -> Rule:
         f"> {_FAILURES_RATIO}",
         f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} fail in model {{{{ $labels.model }}}}: "
         "{{ $labels.reason }}",
-        "REJECTED: they waited too long in its queue; BACKEND: the model's code or its backend failed; OTHER: a step "
-        "of the ensemble failed. Look at the log of the servers and at the steps.",
+        "REJECTED: they waited too long in the model's queue. BACKEND: the model's code or its backend failed. OTHER: "
+        "a step of the ensemble failed. Read the servers' logs for the error.",
         keep="2m",
     )  # fmt: skip
 
 
 def _error_budget_burn(subject: Subject) -> list[Rule]:
-    """One alert for each severity: the windows of one incident overlap."""
+    """Returns one alert for each severity, because the windows of one incident overlap."""
     objective = subject.monitoring.objective
     what = {
-        "critical": "At this rate the error budget of a month is gone within days. Look which model fails and why "
-        "(TritonModelRequestFailures, the log of the servers), and take back the last change.",
-        "warning": "It is no emergency, but the objective will be missed: plan time to find out what fails.",
+        "critical": "At this rate the error budget of a month is used up within days. Find out which model fails and "
+        "why (TritonModelRequestFailures, the servers' logs), and roll back the last change.",
+        "warning": "This isn't urgent, but the objective will be missed: plan time to find the cause.",
     }
     return [
         _alert(
@@ -313,15 +323,17 @@ def _error_budget_burn(subject: Subject) -> list[Rule]:
             "\nor ".join(_burns(subject, budget(objective), *burn) for burn in burns),
             f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} failed in the last "
             f"{' or '.join(long for _, long, _, _ in burns)}",
-            f"{objective} % shall succeed (spec.monitoring.objective). {what[severity]}",
+            f"{objective} % should succeed (spec.monitoring.objective). {what[severity]}",
         )
         for severity, burns in _BURNS.items()
     ]  # fmt: skip
 
 
 def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: str, age: str) -> str:
-    """Enough failures have to be in the long window to be worth anyone's time: of five requests in an hour one that
-    fails is a fifth, and nothing."""
+    """Returns the condition of one burn rate.
+
+    It needs a minimum number of failures: of five requests in an hour, one failure is 20 % but unimportant.
+    """
     scope, most = subject.scope, error_ratio(allowed, burn)
     failed = f"sum_over_time({scope.pick('triton:failures:rate5m')}[{long}])"
     parts = [
@@ -334,8 +346,11 @@ def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: 
 
 
 def _above(scope: Scope, name: str, value: str, most: Callable[[str], str], limit: str, on: str) -> str:
-    """`value` above `limit`. `most`: the greatest value in a range of time. While the alert `name` is pending or fires,
-    this counts: the rate of a server falls by a sixth while a scrape of it is missing."""
+    """Returns the condition that `value` is above `limit`.
+
+    While the alert `name` is pending or fires, it compares `most`, the maximum in a time range, because the rate of a
+    server is a sixth lower while one of its scrapes is missing.
+    """
     held = "\nor ".join(
         f"(\n  {value}\n  and on ({on}) ({most(span)} > on ({on}) {limit})\n  and on ({on}) "
         f"{scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))}\n)"
@@ -345,13 +360,15 @@ def _above(scope: Scope, name: str, value: str, most: Callable[[str], str], limi
 
 
 def _queried(expr: str, *labels: str) -> str:
-    """A template that prints the value of `expr` whose labels are those of the alert. The query is a constant: a server
-    chooses the values of its labels, and one that became part of a query could ask for anything."""
+    """Returns a template that prints the value of `expr` with the labels of the alert.
+
+    The query is a constant. It has no label values, because servers choose them and could inject a query.
+    """
     return _each(expr, _number(".Value"), labels or ("version",))
 
 
 def _queried_rate(expr: str) -> str:
-    """The same for requests a second: what is less than one is told by the minute."""
+    """Like `_queried`, for requests per second. Prints a rate below 1 per minute."""
     slow = f"{{{{ if lt .Value 60.0 }}}}{_number('.Value')} requests a minute{{{{ end }}}}"
     fast = f"{{{{ if ge .Value 1.0 }}}}{_number('.Value')} requests/s{{{{ end }}}}"
     return _each(expr, fast, ("version",)) + _each(f"60 * {expr}", slow, ("version",))
@@ -362,8 +379,8 @@ def _each(expr: str, shown: str, labels: tuple[str, ...]) -> str:
     return f"{{{{ range query {quote(expr)} }}}}{same}{shown}{'{{ end }}' * len(labels)}{{{{ end }}}}"
 
 
-def _in_force(scope: Scope, kind: str) -> str:
-    """A template that shows the threshold in force, for the version that the alert is about."""
+def _effective(scope: Scope, kind: str) -> str:
+    """Returns a template that prints the effective threshold for the version of the alert."""
     return _queried(scope.pick("triton:threshold", equal("kind", kind)))
 
 
@@ -381,8 +398,10 @@ def _alert(
 
 
 def _labelled(subject: Subject, rule: Rule) -> Rule:
-    """With the user's labels, but for those that would merge alerts or that Prometheus would refuse, with every other
-    rule of the cluster; and with the address of its runbook."""
+    """Returns `rule` with the user's labels and the URL of its runbook.
+
+    It drops labels that alerts have themselves, and invalid ones, because Prometheus would refuse all rules.
+    """
     wanted = subject.monitoring.alert_labels.items()
     more = {k: escape_template(v) for k, v in wanted if k not in _OWN_LABELS and _LABEL.fullmatch(k)}
     page = escape_template(f"{subject.runbooks.rstrip('/')}/{rule['alert']}.md")

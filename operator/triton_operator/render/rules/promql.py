@@ -1,4 +1,4 @@
-"""PromQL from parts, quoted."""
+"""Builds PromQL expressions, with quoting."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import Any
 Rule = dict[str, Any]
 
 PER_MODEL = "namespace, tritonmodel"
-"""The labels that every series of a TritonModel has, by which series are joined."""
+"""Labels of every series of a TritonModel. The rules join series by them."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The series of one TritonModel. Each selector names its namespace and its name, so that the rules of two never
-    meet, whatever else the Prometheus holds."""
+    """The series of one TritonModel. Each selector contains its namespace and its name."""
 
     namespace: str
     name: str
 
     def pick(self, metric: str, *matchers: str) -> str:
-        """The series of `metric` that belong to the TritonModel and fulfil `matchers` (see `equal`)."""
+        """Returns a selector for the TritonModel's series of `metric` that satisfy `matchers` (see `equal`)."""
         own = (equal("namespace", self.namespace), equal("tritonmodel", self.name))
         return f"{metric}{{{', '.join((*own, *matchers))}}}"
 
     def pick_named(self, metric: str) -> str:
-        """As `pick`, for a metric that a user has named: `nan`, `on` and others are words of PromQL."""
+        """Like `pick`, for a metric with any name, such as PromQL's keywords `nan` and `on`."""
         return self.pick("", equal("__name__", metric))
 
 
@@ -40,23 +39,23 @@ def unequal(label: str, value: str) -> str:
 
 
 def one_of(label: str, *plain: str) -> str:
-    """A matcher for several values that hold nothing that a regular expression would take for more."""
+    """Returns a matcher for several values, which must have no special characters of regular expressions."""
     return f"{label}=~{quote('|'.join(plain))}"
 
 
 def quote(text: str) -> str:
-    """A PromQL string. Names of Triton's models may hold anything but white space and slashes."""
+    """Returns a PromQL string. Names of Triton's models may have any characters except white space and slashes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'
 
 
 def tag(expr: str, label: str, value: str) -> str:
-    """`expr` with `label` set to `value`, so that `or` and a following aggregation see it as a series of its own."""
+    """Returns `expr` with `label` set to `value`, so that `or` and aggregations treat it as a separate series."""
     return f'label_replace({expr}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
 
 
 def number(value: float) -> str:
-    """A literal that Prometheus reads as exactly `value`."""
+    """Returns a literal that Prometheus parses as exactly `value`."""
     return "Inf" if math.isinf(value) else repr(float(value))
 
 
@@ -68,7 +67,7 @@ def duration(seconds: int) -> str:
 
 
 def window(least: int, scrape_seconds: int) -> str:
-    """A range of at least `least` seconds that still holds two samples when scrapes are rare and one is lost."""
+    """Returns a range of at least `least` seconds that has two samples even if scrapes are rare and one fails."""
     return duration(max(least, 4 * scrape_seconds))
 
 
@@ -77,5 +76,5 @@ def record(name: str, expr: str, **labels: str) -> Rule:
 
 
 def escape_template(text: str) -> str:
-    """Text that Prometheus shall not take for a template: one that can't be read makes it refuse all rules."""
+    """Escapes text so that Prometheus doesn't evaluate it as a template, which, if invalid, makes all rules invalid."""
     return re.sub(r"{{", '{{"{{"}}', text)

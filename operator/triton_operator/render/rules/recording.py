@@ -1,7 +1,7 @@
-"""What is recorded at every evaluation: demand, thresholds in force, load.
+"""The recording rules of thresholds, servers, demand, load and queues.
 
-All are in one group and in this order: within a group Prometheus evaluates one rule after the other, so that a new
-threshold or a new sample has gone through all of them, and through the alerts, in a single evaluation.
+All are in one group, in this order. Prometheus evaluates the rules of a group one after the other, so a new threshold
+or sample reaches all of them, and the alerts, in a single evaluation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .promql import PER_MODEL, Rule, Scope, duration, equal, number, record, tag
 from .subject import Subject
 
 HOLD = "5m"
-"""How long the last threshold of an operator that is gone, and the last load of servers that are, still count."""
+"""How long the rules use the last thresholds without an operator, and the last load of servers without metrics."""
 _SEEN = "triton_operator_resource_version"
 _AHEAD_SECONDS = 120
-"""How far ahead load is predicted: about what a new server takes from the first sample to its first request."""
+"""How far ahead the load is predicted: about the time in which a new server starts to serve."""
 
 
 def recording(subject: Subject) -> list[Rule]:
@@ -26,12 +26,12 @@ def recording(subject: Subject) -> list[Rule]:
 
 
 def limits(scope: Scope, kind: str) -> str:
-    """The finite thresholds of `kind`: of the model, and of each version that has its own."""
+    """Returns the finite thresholds of `kind`: of the model, and of each version that has one."""
     return f"({scope.pick('triton:threshold', equal('kind', kind))} < Inf)"
 
 
 def demand_by_limit(scope: Scope) -> str:
-    """Demand of the model (without the label `version`) and of each version, to be joined with the limits."""
+    """Returns the demand of the model (without the label `version`) and of each version, to join with the limits."""
     return scope.pick("triton:demand_by_limit:rate1m")
 
 
@@ -40,16 +40,18 @@ def tokens(scope: Scope) -> str:
 
 
 def _thresholds(subject: Subject) -> list[Rule]:
-    """The threshold in force is the operator's, as scraped; for 5 minutes after the operator has gone its last; then
-    the one that was written into this rule.
+    """Returns the rules of the effective thresholds.
 
-    Of the operator's replicas the one counts that has seen the newest state of the TritonModel: a change is there
-    when the first of them has been scraped, and a replica whose watch hangs never wins.
-
-    One series, that of max-qps, is there for every TritonModel while any operator lives. While it is there no limit of
-    a version falls back, so that a removed one goes at once. A kind that isn't there at all falls back: an operator of
-    another version doesn't know it. The last values come from the previous evaluation and not from `last_over_time`,
-    which would bring back what had been removed before the operator went.
+    - The threshold is the operator's metric. For five minutes after the metric has disappeared it is the last value,
+      and then the fallback value in this rule.
+    - Of several replicas of the operator, the rule uses the ones that have seen the newest resource version of the
+      TritonModel. So a change takes effect when the first replica is scraped, and a replica whose watch hangs is
+      ignored.
+    - While an operator runs, every TritonModel has the series of max-qps. While this series exists, limits of versions
+      have no fallback, so that a deleted limit ends at once. A missing kind has a fallback, because an operator of
+      another version may not know the kind.
+    - The last values come from the previous evaluation. `last_over_time` would restore thresholds that were deleted
+      before the operator stopped.
     """
     scope = subject.scope
     model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
@@ -78,7 +80,7 @@ def _thresholds(subject: Subject) -> list[Rule]:
 
 
 def _of_newest(subject: Subject, gauge: str, by: str) -> str:
-    """`gauge` by the replicas of the operator that have seen the newest state; by all, where none tells which state."""
+    """Returns `gauge` of the operator's replicas with the newest resource version, or of all if none reports one."""
     seen = subject.of_operator(_SEEN)
     newest = f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
     return (
@@ -102,8 +104,10 @@ def _literals(scope: Scope, values: Mapping[ThresholdKey, float]) -> list[Rule]:
 
 
 def _servers(subject: Subject) -> list[Rule]:
-    """How many servers there shall be, and how many are ready, by the operator's word. While there is no operator, the
-    last number that was wanted counts, and those servers are ready whose metrics can be scraped."""
+    """Returns the rules of the desired and ready servers, from the operator's metrics.
+
+    Without an operator, they use the last desired number, and count the servers that can be scraped as ready.
+    """
     scope = subject.scope
     wanted, ready = (
         _of_newest(subject, subject.of_operator("triton_operator_replicas", equal("state", state)), PER_MODEL)
@@ -127,7 +131,7 @@ def _demand(subject: Subject) -> list[Rule]:
     coefficient = scope.pick("triton:threshold", equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
     out = [
         record("triton:qps:rate1m", served),
-        # The name by which others know it.
+        # An alias, for existing dashboards and rules.
         record("triton:my_qps_threshold:1m", scope.pick("triton:qps:rate1m")),
         record(
             "triton:demand:rate1m",
@@ -147,12 +151,12 @@ def _demand(subject: Subject) -> list[Rule]:
 
 
 def _pending(subject: Subject, span: str) -> str:
-    """By how much the queues grow a second: requests that came and were neither served nor refused. An ensemble is
-    never pending itself; its steps are, and what waits for them counts for the version of the ensemble that serves
-    most.
+    """Returns the growth of the queues in requests per second: requests that arrived but were not answered.
 
-    A queue that shrinks doesn't count: that of a server that crashed would take away the demand of this server, or
-    hide the growing queue of another one."""
+    An ensemble has no pending requests itself, only its steps have. They count for the version of the ensemble that
+    serves most. A shrinking queue doesn't count, because the vanished queue of a crashed server would reduce the
+    demand, or hide the growing queue of another server.
+    """
     scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
     if not subject.ensemble:
         pending = scope.pick("nv_inference_pending_request_count", *subject.entry)
@@ -185,18 +189,19 @@ def _most(parts: list[str]) -> str:
 
 
 def _predicted(scope: Scope) -> str:
-    """The load in two minutes by the trend of the last five; never below the present load, never above twice it."""
+    """Returns the load in two minutes by the trend of the last five, between the current load and twice that."""
     load = scope.pick("triton:load:replicas")
     trend = f"predict_linear({load}[5m], {_AHEAD_SECONDS})"
     return f"(({trend} > {load}) <= 2 * {load})\nor (2 * {load} < {trend})\nor {load}"
 
 
 def _autoscaler_load(subject: Subject) -> str:
-    """What the autoscaler reads. A server that isn't scraped often enough for a rate takes its load out of the sum:
-    meanwhile the load stays what it was at most in the last minutes.
+    """Returns the load for the autoscaler.
 
-    Not for a scrape or two that fail, nor for a target that is gone: so ends every server that is no longer wanted,
-    and what it once carried would bring it back."""
+    While the scrapes of a server fail, its load is missing in the sum. The rule then keeps the highest load of the last
+    minutes. It doesn't for one or two failed scrapes, or for a target that has disappeared, because this is how each
+    removed server ends, and keeping its load would add it again.
+    """
     scope, scrape = subject.scope, subject.scrape_seconds
     now = scope.pick("triton:load_predicted:replicas" if subject.predict else "triton:load:replicas")
     up, span = scope.pick("up"), max(60, 4 * scrape)
@@ -207,7 +212,7 @@ def _autoscaler_load(subject: Subject) -> str:
 
 
 def _queue(subject: Subject) -> list[Rule]:
-    """How long a request waited for a free instance. Of an ensemble the steps say it; its own time reads 0."""
+    """Returns the rule of the mean time in a queue. For an ensemble it uses the steps, because its own time is 0."""
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     models = (unequal("model", subject.entrypoint),) if subject.ensemble else ()
     waited = f"rate({scope.pick('nv_inference_queue_duration_us', *models)}[{span}])"

@@ -1,7 +1,7 @@
-"""How many requests fail, over windows up to three days, and what that does to the error budget.
+"""Error ratios over windows of up to three days, and the error budget.
 
-The long windows are sums over the recorded five-minute rates: each step weighs as much as the requests that came in
-it, and three days are a few thousand samples instead of every counter of every pod.
+The long windows are sums of the recorded five-minute rates. So each step has the weight of its requests, and three days
+have a few thousand samples instead of every counter of every pod.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from .promql import PER_MODEL, Rule, Scope, record, unequal, window
 from .subject import Subject
 
 CANCELED = "CANCELED"
-"""Triton's reason where a client gave up. It is no failure of the server."""
+"""Triton's reason for a request that the client canceled. It doesn't count as a failure."""
 WINDOWS = ("5m", "30m", "1h", "6h", "3d")
 MOST_RATIO = 0.9
-"""A loose objective has burn rates that can't be reached; where this part of all requests fails it burns anyway."""
+"""Maximum of an alert's error ratio. With a low objective, the burn rates would need ratios above 1."""
 
 
 def slo_recording(subject: Subject) -> list[Rule]:
@@ -32,17 +32,17 @@ def slo_recording(subject: Subject) -> list[Rule]:
 
 
 def error_ratio(budget: Decimal, burn: Decimal) -> str:
-    """The part of all requests that fails when the error budget goes `burn` times as fast as it may."""
+    """Returns the error ratio at which the error budget burns `burn` times as fast as allowed."""
     return f"{min(float(budget * burn), MOST_RATIO):.6g}"
 
 
 def budget(objective: str) -> Decimal:
-    """The part of all requests that may fail; `objective` is a percentage."""
+    """Returns the ratio of requests that may fail. `objective` is a percentage."""
     return 1 - Decimal(objective) / 100
 
 
 def _ratio(scope: Scope, span: str) -> str:
-    """Nothing where no request came."""
+    """Returns the error ratio, without a sample if there were no requests."""
     series = ("triton:failures:rate5m", "triton:requests:rate5m")
     failed, all_ = (scope.pick(s) if span == "5m" else f"sum_over_time({scope.pick(s)}[{span}])" for s in series)
     return f"sum by ({PER_MODEL}) ({failed})\n/ (sum by ({PER_MODEL}) ({all_}) > 0)"

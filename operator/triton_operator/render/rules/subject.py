@@ -1,4 +1,4 @@
-"""Whose rules they are, and what is known of it."""
+"""The properties of a TritonModel that its rules depend on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from triton_operator.render.choices import Choices
 from .promql import Scope, equal
 
 FAILURES_PER_REQUEST = 2
-"""By how much one failed request of an ensemble raises the ensemble's failure counter."""
+"""Increase of an ensemble's failure counter for one failed request."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One TritonModel, as far as its rules depend on it. `entrypoint`: "" is unknown; every model of the server then
-    counts. `max_replicas`: None where nothing scales. `runbooks`: where the pages about alerts are."""
+    """The properties of a TritonModel that its rules depend on.
+
+    - `entrypoint`: "" if it is unknown; the rules then count all models of the server.
+    - `max_replicas`: None without an autoscaler.
+    - `runbooks`: base URL of the runbooks.
+    """
 
     scope: Scope
     metrics_job: str
@@ -35,12 +39,14 @@ class Subject:
 
     @property
     def entry(self) -> tuple[str, ...]:
-        """The matchers of the entry model's series."""
+        """Returns the matchers of the entry model's series."""
         return (equal("model", self.entrypoint),) if self.entrypoint else ()
 
     def of_operator(self, metric: str, *matchers: str) -> str:
-        """The series of a metric that the operator has of this TritonModel. Whoever may have pods scraped could have
-        series of that name and these labels; of another job they count for nothing."""
+        """Returns a selector for the operator's metric about this TritonModel.
+
+        The label `job` excludes series with the same name from other targets.
+        """
         return self.scope.pick(metric, equal("job", self.metrics_job), *matchers)
 
     @property
@@ -53,11 +59,11 @@ class Subject:
 
     @property
     def slo_seconds(self) -> int:
-        """How often the error budget's windows are evaluated: no oftener, because each reads three days of samples."""
+        """Returns the interval of the SLO rules: at least 30 s, because each evaluation reads three days of samples."""
         return max(self.monitoring.evaluation_seconds, 30)
 
     def once(self, failures: str) -> str:
-        """The rate of failed requests, from the rate of the entry model's failure counter."""
+        """Returns the rate of failed requests, from the rate of the entry model's failure counter."""
         return f"{failures} / {FAILURES_PER_REQUEST}" if self.ensemble else failures
 
 
