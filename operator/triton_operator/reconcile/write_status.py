@@ -44,8 +44,10 @@ class StatusWriter:
         status: TritonModelStatus,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Object | None:
-        """Writes `status`; returns the TritonModel as the API server has it now, None if it was deleted. Raises
-        ApiError."""
+        """Writes `status`; returns the TritonModel as the API server has it now, None if it was deleted.
+
+        Raises ApiError.
+        """
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,

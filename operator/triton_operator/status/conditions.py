@@ -66,8 +66,11 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 
 
 def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
-    """Whether this change must be written at once. A step or a different message can wait for the next step, which
-    avoids most writes during a start. In the first status only a failure is urgent."""
+    """Whether this change must be written at once.
+
+    A step or a different message can wait for the next step, which avoids most writes during a start. In the first
+    status only a failure is urgent.
+    """
     told = transitions(before.conditions, now.conditions)
     if not before.observed_generation:
         return any(t.kind == "Warning" for t in told)

@@ -182,8 +182,11 @@ def _refusal(condition_type: str, observed: Observation) -> Problem | None:
 
 
 def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:
-    """The time from the annotation to Prometheus, as text. Empty if something else caused the delay: the rules were
-    new, Prometheus was unreachable, or a threshold was removed."""
+    """The time from the annotation to Prometheus, as text.
+
+    Empty if something else caused the delay: the rules were new, Prometheus was unreachable, or a threshold was
+    removed.
+    """
     since = max((t.since for t in states), default="")
     if before is None or before.reason != "Propagating" or since[:19] < (before.last_transition_time or "")[:19]:
         return ""

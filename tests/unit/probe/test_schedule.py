@@ -8,8 +8,8 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.probe.schedule import Schedule, server_delay
 from triton_operator.probe.triton import Answer
 
-READY = Answer((IndexEntry("a", "1", "READY", ""),), settled=True)
-LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), settled=False)
+READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
+LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 
 
 def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
@@ -28,7 +28,7 @@ def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
     ("answer", "repeats", "expected"),
     [
         (READY, 0, 300), (READY, 50, 300),
-        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), settled=False), 5, 10),
+        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), all_ready=False), 5, 10),
         (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
     ],
 )  # fmt: skip

@@ -318,9 +318,9 @@ def test_of_the_first_status_only_a_failure_is_pressing() -> None:
 @pytest.mark.parametrize(
     ("unusable", "words"),
     [
-        ({"p1": "is no JSON"}, "the repository index of p1 is no JSON"),
-        ({"p2": "is no list", "p1": "is no JSON", "p3": "x"},
-         "the repository index of p1 is no JSON (the same is true of 2 more servers)"),
+        ({"p1": "isn't JSON"}, "the repository index of p1 isn't JSON"),
+        ({"p2": "isn't a list", "p1": "isn't JSON", "p3": "x"},
+         "the repository index of p1 isn't JSON (the same is true of 2 more servers)"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_told_with_the_reason(unusable: dict[str, str], words: str) -> None:
