@@ -26,7 +26,7 @@ def moment(**ago: float) -> str:
     return (datetime.now(UTC) - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+def test_holder_with_a_jumping_clock_keeps_the_lease(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     """The holder's clock is a year ahead, a year behind, or stopped. No replica takes over or stops, because each one
     measures the time since it saw a change with its own clock."""
     with begin() as leader:

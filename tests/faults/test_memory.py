@@ -69,7 +69,7 @@ def watch(operator: Operator, seconds: float) -> None:
         time.sleep(5)
 
 
-def test_servers_with_the_largest_answers_take_no_more_than_their_share(scene: Scene, limited: Limited) -> None:
+def test_largest_server_answers_stay_within_the_memory_limit(scene: Scene, limited: Limited) -> None:
     scene.kubelet.addresses |= {"greedy": "127.0.0.90", "modest": "127.0.0.91"}
     with (
         bad_servers.server("127.0.0.90", another_each_time),
@@ -95,7 +95,7 @@ def strange(name: str) -> dict[str, Any]:
     }
 
 
-def test_large_tritonmodels_that_are_stored(scene: Scene, limited: Limited) -> None:
+def test_large_tritonmodels_stay_within_the_memory_limit(scene: Scene, limited: Limited) -> None:
     for n in range(12):
         scene.api.create(strange(f"big-{n}"))
     with limited() as operator:

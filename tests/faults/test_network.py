@@ -84,7 +84,9 @@ def test_converges_with_watches_that_stop_sending_events(
         assert operator.close() == 0
 
 
-def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds) -> None:
+def test_two_replicas_never_write_at_the_same_time(
+    scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds
+) -> None:
     """The proxy cuts off the leader: none of its requests gets an answer. A standby takes over. No write of the first
     leader happens after the first write of the second one."""
     with (

@@ -41,7 +41,7 @@ BAD: dict[str, Behaviour] = {
 }
 
 
-def test_servers_that_misbehave_stop_nobody_else(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+def test_misbehaving_servers_do_not_affect_other_tritonmodels(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     """There are more bad servers than the operator has workers. The operator still reconciles other TritonModels."""
     addresses = {name: f"127.0.0.{number}" for number, name in enumerate(BAD, 20)}
     scene.kubelet.addresses |= addresses

@@ -67,7 +67,7 @@ def accounts(api: Api) -> set[str]:
     return {found["metadata"]["name"] for found in api.list("ServiceAccount", names.MANAGED_SELECTOR)}
 
 
-def test_an_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(control_plane)
     with former_version(kubeconfig, tmp_path) as operator:
         make(api, replicas=2, networkPolicy={})
@@ -106,7 +106,7 @@ def test_an_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: C
         assert "Traceback" not in operator.log
 
 
-def test_a_deployment_of_a_former_version_that_lost_its_owner_is_adopted(
+def test_adopts_an_orphaned_deployment_of_an_earlier_version(
     api: Api, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     kubeconfig = operator_process.install(control_plane)

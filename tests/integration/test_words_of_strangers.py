@@ -59,7 +59,7 @@ def is_text(shown: str) -> bool:
     return all(line.isprintable() for line in lines) and not forged
 
 
-def test_words_of_servers_and_components_are_shown_as_text(
+def test_shows_messages_of_servers_and_components_as_plain_text(
     api: Api, control_plane: ControlPlane, operator: Operator
 ) -> None:
     api.create(tritonmodel("detection"))
@@ -100,7 +100,7 @@ def told(api: Api, reason: str) -> bool:
     return bool(condition(api.get("TritonModel", "detection"), "Ready").get("reason") == reason)
 
 
-def test_a_model_that_flips_gets_as_many_events_as_its_bucket_holds(api: Api, operator: Operator) -> None:
+def test_limits_the_events_of_a_tritonmodel_that_changes_state_often(api: Api, operator: Operator) -> None:
     for name in ("flips", "other"):
         api.create(tritonmodel(name))
         eventually(lambda n=name: api.find("Deployment", n), 60, lambda: operator.log[-2000:])

@@ -143,7 +143,7 @@ def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[
             yield prometheus
 
 
-def test_what_one_tenant_tries_harms_nobody_else(world: World) -> None:
+def test_random_actions_of_a_tenant_do_not_affect_others(world: World) -> None:
     seed = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
     print(f"SEED={seed}")
     for number in range(ROUNDS):

@@ -63,10 +63,10 @@ class Answers:
         self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
         self.waits = self.outdated = False
 
-    def want(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
+    def track(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
         return self.of_prometheus if isinstance(wanted, str) else self.of_servers
 
-    def settle(self, _: str, *, waits: bool, outdated: bool) -> None:
+    def set_waiting(self, _: str, *, waits: bool, outdated: bool) -> None:
         self.waits, self.outdated = waits, outdated
 
     def forget(self, key: str) -> None:
@@ -84,7 +84,7 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     return Reconciler(watched, store, answers, monitoring, defaults, **more)
 
 
-def test_a_pass_knows_what_it_wrote_itself() -> None:
+def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
     api = Accepting()
     result = reconciler(api).reconcile(KEY)
     assert len(api.answers) > 4
@@ -95,12 +95,12 @@ def test_a_pass_knows_what_it_wrote_itself() -> None:
 @pytest.mark.parametrize(
     "meanwhile", [gen.put("metadata.generation", 2), gen.put("metadata.annotations", {"max_qps": "8"}), gen.deleting]
 )
-def test_a_change_that_comes_just_before_the_status_is_written_is_not_lost(meanwhile: gen.Modifier) -> None:
+def test_reconciles_a_change_that_happens_just_before_the_status_write(meanwhile: gen.Modifier) -> None:
     """The answer has it, so that its event is no news any more."""
     assert reconciler(Accepting(meanwhile)).reconcile(KEY).requeue_after == 0
 
 
-def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
+def test_writes_the_status_after_the_clock_is_set_back() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     api = Accepting()
     passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
@@ -110,7 +110,7 @@ def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
     assert "observedGeneration" in api.answers[-1]["status"]
 
 
-def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
+def test_first_status_waits_until_the_pods_exist() -> None:
     api, store = Accepting(), Store()
     passes = reconciler(api, store, progress_seconds=5.0)
     assert passes.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
@@ -121,7 +121,7 @@ def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
     assert api.answers[-1]["status"]["replicas"] == 1
 
 
-def test_a_status_waits_for_the_answer_of_a_server_that_is_being_asked_but_not_for_long() -> None:
+def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
     now, api, store, answers = datetime(2026, 6, 1, tzinfo=UTC), Accepting(), Store(), Answers()
     passes = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
     store.put(gen.pod())
@@ -193,7 +193,7 @@ class Scene:
         return found
 
 
-def test_thresholds_are_live_when_prometheus_has_said_so() -> None:
+def test_thresholds_are_live_when_prometheus_has_them() -> None:
     scene = Scene()
     assert scene.told() == ("Starting", True)
     scene.says(max_qps=50)
@@ -211,7 +211,7 @@ def test_thresholds_are_live_when_prometheus_has_said_so() -> None:
     assert scene.told() == ("PrometheusUnreachable", True)
 
 
-def test_an_answer_from_before_a_change_says_nothing_about_it() -> None:
+def test_ignores_an_answer_from_before_a_change() -> None:
     """80, then 90 and 80 again: Prometheus may have taken 90 in meanwhile."""
     scene = Scene()
     scene.annotate(max_qps="80")
@@ -289,13 +289,13 @@ class Successor:
         return self._passes.reconcile(KEY)
 
 
-def test_what_a_former_life_has_left_is_at_first_for_kubernetes_to_collect() -> None:
+def test_leaves_leftovers_to_the_garbage_collector_for_ten_seconds() -> None:
     found = Successor(leftover())
     assert found.first == Result(requeue_after=10, written=found.first.written)
     assert found.api.made > {"ServiceAccount", "Service"}
 
 
-def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
+def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
     found = Successor(leftover())
     assert found.api.deleted == [LEFT]
     assert "Deployment" not in found.api.made
@@ -312,14 +312,14 @@ def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
     assert found.api.progress["reason"] != "LeftoverNotDeleted"
 
 
-def test_what_nothing_holds_is_made_anew_in_the_same_pass() -> None:
+def test_recreates_a_leftover_in_the_same_reconcile() -> None:
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
     assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
     assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
     assert not found.second.requeue
 
 
-def test_who_holds_what_a_former_life_has_left_is_told() -> None:
+def test_reports_the_finalizers_of_a_leftover() -> None:
     """And no server is started as an account that is about to go."""
     held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
@@ -328,7 +328,7 @@ def test_who_holds_what_a_former_life_has_left_is_told() -> None:
     assert "Deployment" not in found.api.made
 
 
-def test_what_is_gone_without_a_word_is_in_nobody_s_way() -> None:
+def test_notices_that_a_leftover_without_label_is_gone() -> None:
     """No watch tells of the end of what has lost its label."""
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
     found.api.is_deleting = None
@@ -336,13 +336,13 @@ def test_what_is_gone_without_a_word_is_in_nobody_s_way() -> None:
     assert found.api.made > {"ServiceAccount", "Deployment"}
 
 
-def test_who_refuses_that_it_is_deleted_is_told() -> None:
+def test_reports_a_webhook_that_denies_the_deletion_of_a_leftover() -> None:
     found = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
     assert "refuses to delete it: the webhook keep.example.com denied" in found.api.progress["message"]
     assert found.api.made > {"ServiceAccount", "Service"}
 
 
-def test_a_refusal_that_may_pass_is_no_news() -> None:
+def test_retries_a_transient_error_without_reporting_it() -> None:
     with pytest.raises(ApiError, match="too busy"):
         Successor(leftover(), ApiError(429, "TooManyRequests", "too busy"))
 
@@ -359,7 +359,7 @@ def test_keeps_children_of_a_new_model_that_no_watch_has_reported() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(300, {}), (30, {"collect_seconds": 30})])
-def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_long(
+def test_deletes_leftovers_of_a_deleted_tritonmodel_after_the_grace_period(
     seconds: float, more: dict[str, Any]
 ) -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
@@ -377,7 +377,7 @@ def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_long
 
 
 @pytest.mark.parametrize("uid", [gen.UID, "former"])
-def test_a_pod_that_names_a_tritonmodel_as_its_controller_is_none_of_its_objects(uid: str) -> None:
+def test_ignores_a_pod_that_a_tritonmodel_owns_directly(uid: str) -> None:
     api, store = Collecting(gen.raw()), Store()
     reference = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": gen.NAME, "uid": uid, "controller": True}
     store.put(gen.pod(gen.put("metadata.ownerReferences", [reference])))
@@ -385,7 +385,7 @@ def test_a_pod_that_names_a_tritonmodel_as_its_controller_is_none_of_its_objects
     assert api.deleted == []
 
 
-def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
+def test_each_deletion_starts_a_new_grace_period() -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     passes = reconciler(api, store, clock=lambda: now)
     store.remove(gen.raw())
@@ -438,7 +438,7 @@ def losing(api: Finding, **spec: Any) -> Reconciler:
     return passes
 
 
-def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
+def test_deletes_an_undesired_object_that_lost_its_label() -> None:
     api = Finding(budget(gen.put("metadata.labels", {}), gen.put("metadata.resourceVersion", "11")))
     losing(api).reconcile(KEY)
     assert api.deleted == ["PodDisruptionBudget lost"]
@@ -452,7 +452,7 @@ def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
         (ApiError(403, "Forbidden", "no"), 2),
     ],
 )
-def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError, requested: int) -> None:
+def test_reads_a_lost_object_until_its_state_is_known(there: Object | ApiError, requested: int) -> None:
     api = Finding(there)
     passes = losing(api)
     for _ in range(2):
@@ -460,7 +460,7 @@ def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError
     assert (api.requested, api.deleted) == (requested, [])
 
 
-def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
+def test_retries_while_the_api_server_is_too_busy_to_return_a_lost_object() -> None:
     api = Finding(ApiError(429, "TooManyRequests", "too busy"))
     passes = losing(api)
     for _ in range(2):
@@ -468,13 +468,13 @@ def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
             passes.reconcile(KEY)
 
 
-def test_what_is_wanted_is_found_when_it_is_made_again() -> None:
+def test_does_not_read_a_lost_object_that_is_desired() -> None:
     api = Finding(ApiError(404, "NotFound", "gone"))
     losing(api, replicas=2).reconcile(KEY)
     assert api.requested == 0
     assert "PodDisruptionBudget" in {answer["kind"] for answer in api.answers}
 
 
-def test_the_kinds_that_are_always_wanted() -> None:
+def test_always_renders_the_kinds_marked_as_always() -> None:
     least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
     assert least == {child.kind.kind for child in CHILDREN if child.always}

@@ -60,7 +60,7 @@ def passes_within(operator: Operator, seconds: float) -> float:
     return operator.passes() - before
 
 
-def test_kinds_that_come_and_go(tmp_path: Path) -> None:
+def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> None:
     with controlplane.running() as plane:
         plane.install_crds()
         kubeconfig = operator_process.install(plane)
@@ -105,7 +105,7 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
         assert "Traceback" not in operator.log, operator.log
 
 
-def test_rules_stay_while_another_entry_model_is_not_known(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+def test_keeps_rules_while_a_new_entrypoint_is_unknown(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
     with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
         make(own)
         serving(own, operator)

@@ -23,7 +23,9 @@ from support.thresholds import annotate
 pytestmark = pytest.mark.integration
 
 
-def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+def test_reports_which_prometheus_selects_the_objects(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
+) -> None:
     chosen = namespace(plane, f"{own.namespace}-chosen", team="vision")
     prometheus(plane.api, own.namespace, {}, {"matchLabels": {"team": "vision"}})
     labels = {"monitoring": {"labels": {"release": "prometheus"}}}
@@ -63,7 +65,7 @@ def liar(namespace: str) -> bad_servers.Behaviour:
 
 
 @pytest.mark.parametrize("where", ["the tenant's namespace", "a namespace that counts"])
-def test_a_prometheus_object_sends_the_operator_to_no_address_of_its_authors_choice(
+def test_prometheus_resource_cannot_redirect_the_operator_to_another_address(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path, where: str
 ) -> None:
     tenant = namespace(plane, f"{own.namespace}-tenant").namespace
@@ -87,7 +89,7 @@ def test_a_prometheus_object_sends_the_operator_to_no_address_of_its_authors_cho
             plane.api.within(objects).delete("Prometheus", "evil")
 
 
-def test_an_administrator_chooses_whose_prometheuses_count(
+def test_uses_only_prometheuses_in_the_configured_namespaces(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
 ) -> None:
     prometheus(plane.api, "teams", {}, own=own.namespace)
@@ -106,9 +108,7 @@ def test_an_administrator_chooses_whose_prometheuses_count(
         own.delete("Prometheus", "teams")
 
 
-def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
-    plane: ControlPlane, own: Api, tmp_path: Path
-) -> None:
+def test_reports_unknown_if_it_may_not_list_prometheuses(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(plane, bind_cluster=False)
     admin = plane.api
     binding = admin.path("ClusterRoleBinding")
@@ -138,7 +138,7 @@ def asked_within(fake: FakePrometheus, seconds: float) -> int:
     return len(fake.queries) - before
 
 
-def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
+def test_queries_prometheus_until_the_thresholds_are_live(
     kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, **QUICK) as operator:
@@ -164,7 +164,7 @@ def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
         assert "Traceback" not in operator.log
 
 
-def test_thresholds_on_their_way_are_asked_for_once_for_all(
+def test_queries_pending_thresholds_of_all_tritonmodels_together(
     kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     names = [f"model-{number}" for number in range(6)]

@@ -26,7 +26,7 @@ def collect_the_servers(api: Api) -> None:
     api.patch("Deployment", gen.NAME, {"metadata": {"finalizers": None}})
 
 
-def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: Api, operator: Operator) -> None:
+def test_deletes_leftovers_of_an_earlier_tritonmodel_with_the_same_name(api: Api, operator: Operator) -> None:
     """The second wants no network policy."""
     before = make(api, networkPolicy={})["metadata"]["uid"]
     settled(api)
@@ -42,7 +42,7 @@ def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: 
     eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON)
 
 
-def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, operator: Operator) -> None:
+def test_deletes_leftovers_without_the_label(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     api.delete("TritonModel", gen.NAME)
@@ -55,7 +55,7 @@ def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, o
         assert api.get(kind, name)["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
-def test_what_a_former_life_has_left_and_somebody_holds_is_told_with_who_holds_it(api: Api, operator: Operator) -> None:
+def test_reports_the_finalizer_that_holds_a_leftover(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": ["example.com/keep"]}})

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(("kind", "name"), CHILDREN)
-def test_a_deleted_child_is_made_again(kind: str, name: str, api: Api, operator: Operator) -> None:
+def test_recreates_a_deleted_child(kind: str, name: str, api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     before = api.get(kind, name)["metadata"]["uid"]
@@ -26,7 +26,7 @@ def test_a_deleted_child_is_made_again(kind: str, name: str, api: Api, operator:
     assert again["metadata"]["uid"] != before
 
 
-def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operator: Operator) -> None:
+def test_corrects_an_edited_child_and_keeps_foreign_fields(api: Api, operator: Operator) -> None:
     make(api, replicas=2)
     settled(api)
     debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
@@ -54,7 +54,7 @@ def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operat
 
 
 @pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
-def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, operator: Operator) -> None:
+def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator: Operator) -> None:
     """To the API server it is another port, that stands in the way of ours by its name."""
     make(api)
     settled(api)
@@ -74,7 +74,7 @@ def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, oper
     assert progressing(api, "RollingOut")
 
 
-def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator) -> None:
+def test_restores_the_label_of_a_child(api: Api, operator: Operator) -> None:
     """The watches select by the label: without it the object looks deleted."""
     make(api)
     settled(api)
@@ -82,7 +82,7 @@ def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator
     eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
 
 
-def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, operator: Operator) -> None:
+def test_recreates_a_child_that_was_deleted_without_its_label(api: Api, operator: Operator) -> None:
     """No watch tells of its end; the operator learns of it when it puts the label back."""
     make(api)
     settled(api)
@@ -95,7 +95,7 @@ def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, opera
         assert again["metadata"]["uid"] != before
 
 
-def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Operator) -> None:
+def test_creates_a_disruption_budget_only_for_several_replicas(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
     settled(api)
     assert api.find("PodDisruptionBudget", gen.NAME) is None
@@ -105,7 +105,7 @@ def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Ope
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME) is None, SOON)
 
 
-def test_a_network_policy_comes_changes_and_goes_with_its_field(api: Api, operator: Operator) -> None:
+def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     assert api.find("NetworkPolicy", gen.NAME) is None

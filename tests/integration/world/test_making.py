@@ -17,7 +17,7 @@ from triton_operator.api import names
 pytestmark = pytest.mark.integration
 
 
-def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Api, operator: Operator) -> None:
+def test_creates_every_child_with_one_write(control_plane: ControlPlane, api: Api, operator: Operator) -> None:
     control_plane.wait_until_quiet()
     before = operator.writes()
     uid = make(api, replicas=2)["metadata"]["uid"]
@@ -34,7 +34,7 @@ def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Ap
     assert 6 <= operator.writes() - before <= 7
 
 
-def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
+def test_first_status_is_complete(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection")
     status = settled(api)["status"]
     assert {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]} == {
@@ -48,7 +48,7 @@ def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
     assert status["image"] == {"reference": gen.IMAGE, "digest": "", "delivery": "Copy"}
 
 
-def test_a_change_of_the_spec_reaches_the_deployment(api: Api, operator: Operator) -> None:
+def test_spec_change_reaches_the_deployment(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
@@ -56,7 +56,7 @@ def test_a_change_of_the_spec_reaches_the_deployment(api: Api, operator: Operato
     assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2"
 
 
-def test_a_field_that_the_spec_no_longer_has_goes(api: Api, operator: Operator) -> None:
+def test_removes_a_field_that_the_spec_no_longer_has(api: Api, operator: Operator) -> None:
     make(api, podTemplate={"spec": {"priorityClassName": "high", "nodeSelector": {"a": "b"}}})
     settled(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("owned", [False, True], ids=["nobody's", "another's"])
-def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator: Operator) -> None:
+def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, api: Api, operator: Operator) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
     metadata = {"name": gen.NAME, "namespace": api.namespace, "labels": names.labels(gen.NAME) if owned else {}}
     foreign = api.create({
@@ -35,7 +35,7 @@ def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator
     progressing(api, "RollingOut")
 
 
-def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Operator) -> None:
+def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Operator) -> None:
     """They would have its rights: a cloud's metadata server gives credentials to a pod without a token, too."""
     foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})
     make(api)
@@ -63,7 +63,7 @@ def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Opera
     assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
 
 
-def test_a_tritonmodel_never_makes_the_account_that_it_is_named_after(api: Api, operator: Operator) -> None:
+def test_never_creates_a_service_account_with_the_tritonmodels_own_name(api: Api, operator: Operator) -> None:
     """Somebody's RoleBinding or cloud identity may name an account that doesn't exist yet."""
     make(api)
     settled(api)
@@ -76,7 +76,7 @@ UNOWNED: Object = {"metadata": {"ownerReferences": None}}
 
 
 @pytest.mark.parametrize(("kind", "name"), [*CHILDREN, ("PodDisruptionBudget", gen.NAME), ("NetworkPolicy", gen.NAME)])
-def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, name: str, api: Api, operator: Operator) -> None:
+def test_adopts_a_child_without_owner_reference(kind: str, name: str, api: Api, operator: Operator) -> None:
     """Its labels and its managedFields say who made it. Nobody else's controller owns it."""
     make(api, replicas=2, networkPolicy={})
     settled(api)
@@ -92,7 +92,7 @@ def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, name: str, 
     progressing(api, "RollingOut")
 
 
-def test_a_child_that_lost_its_owner_reference_and_was_edited_is_put_back(api: Api, operator: Operator) -> None:
+def test_adopts_and_corrects_an_edited_child_without_owner_reference(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     ports = api.get("Service", gen.NAME)["spec"]["ports"]
@@ -105,7 +105,7 @@ def test_a_child_that_lost_its_owner_reference_and_was_edited_is_put_back(api: A
     eventually(back, SOON, lambda: operator.log[-3000:])
 
 
-def test_what_a_deletion_left_behind_is_adopted_by_the_next_of_that_name(api: Api, operator: Operator) -> None:
+def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Operator) -> None:
     make(api)
     settled(api)
     options = {"propagationPolicy": "Orphan"}
@@ -141,7 +141,7 @@ CONTROLLER: Object = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid
     ],
     ids=["no field of ours", "another's labels", "one label", "no label", "another's controller"],
 )  # fmt: skip
-def test_an_account_without_all_the_marks_is_not_adopted(
+def test_does_not_adopt_a_service_account_without_proof_of_origin(
     manager: str, metadata: Object, api: Api, operator: Operator
 ) -> None:
     """It would lend its rights to the servers."""

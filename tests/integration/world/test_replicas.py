@@ -15,7 +15,7 @@ from support.people import make
 pytestmark = pytest.mark.integration
 
 
-def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Operator) -> None:
+def test_hands_replicas_over_without_scaling_to_one(api: Api, operator: Operator) -> None:
     make(api, replicas=4)
     settled(api)
     start = version(api.get("Deployment", gen.NAME))
@@ -38,7 +38,9 @@ def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Op
     eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 2, SOON)
 
 
-def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(api: Api, operator: Operator) -> None:
+def test_keeps_replicas_set_by_a_foreign_autoscaler_and_creates_a_disruption_budget(
+    api: Api, operator: Operator
+) -> None:
     make(api)
     settled(api)
     assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 1
@@ -48,7 +50,7 @@ def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(ap
     assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
 
 
-def test_the_scale_subresource_of_the_model(api: Api, operator: Operator) -> None:
+def test_supports_the_scale_subresource(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
     settled(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}}, "scale")

@@ -53,7 +53,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     fake.close()
 
 
-def test_it_is_asked_once_for_all_who_wait_until_nobody_does(world: World) -> None:
+def test_polls_once_for_all_tritonmodels_until_none_waits(world: World) -> None:
     async def scene() -> None:
         world.prometheus.tell("vision", "detection", max_qps=80)
         assert world.track() == Answer()
@@ -73,7 +73,7 @@ def test_it_is_asked_once_for_all_who_wait_until_nobody_does(world: World) -> No
     world.run(scene)
 
 
-def test_what_changes_is_news_for_whom_it_is_about(world: World) -> None:
+def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None:
     async def scene() -> None:
         world.track()
         world.track(OTHER)
@@ -90,7 +90,7 @@ def test_what_changes_is_news_for_whom_it_is_about(world: World) -> None:
     world.run(scene)
 
 
-def test_an_answer_from_before_a_change_is_followed_by_another_even_if_it_is_the_same(world: World) -> None:
+def test_outdated_answer_is_followed_by_a_report_of_the_next_one(world: World) -> None:
     async def scene() -> None:
         world.prometheus.tell("vision", "detection", max_qps=80)
         world.track()
@@ -103,7 +103,7 @@ def test_an_answer_from_before_a_change_is_followed_by_another_even_if_it_is_the
     world.run(scene)
 
 
-def test_whether_there_are_tokens(world: World) -> None:
+def test_reports_whether_the_token_counter_exists(world: World) -> None:
     query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"tokens_total",tritonmodel!=""})'
 
     async def scene() -> None:
@@ -119,7 +119,7 @@ def test_whether_there_are_tokens(world: World) -> None:
     world.run(scene)
 
 
-def test_silence_is_news_for_those_who_wait_and_later_for_the_others(
+def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -141,7 +141,7 @@ def test_silence_is_news_for_those_who_wait_and_later_for_the_others(
     world.run(scene)
 
 
-def test_one_that_hangs_delays_no_other(world: World) -> None:
+def test_hanging_prometheus_does_not_delay_others(world: World) -> None:
     hanging = FakePrometheus()
     hanging.hang = 30
 
@@ -158,7 +158,7 @@ def test_one_that_hangs_delays_no_other(world: World) -> None:
         hanging.close()
 
 
-def test_who_goes_to_another_prometheus_leaves_nothing_at_the_first(world: World) -> None:
+def test_stops_polling_the_previous_prometheus(world: World) -> None:
     async def scene() -> None:
         world.track()
         await until(lambda: world.changed[KEY])

@@ -12,7 +12,7 @@ READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
 LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 
 
-def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
+def test_key_is_due_once_at_its_last_time() -> None:
     schedule = Schedule[str]()
     assert schedule.next() is None
     for key, when in (("a", 5.0), ("b", 3.0), ("a", 1.0), ("c", 2.0), ("b", 9.0)):
@@ -32,5 +32,5 @@ def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
         (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
     ],
 )  # fmt: skip
-def test_how_soon_a_server_is_asked_again(answer: Answer | None, repeats: int, expected: float) -> None:
+def test_delay_until_the_next_poll_of_a_server(answer: Answer | None, repeats: int, expected: float) -> None:
     assert server_delay(answer, repeats, 300) == pytest.approx(expected, rel=0.101)

@@ -62,7 +62,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World()
 
 
-def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: World) -> None:
+def test_track_returns_the_last_answer_and_reports_the_next(world: World) -> None:
     async def scene() -> None:
         assert world.probes.track(KEY, [server()]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY])
@@ -73,7 +73,7 @@ def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: Worl
     world.run(scene)
 
 
-def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
+def test_polls_a_loading_server_until_it_is_ready(world: World) -> None:
     async def scene() -> None:
         world.answers["pod"] = LOADING
         world.probes.track(KEY, [server()])
@@ -89,7 +89,7 @@ def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
     world.run(scene)
 
 
-def test_a_server_is_asked_at_once_when_it_may_have_changed(world: World) -> None:
+def test_polls_a_changed_server_at_once(world: World) -> None:
     async def scene() -> None:
         world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
@@ -107,7 +107,7 @@ def test_a_server_is_asked_at_once_when_it_may_have_changed(world: World) -> Non
     world.run(scene)
 
 
-def test_a_server_that_falls_silent_has_no_answer(world: World) -> None:
+def test_silent_server_has_no_answer(world: World) -> None:
     async def scene() -> None:
         world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
@@ -122,7 +122,7 @@ def test_a_server_that_falls_silent_has_no_answer(world: World) -> None:
     world.run(scene)
 
 
-def test_what_changes_while_a_server_is_asked_is_asked_again(world: World) -> None:
+def test_polls_a_server_again_that_changed_during_a_poll(world: World) -> None:
     async def scene() -> None:
         world.hang = 0.2
         del world.answers["pod"]
@@ -137,7 +137,7 @@ def test_what_changes_while_a_server_is_asked_is_asked_again(world: World) -> No
     world.run(scene)
 
 
-def test_what_is_forgotten_is_asked_no_more_and_nothing_of_it_is_kept(world: World) -> None:
+def test_forget_stops_polling_and_frees_the_state(world: World) -> None:
     async def scene() -> None:
         del world.answers["pod"]
         world.probes.track(KEY, [server()])
@@ -153,7 +153,7 @@ def test_what_is_forgotten_is_asked_no_more_and_nothing_of_it_is_kept(world: Wor
     world.run(scene)
 
 
-def test_an_explicit_server_is_asked_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polls_a_server_with_explicit_model_control_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "EXPLICIT_REST_SECONDS", 0.05)
 
     async def scene() -> None:
@@ -164,7 +164,7 @@ def test_an_explicit_server_is_asked_more_often(world: World, monkeypatch: pytes
     world.run(scene)
 
 
-def test_an_answer_that_cannot_be_used_is_told(world: World) -> None:
+def test_reports_an_unusable_answer_once(world: World) -> None:
     async def scene() -> None:
         world.unusable = "isn't JSON"
         world.probes.track(KEY, [server()])
@@ -180,7 +180,7 @@ def test_an_answer_that_cannot_be_used_is_told(world: World) -> None:
     world.run(scene)
 
 
-def test_an_answer_for_which_there_is_no_room_is_told(world: World) -> None:
+def test_reports_an_answer_that_exceeds_the_memory_share(world: World) -> None:
     world.probes = ServerProbes(lambda key: world.changed.update([key]), world.ask, cache=AnswerCache(size_of(LOADING)))
 
     async def scene() -> None:
@@ -201,7 +201,7 @@ def test_an_answer_for_which_there_is_no_room_is_told(world: World) -> None:
     world.run(scene)
 
 
-def test_silent_servers_delay_no_others(world: World) -> None:
+def test_silent_servers_do_not_delay_others(world: World) -> None:
     """Of one TritonModel and of many: they share the slow lane, once they have been silent for the first time."""
 
     async def scene() -> None:
@@ -225,7 +225,7 @@ def test_silent_servers_delay_no_others(world: World) -> None:
     world.run(scene)
 
 
-def test_silent_servers_of_one_namespace_delay_no_silent_server_of_another(world: World) -> None:
+def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(world: World) -> None:
     """The first time all are asked in the fast lane, afterwards in the slow one."""
 
     async def scene() -> None:
@@ -242,7 +242,7 @@ def test_silent_servers_of_one_namespace_delay_no_silent_server_of_another(world
     world.run(scene)
 
 
-def test_a_fault_of_our_own_ends_nothing(world: World) -> None:
+def test_polling_continues_after_an_unexpected_error(world: World) -> None:
     async def scene() -> None:
         world.answers["other"] = READY
         world.answers["pod"] = READY
