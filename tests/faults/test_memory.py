@@ -33,7 +33,7 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
     def start() -> Iterator[Operator]:
         starting = operator_process.running(kubeconfig, tmp_path, wait=False)
         with starting as operator, memory.limit(operator.process, LIMIT):
-            eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
+            eventually(lambda: alive(operator).is_leader(), 60, lambda: operator.log[-3000:])
             yield operator
             alive(operator)
             took = memory.peak(operator.process)
@@ -65,7 +65,7 @@ def watch(operator: Operator, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         alive(operator)
-        print(f"  {memory.peak(operator.process):.0f} MiB, {operator.passes():.0f} passes")
+        print(f"  {memory.peak(operator.process):.0f} MiB, {operator.reconciles():.0f} passes")
         time.sleep(5)
 
 

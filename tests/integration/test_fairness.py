@@ -37,7 +37,7 @@ def version(api: Api, kind: str, name: str) -> int:
 def test_new_tritonmodel_does_not_wait_for_a_namespace_with_slow_writes(
     api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
 ) -> None:
-    noisy = control_plane.api.within("noisy")
+    noisy = control_plane.api.in_namespace("noisy")
     control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "noisy", "labels": SLOW}})
     for number in range(NOISY):
         noisy.create(tritonmodel(f"n-{number}"))

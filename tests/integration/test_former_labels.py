@@ -201,7 +201,7 @@ def test_servers_move_to_the_new_selector_without_an_outage(
     plane = control_plane_with_controllers
     namespace = f"moving-{next(iter(scaling))}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    api = plane.api.within(namespace)
+    api = plane.api.in_namespace(namespace)
     kubeconfig = operator_process.install(plane)
     listing, restart, move = steps()
 

@@ -22,12 +22,12 @@ from support.api import Api, condition, eventually
 from support.attempts import VICTIM, Attempt, Tenant
 from support.bad_servers import Behaviour
 from support.controlplane import ROOT, ControlPlane
+from support.invariants import Foreign
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import apply_folder, bind, bind_editor, refusal
 from support.profiles import SOAK, drawn
 from support.prometheus_process import Prometheus
-from support.world import Foreign
 from triton_operator.api import names, thresholds
 from triton_operator.reconcile.events import BURST
 
@@ -60,8 +60,8 @@ class World:
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     taken: Counter[str] = field(default_factory=Counter)
 
-    def within(self, namespace: str) -> Api:
-        return self.plane.api.within(namespace)
+    def in_namespace(self, namespace: str) -> Api:
+        return self.plane.api.in_namespace(namespace)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         plane = stack.enter_context(controlplane.running(audit=AUDIT_POLICY, users=list(USERS)))
         kubeconfig = installed(plane)
         operator = stack.enter_context(operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")))
-        others = plane.api.within(OTHERS)
+        others = plane.api.in_namespace(OTHERS)
         annotations = {f"{thresholds.PREFIX}max-qps": f"{LIMIT:g}"}
         victim = others.create(model(VICTIM, annotations))["metadata"]["uid"]
-        plane.api.within("dev").create(model(SCRAPED))
-        for api, name in ((others, VICTIM), (plane.api.within("dev"), SCRAPED)):
+        plane.api.in_namespace("dev").create(model(SCRAPED))
+        for api, name in ((others, VICTIM), (plane.api.in_namespace("dev"), SCRAPED)):
             eventually(lambda a=api, n=name: a.find("Deployment", n), 60, lambda: operator.log[-2000:])
         index = json.dumps([{"name": "net", "version": "1", "state": "READY"}])
         stack.enter_context(bad_servers.server(HONEST, bad_servers.answers(index.encode())))
@@ -87,10 +87,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 stack.enter_context(bad_servers.server(address, changing(behaviours, f"{address}:{port}"), port))
         prometheus = stack.enter_context(scraping(plane, operator, tmp_path_factory.mktemp("prometheus")))
         tenants = {
-            user: Tenant(Api.of(plane.kubeconfig_of_user(user)).within(namespace), victim)
+            user: Tenant(Api.of(plane.kubeconfig_of_user(user)).in_namespace(namespace), victim)
             for user, namespace in USERS.items()
         }
-        foreign = [Foreign(plane.api.within(namespace)) for namespace in (OTHERS, "dev")]
+        foreign = [Foreign(plane.api.in_namespace(namespace)) for namespace in (OTHERS, "dev")]
         yield World(plane, operator, prometheus, tenants, foreign, behaviours)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
@@ -109,7 +109,7 @@ def installed(plane: ControlPlane) -> Path:
     for user, namespace in USERS.items():
         bind(plane, namespace, user, "ClusterRole", "tritonmodel-developer")
     bind_editor(plane, USERS["editor"], "editor")
-    developer = Api.of(plane.kubeconfig_of_user("developer")).within(USERS["developer"])
+    developer = Api.of(plane.kubeconfig_of_user("developer")).in_namespace(USERS["developer"])
     more = {**model("probe"), "spec": {**model("probe")["spec"], "podTemplate": {"spec": {"hostNetwork": True}}}}
     probe = f"{developer.path('TritonModel')}?dryRun=All"
     eventually(lambda: "pod-template" in refusal(lambda: developer.request("POST", probe, more)), 60, "the policy")
@@ -133,10 +133,10 @@ def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
 @contextlib.contextmanager
 def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[Prometheus]:
     """A Prometheus with the tenant's servers, the operator, and the rules of others."""
-    monitor = plane.api.within("dev").get("PodMonitor", SCRAPED)
+    monitor = plane.api.in_namespace("dev").get("PodMonitor", SCRAPED)
     targets = {f"{address}:{names.PORTS['metrics']}": f"tenant-{address}" for address in SERVERS[:PAGES]}
-    groups = plane.api.within(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
-    with prometheus_process.serving({"/metrics": lambda: operator.ask("/metrics")}) as page:
+    groups = plane.api.in_namespace(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
+    with prometheus_process.serving({"/metrics": lambda: operator.get("/metrics")}) as page:
         own = {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [page]}]}
         configs = [own, *prometheus_process.scrape_config(monitor, targets)]
         with prometheus_process.running(folder, configs, groups) as prometheus:
@@ -176,7 +176,7 @@ def serve(world: World) -> None:
     """Gives Deployments of the tenants a pod each, whose servers are hostile."""
     addresses = itertools.cycle(SERVERS)
     for namespace in USERS.values():
-        api = world.within(namespace)
+        api = world.in_namespace(namespace)
         for deployment in api.list("Deployment", names.MANAGED_SELECTOR):
             name = deployment["metadata"]["name"]
             ours = any(owner["kind"] == names.KIND for owner in deployment["metadata"].get("ownerReferences", []))
@@ -187,7 +187,7 @@ def serve(world: World) -> None:
 
 def others_are_served(world: World) -> None:
     """The canary's change reaches its child, it is Ready, and the operator lives."""
-    api, image = world.within(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
+    api, image = world.in_namespace(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
     api.patch("TritonModel", VICTIM, {"spec": {"server": {"image": image}}})
 
     def follows() -> bool:
@@ -199,7 +199,7 @@ def others_are_served(world: World) -> None:
     for kind in ("Ready", "ModelsLoaded"):
         assert condition(status, kind)["status"] == "True", status["status"]
     assert world.operator.process.poll() is None
-    assert world.operator.ask("/healthz") == "ok"
+    assert world.operator.get("/healthz") == "ok"
     memory = Path(f"/proc/{world.operator.process.pid}/status").read_text()
     assert int(re.findall(r"VmHWM:\s+(\d+) kB", memory)[0]) >> 10 < OPERATORS_MIB
     errors = [line for line in world.operator.log.splitlines() if json.loads(line)["level"] in ("ERROR", "CRITICAL")]
@@ -221,7 +221,7 @@ def nothing_is_outside(world: World) -> None:
 def nobody_has_more_rights(world: World) -> None:
     """Servers of who may not create pods are such that Pod Security `restricted` lets them run, with no Secret and as
     no account but their own."""
-    api, judge = world.within(USERS["developer"]), world.within(JUDGE)
+    api, judge = world.in_namespace(USERS["developer"]), world.within(JUDGE)
     accounts = {account["metadata"]["name"]: owner(account) for account in api.list("ServiceAccount")}
     for deployment in api.list("Deployment"):
         template = deployment["spec"]["template"]
@@ -249,7 +249,7 @@ def prometheus_believes_no_tenant(world: World) -> None:
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
     eventually(lambda: world.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
-    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.ask("/metrics"), re.M)
+    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.get("/metrics"), re.M)
     assert set(told) <= {"+Inf"}, "a developer sets no threshold"
     strange = '{pod=~"tenant-.*",namespace!="dev"}', '{pod=~"tenant-.*",__name__=~"triton.*:.*|triton_operator_.*"}'
     assert [world.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
@@ -260,7 +260,7 @@ def prometheus_believes_no_tenant(world: World) -> None:
 def what_is_told_is_text_in_bounds(world: World) -> None:
     """Status and Events are text that a terminal shows as it is, and there are only so many Events."""
     for namespace in USERS.values():
-        api = world.within(namespace)
+        api = world.in_namespace(namespace)
         found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         for name, count in Counter(event["regarding"]["name"] for event in found).items():
             assert count <= BURST + 1, (name, count)

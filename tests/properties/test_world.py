@@ -57,7 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         kubeconfig = operator_process.install(plane)
         folder = tmp_path_factory.mktemp("operator")
         with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as operator:
-            world = World(plane, operator, plane.api.within("crowd"))
+            world = World(plane, operator, plane.api.in_namespace("crowd"))
             for name in CANARIES:
                 assert create(world.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
             yield world
@@ -199,8 +199,8 @@ def _deep_is_told(world: World, paths: Collection[str]) -> None:
 
     for path in paths:
         eventually(lambda p=path: explained_as_text(p), PATIENCE, lambda: world.operator.log[-2000:])
-    passes = world.operator.passes(result="ok")
-    eventually(lambda: world.operator.passes(result="ok") > passes + 4 * len(CANARIES), PATIENCE, "two listings")
+    passes = world.operator.reconciles(result="ok")
+    eventually(lambda: world.operator.reconciles(result="ok") > passes + 4 * len(CANARIES), PATIENCE, "two listings")
     canaries_live(world)
     for path in paths:
         assert send(world, "DELETE", path).status == 200
@@ -266,12 +266,12 @@ def test_nothing_is_written_afterwards(world: World) -> None:
     def still() -> bool:
         nonlocal written, passes, before
         was, written = written, sum(world.plane.writes().values())
-        before, passes = passes, world.operator.passes()
+        before, passes = passes, world.operator.reconciles()
         return was == written
 
     eventually(still, PATIENCE, "no write for two resyncs", every=2 * RESYNC + 1)
     # Two or three listings in that time, and no hot loop: what is refused still waits for its next try.
-    assert passes - before <= 5 * world.operator.counted("triton_operator_models")
+    assert passes - before <= 5 * world.operator.metric_sum("triton_operator_models")
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def policed(world: World) -> Api:
     binding["spec"]["matchResources"] = only
     world.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
     world.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
-    api = world.plane.api.within("policed")
+    api = world.plane.api.in_namespace("policed")
     eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), PATIENCE, "the policy in force")
     return api
 

@@ -27,7 +27,7 @@ class Team:
 
     def api(self, user: str = "") -> Api:
         """Returns a client for this user, by default the cluster admin."""
-        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
+        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).in_namespace(self.namespace)
 
     def kubectl(
         self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None

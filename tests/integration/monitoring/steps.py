@@ -22,7 +22,7 @@ QUICK = {"DISCOVERY_SECONDS": "1"}
 def namespace(plane: ControlPlane, name: str, **labels: str) -> Api:
     metadata = {"name": name, "labels": labels}
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    return plane.api.within(name)
+    return plane.api.in_namespace(name)
 
 
 def prometheus(
@@ -34,7 +34,7 @@ def prometheus(
     spec = {"ruleSelector": objects, "ruleNamespaceSelector": everywhere,
             "podMonitorSelector": objects, "podMonitorNamespaceSelector": everywhere, **more}  # fmt: skip
     metadata = {"name": name, "namespace": own}
-    api.within(own).create(
+    api.in_namespace(own).create(
         {"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata, "spec": spec}
     )
 
@@ -67,7 +67,7 @@ def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "dete
 def gauge(operator: Operator, api: Api, kind: str = "max-qps", version: str = "") -> float | None:
     """A threshold as this replica tells Prometheus; None where it doesn't."""
     labels = {"namespace": api.namespace, "tritonmodel": gen.NAME, "kind": kind, "version": version}
-    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.ask("/metrics"), re.M):
+    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.get("/metrics"), re.M):
         if dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:
             return float(value)
     return None

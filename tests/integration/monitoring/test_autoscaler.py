@@ -88,7 +88,7 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
 def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
     plane: ControlPlane, kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
-    fake.tell(own.namespace, gen.NAME, max_qps=80, max_qps_per_replica=12.5)
+    fake.set_thresholds(own.namespace, gen.NAME, max_qps=80, max_qps_per_replica=12.5)
     own_behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
     specs: dict[str, Object] = {
         gen.NAME: {"autoscaling": {"max": 4}, "monitoring": {"labels": {"release": "prometheus"}}},
@@ -101,7 +101,7 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
     with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
         for name, spec in specs.items():
             make(own, name, thresholds_of, **spec)
-            fake.tell(own.namespace, name, max_qps=80, max_qps_per_replica=12.5)
+            fake.set_thresholds(own.namespace, name, max_qps=80, max_qps_per_replica=12.5)
             serving(own, operator, name, f"{name}-pod")
             eventually(lambda n=name: condition(own.get("TritonModel", n), "ThresholdLive").get("status") == "True",
                        SOON, lambda n=name: own.get("TritonModel", n)["status"])  # fmt: skip
@@ -111,10 +111,10 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
         before, writes = difference({}, plane.writes()), operator.writes()
 
         # A resync also reconciles TritonModels that an earlier test left.
-        known = len(own.within("*").list("Deployment"))
+        known = len(own.in_namespace("*").list("Deployment"))
 
         def reconciles() -> float:
-            return operator.passes(result="ok")
+            return operator.reconciles(result="ok")
 
         def expected_reconciles() -> float:
             """Reconciles by the resyncs since `started`, with one resync more at either end."""

@@ -48,16 +48,16 @@ class Readiness:
         good = time.monotonic()
         while not self._over.wait(0.1):
             now = time.monotonic()
-            if self._operator.ask("/readyz") == "ok":
+            if self._operator.get("/readyz") == "ok":
                 good = now
             self.longest = max(self.longest, now - good)
 
 
 def passes_within(operator: Operator, seconds: float) -> float:
     """How many there are in the next seconds."""
-    before = operator.passes()
+    before = operator.reconciles()
     time.sleep(seconds)
-    return operator.passes() - before
+    return operator.reconciles() - before
 
 
 def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> N
             before = versions(api, "Deployment", "Service", AUTOSCALER)
             plane.remove_monitoring()
             told(api, "MonitoringAvailable", "False", "CRDsMissing")
-            eventually(lambda: operator.ask("/readyz") == "ok", SOON, lambda: operator.log)
+            eventually(lambda: operator.get("/readyz") == "ok", SOON, lambda: operator.log)
             eventually(lambda: passes_within(operator, 4) < 5, SOON, lambda: operator.log[-3000:])
             assert versions(api, "Deployment", "Service", AUTOSCALER) == before
             api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {f"{P}max-qps": "90"}}})

@@ -79,14 +79,14 @@ def test_prometheus_resource_cannot_redirect_the_operator_to_another_address(
                 told(own, "ThresholdLive", "Unknown", "NoPrometheus")
                 told(own, "MonitoringAvailable", "False", "NotSelected")
                 time.sleep(5)
-                assert served.asked == 0
+                assert served.connections == 0
                 told(own, "ThresholdLive", "Unknown", "NoPrometheus")
                 warned = "spec.serviceName must be a DNS label" in operator.log
                 assert warned is (objects == "monitoring")
                 assert operator.stop() == 0
                 assert "Traceback" not in operator.log
         finally:
-            plane.api.within(objects).delete("Prometheus", "evil")
+            plane.api.in_namespace(objects).delete("Prometheus", "evil")
 
 
 def test_uses_only_prometheuses_in_the_configured_namespaces(
@@ -142,14 +142,14 @@ def test_queries_prometheus_until_the_thresholds_are_live(
     kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, **QUICK) as operator:
-        fake.tell(own.namespace, gen.NAME)
+        fake.set_thresholds(own.namespace, gen.NAME)
         make(own)
         serving(own, operator)
         told(own, "ThresholdLive", "True", "Live")
         annotate(own, max_qps="80")
         message = told(own, "ThresholdLive", "False", "Propagating")
         assert message == "max-qps is 80; Prometheus still uses none"
-        fake.tell(own.namespace, gen.NAME, max_qps=80)
+        fake.set_thresholds(own.namespace, gen.NAME, max_qps=80)
         message = told(own, "ThresholdLive", "True", "Live")
         found = re.fullmatch(r"Prometheus uses max-qps 80; (\d+\.\d) s after it was set", message)
         assert found, message
@@ -177,18 +177,18 @@ def test_queries_pending_thresholds_of_all_tritonmodels_together(
             told(own, "ThresholdLive", "False", "Propagating", name)
 
         def asked_and_not_looked_at() -> bool:
-            passes = operator.passes()
-            return 1 <= asked_within(fake, 4) <= 3 and operator.passes() == passes
+            passes = operator.reconciles()
+            return 1 <= asked_within(fake, 4) <= 3 and operator.reconciles() == passes
 
         # Not at once: servers that don't answer are asked again, less and less often.
         eventually(asked_and_not_looked_at, 60, lambda: operator.log[-3000:])
-        fake.tell(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
+        fake.set_thresholds(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
         told(own, "ThresholdLive", "True", "Live", names[0])
         told(own, "ThresholdLive", "False", "Propagating", names[1])
         fake.close()
         time.sleep(5)
         fake.start()
-        fake.tell(own.namespace, names[1], max_qps=80, max_qps_per_replica=80)
+        fake.set_thresholds(own.namespace, names[1], max_qps=80, max_qps_per_replica=80)
         told(own, "ThresholdLive", "True", "Live", names[1])
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

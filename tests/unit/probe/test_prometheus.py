@@ -134,7 +134,7 @@ def test_limits_the_time_and_size_of_an_answer(behave: bad_servers.Behaviour, wo
     with bad_servers.server("127.0.0.1", behave, 0) as served:
         assert words in failure(f"http://{served.address}", SECOND)
         # aiohttp tries once more where the connection closes without an answer.
-        assert served.asked <= 2
+        assert served.connections <= 2
     assert time.monotonic() - started < 3
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (50 << 10)
 
@@ -144,7 +144,7 @@ def test_does_not_follow_a_redirect() -> None:
         away = bad_servers.redirects(f"http://{target.address}/latest/meta-data")
         with bad_servers.server("127.0.0.1", away, 0) as served:
             assert "HTTP status 307" in failure(f"http://{served.address}", SECOND)
-        assert target.asked == 0
+        assert target.connections == 0
 
 
 def test_compressed_answer_is_small_on_the_wire() -> None:

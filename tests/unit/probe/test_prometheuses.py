@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from support.fake_prometheus import FakePrometheus
-from support.probing import run_beside, until
+from support.probing import run_with, until
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import prometheuses
@@ -41,7 +41,7 @@ class World:
         return len(self.prometheus.queries)
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        run_beside(self.probes.run, scene)
+        run_with(self.probes.run, scene)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_polls_once_for_all_tritonmodels_until_none_waits(world: World) -> None:
     async def scene() -> None:
-        world.prometheus.tell("vision", "detection", max_qps=80)
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert world.track() == Answer()
         assert world.track().at == "", "it hasn't been asked"
         answer = await world.news()
@@ -83,7 +83,7 @@ def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None
         asked = world.asked
         await until(lambda: world.asked > asked + 3)
         assert world.changed == {KEY: 1, OTHER: 1}, "the same again is no news"
-        world.prometheus.tell("vision", "detection", max_qps=80)
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert (await world.news()).values == {QPS: 80}
         assert world.changed[OTHER] == 1
 
@@ -92,7 +92,7 @@ def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None
 
 def test_outdated_answer_is_followed_by_a_report_of_the_next_one(world: World) -> None:
     async def scene() -> None:
-        world.prometheus.tell("vision", "detection", max_qps=80)
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         world.track()
         first = await world.news()
         world.probes.set_waiting(KEY, waits=True, outdated=True)

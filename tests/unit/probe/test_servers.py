@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from support.probing import run_beside, until
+from support.probing import run_with, until
 from triton_operator.api.servers import IndexEntry, Server
 from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.answer_cache import AnswerCache, size_of
@@ -52,7 +52,7 @@ class World:
             self.asking -= 1
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        run_beside(self.probes.run, scene)
+        run_with(self.probes.run, scene)
 
 
 @pytest.fixture

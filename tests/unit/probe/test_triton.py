@@ -111,7 +111,7 @@ def test_does_not_follow_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
         redirects = bad_servers.server("127.0.0.1", bad_servers.redirects(to), 0)
         with redirects as served, pytest.raises(FetchError, match="has the HTTP status 307"):
             get_index(served.address)
-        assert other.asked == 0
+        assert other.connections == 0
 
 
 def test_does_not_use_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
