@@ -139,7 +139,7 @@ def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
 
 @pytest.fixture(scope="module")
 def operator(begin: Begin) -> Iterator[Supervised]:
-    """Runs one operator for all tests of a module. Their faults must not end it."""
+    """Runs one operator for all tests of a module. The injected faults must not end it."""
     with begin(DISCOVERY_SECONDS="1") as found:
         eventually(lambda: found.current.is_leader(), 60, lambda: found.log[-3000:])
         found.grown()

@@ -1,4 +1,4 @@
-"""One tenant tries to take the operator's memory. The operator runs under the limit of its container."""
+"""One tenant tries to exhaust the operator's memory. The operator runs with the memory limit of its container."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Limited = Callable[[], contextlib.AbstractContextManager[Operator]]
 
 @pytest.fixture
 def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
-    """Starts the operator under its container's limit; at the end it still runs and has stayed below the limit."""
+    """Starts the operator with its container's limit. At the end it must still run, below the limit."""
 
     @contextlib.contextmanager
     def start() -> Iterator[Operator]:
@@ -50,14 +50,14 @@ def alive(operator: Operator) -> Operator:
 
 
 def index(number: int, entries: int, width: int) -> bytes:
-    """A repository index like no other."""
+    """A unique repository index."""
     chance = random.Random(number)
     names = (f"{chance.getrandbits(4 * width):x}" for _ in range(entries))
     return b"[" + b",".join(b'{"name":"%s","state":"x"}' % name.encode() for name in names) + b"]"
 
 
 def another_each_time(connection: socket.socket, over: threading.Event) -> None:
-    """Each answer is as large as an answer may be, and no two are alike."""
+    """Sends unique answers of the maximum size."""
     answers(index(random.getrandbits(60), 1990, 50))(connection, over)
 
 

@@ -1,4 +1,4 @@
-"""One tenant keeps the operator busy; the others don't wait for it."""
+"""One tenant keeps the operator busy. Other tenants don't wait for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 
 def version(api: Api, kind: str, name: str) -> int:
-    """Of the object's last write. All writes of the API server are in the order of these numbers."""
+    """Returns the resourceVersion of the object's last write. These numbers order all writes of the API server."""
     return int(api.get(kind, name)["metadata"]["resourceVersion"])
 
 

@@ -1,4 +1,4 @@
-"""What a tenant tries has no effect outside of its namespace, on what others are served, or on anybody's rights."""
+"""Random actions of a tenant don't affect other namespaces, other TritonModels, or any permissions."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Json = dict[str, Any]
 ROUNDS, EACH = (40, 80) if SOAK else (2, 80)
 OTHERS, JUDGE = "others", "restricted"
 USERS = {"developer": "dev", "editor": "edit"}
-"""Who tries, and where: one has the role tritonmodel-developer and nothing else, one also Kubernetes' role `edit`."""
+"""The tenants' users and namespaces. One has only the role tritonmodel-developer, the other also the role `edit`."""
 SCRAPED = "scraped"
-"""A TritonModel of the developer that stays, so that Prometheus has its servers' pages."""
+"""A permanent TritonModel of the developer, so that Prometheus always scrapes servers of a tenant."""
 LIMIT = 100.0
 SERVERS, PAGES = [f"127.0.7.{n}" for n in range(1, 7)], 3
 HONEST = "127.0.7.100"
@@ -50,7 +50,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class World:
-    """`behaviours`: what the servers of the tenants do, by address and port."""
+    """`behaviours`: the behaviour of the tenants' servers, by address and port."""
 
     plane: ControlPlane
     operator: Operator
@@ -97,7 +97,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def installed(plane: ControlPlane) -> Path:
-    """The operator's kubeconfig, once roles, policies and namespaces are there."""
+    """Installs roles, policies and namespaces; returns the operator's kubeconfig."""
     plane.install_crds()
     plane.install_monitoring()
     kubeconfig = operator_process.install(plane)
@@ -126,13 +126,13 @@ def model(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
-    """A server that does what is said of its address at the time."""
+    """A server with the current behaviour of its address."""
     return lambda connection, over: behaviours.get(address, bad_servers.closes)(connection, over)
 
 
 @contextlib.contextmanager
 def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[Prometheus]:
-    """A Prometheus with the tenant's servers, the operator, and the rules of others."""
+    """A Prometheus that scrapes the tenant's servers and the operator, and evaluates the rules of others."""
     monitor = plane.api.in_namespace("dev").get("PodMonitor", SCRAPED)
     targets = {f"{address}:{names.PORTS['metrics']}": f"tenant-{address}" for address in SERVERS[:PAGES]}
     groups = plane.api.in_namespace(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
@@ -173,7 +173,7 @@ def attack(world: World, tried: list[tuple[str, Attempt]], answers: list[Behavio
 
 
 def serve(world: World) -> None:
-    """Gives Deployments of the tenants a pod each, whose servers are hostile."""
+    """Creates a pod with a hostile server for each Deployment of the tenants."""
     addresses = itertools.cycle(SERVERS)
     for namespace in USERS.values():
         api = world.in_namespace(namespace)
@@ -186,7 +186,7 @@ def serve(world: World) -> None:
 
 
 def others_are_served(world: World) -> None:
-    """The canary's change reaches its child, it is Ready, and the operator lives."""
+    """Checks that a change of the canary reaches its child, that it is Ready, and that the operator runs."""
     api, image = world.in_namespace(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
     api.patch("TritonModel", VICTIM, {"spec": {"server": {"image": image}}})
 
@@ -207,7 +207,7 @@ def others_are_served(world: World) -> None:
 
 
 def nothing_is_outside(world: World) -> None:
-    """No object of others was touched, and the operator wrote nothing but what is the tenants' and the canary's."""
+    """Checks that no foreign object changed, and that the operator wrote only objects of the tenants and the canary."""
     assert [problem for foreign in world.foreign for problem in foreign.problems()] == []
     for event in world.plane.audit_events():
         about = event.get("objectRef", {})
@@ -219,8 +219,10 @@ def nothing_is_outside(world: World) -> None:
 
 
 def nobody_has_more_rights(world: World) -> None:
-    """Servers of who may not create pods are such that Pod Security `restricted` lets them run, with no Secret and as
-    no account but their own."""
+    """Checks the servers of a user who may not create pods.
+
+    Pod Security `restricted` must allow them. They must use no Secret, and no ServiceAccount but their own.
+    """
     api, judge = world.in_namespace(USERS["developer"]), world.within(JUDGE)
     accounts = {account["metadata"]["name"]: owner(account) for account in api.list("ServiceAccount")}
     for deployment in api.list("Deployment"):
@@ -239,13 +241,13 @@ def nobody_has_more_rights(world: World) -> None:
 
 
 def owner(obj: Json) -> str:
-    """The name of the TritonModel that controls an object; "" where none does."""
+    """Returns the name of the TritonModel that controls an object; "" if there is none."""
     owners = obj["metadata"].get("ownerReferences", [])
     return next((o["name"] for o in owners if o["kind"] == names.KIND and o.get("controller")), "")
 
 
 def prometheus_believes_no_tenant(world: World) -> None:
-    """Thresholds and rules of others are as they were, and what the tenant's servers tell is told of the tenant."""
+    """Checks that thresholds and rules of others are unchanged, and that tenants' series have the tenant's labels."""
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
     eventually(lambda: world.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
@@ -258,7 +260,7 @@ def prometheus_believes_no_tenant(world: World) -> None:
 
 
 def what_is_told_is_text_in_bounds(world: World) -> None:
-    """Status and Events are text that a terminal shows as it is, and there are only so many Events."""
+    """Checks that status and Events contain only printable text, and that the number of Events is limited."""
     for namespace in USERS.values():
         api = world.in_namespace(namespace)
         found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]

@@ -1,4 +1,4 @@
-"""Fair queueing and token buckets, by themselves."""
+"""Fair queueing and token buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_operator.fairness import FairQueue, TokenBuckets
 
 
 def filled(seats: int, **items: int) -> FairQueue[str, str]:
-    """A queue in which each flow has so many items, named a0, a1, …"""
+    """A queue in which each flow has the given number of items, named a0, a1, …"""
     queue = FairQueue[str, str](seats)
     for flow, count in items.items():
         for number in range(count):
@@ -23,7 +23,7 @@ def filled(seats: int, **items: int) -> FairQueue[str, str]:
 
 
 def taken(queue: FairQueue[str, str], most: int = 1000) -> list[str]:
-    """What gets a seat, one after the other."""
+    """Returns the items that get a seat, in order."""
     found = (queue.take() for _ in range(most))
     return list(itertools.takewhile(lambda item: item is not None, found))  # type: ignore[arg-type]
 

@@ -1,5 +1,7 @@
-"""What happens between two requests of one pass, which no API server can be made to do at the right moment, and what
-one pass remembers for the next."""
+"""Changes between two requests of one reconcile, which a real API server can't produce at the right moment.
+
+Also what a reconcile caches for the next one.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Object = dict[str, Any]
 
 
 class Accepting:
-    """Takes every write; `meanwhile` is what others do to the TritonModel just before its status is written."""
+    """An API server that accepts every write. `meanwhile`: changes by others just before the status is written."""
 
     def __init__(self, *meanwhile: gen.Modifier) -> None:
         self.meanwhile, self._version, self.answers = meanwhile, 100, list[Object]()
@@ -56,7 +58,7 @@ class Accepting:
 
 
 class Answers:
-    """The prober's last answers. `waits`, `outdated`: what the last pass made of the one of Prometheus."""
+    """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
         self.servers = self.prometheuses = self
@@ -70,7 +72,7 @@ class Answers:
         self.waits, self.outdated = waits, outdated
 
     def forget(self, key: str) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
 
 def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
@@ -96,52 +98,52 @@ def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
     "meanwhile", [gen.put("metadata.generation", 2), gen.put("metadata.annotations", {"max_qps": "8"}), gen.deleting]
 )
 def test_reconciles_a_change_that_happens_just_before_the_status_write(meanwhile: gen.Modifier) -> None:
-    """The answer has it, so that its event is no news any more."""
+    """The answer to the status write contains the change, so its event is ignored."""
     assert reconciler(Accepting(meanwhile)).reconcile(KEY).requeue_after == 0
 
 
 def test_writes_the_status_after_the_clock_is_set_back() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     api = Accepting()
-    passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
-    assert passes.reconcile(KEY).requeue_after == 3
+    subject = reconciler(api, progress_seconds=5.0, clock=lambda: now)
+    assert subject.reconcile(KEY).requeue_after == 3
     now -= timedelta(days=365)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert "observedGeneration" in api.answers[-1]["status"]
 
 
 def test_first_status_waits_until_the_pods_exist() -> None:
     api, store = Accepting(), Store()
-    passes = reconciler(api, store, progress_seconds=5.0)
-    assert passes.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
+    subject = reconciler(api, store, progress_seconds=5.0)
+    assert subject.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     store.put(gen.pod(gen.put("status", {"phase": "Pending"})))
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["kind"] == "TritonModel"
     assert api.answers[-1]["status"]["replicas"] == 1
 
 
 def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
     now, api, store, answers = datetime(2026, 6, 1, tzinfo=UTC), Accepting(), Store(), Answers()
-    passes = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
+    subject = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
     store.put(gen.pod())
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).requeue_after == 1
+    assert subject.reconcile(KEY).requeue_after == 1
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     now += timedelta(seconds=0.4)
-    assert passes.reconcile(KEY).requeue_after == pytest.approx(0.6)
+    assert subject.reconcile(KEY).requeue_after == pytest.approx(0.6)
     answers.of_servers = ServerAnswers({gen.NAME: (IndexEntry("detection", "1", "READY", ""),)})
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["status"]["loaded"] == "1/1"
-    # One that stays silent.
+    # A server that stays silent.
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).requeue_after == 1
+    assert subject.reconcile(KEY).requeue_after == 1
     now += timedelta(seconds=1)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert condition(api.answers[-1], "ModelsLoaded")["reason"] == "NoServerAnswers"
 
 
-# What Prometheus says
+# Answers of Prometheus
 
 
 class Scene:
@@ -172,7 +174,7 @@ class Scene:
         self._store.put(self._api.answer(gen.modified(self._model, change)))
 
     def says(self, **values: float) -> None:
-        """Prometheus is asked, and says this."""
+        """Sets the answer of Prometheus."""
         self._now += timedelta(seconds=1)
         at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         thresholds = {"max_qps": float("inf"), **values}
@@ -181,7 +183,7 @@ class Scene:
         )
 
     def told(self) -> tuple[str, bool]:
-        """What a pass a second later says of the thresholds, and whether it waits for another answer."""
+        """Reconciles one second later; returns the reason of ThresholdLive, and whether it waits for another answer."""
         self._now += timedelta(seconds=1)
         self._reconciler.reconcile(KEY)
         return condition(self._model, "ThresholdLive")["reason"], self.answers.waits
@@ -212,7 +214,7 @@ def test_thresholds_are_live_when_prometheus_has_them() -> None:
 
 
 def test_ignores_an_answer_from_before_a_change() -> None:
-    """80, then 90 and 80 again: Prometheus may have taken 90 in meanwhile."""
+    """The threshold is 80, then 90, then 80 again: Prometheus may have loaded 90 in between."""
     scene = Scene()
     scene.annotate(max_qps="80")
     scene.told()
@@ -232,7 +234,7 @@ def test_ignores_an_answer_from_before_a_change() -> None:
 
 
 class Collecting(Accepting):
-    """An API server that has `model`, or none, and takes note of what is deleted, or refuses to."""
+    """An API server with one TritonModel or none. It records deletions, or refuses them with `refusal`."""
 
     def __init__(self, model: Object | None, refusal: ApiError | None = None) -> None:
         super().__init__()
@@ -256,12 +258,12 @@ class Collecting(Accepting):
 
     @property
     def progress(self) -> Object:
-        """The condition Progressing as it was last written."""
+        """The last written condition Progressing."""
         return condition(self.answers[-1], "Progressing")
 
 
 def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen.Modifier) -> Object:
-    """A child whose TritonModel had this uid."""
+    """A child of a TritonModel with this uid."""
     former = gen.model(gen.put("metadata.uid", uid))
     made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
     return gen.modified(gen.live(made, uid="left-uid"), *modifiers)
@@ -271,22 +273,22 @@ LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
 
 
 class Successor:
-    """A TritonModel that finds `left` there, and what its first passes do: at once, and ten seconds later."""
+    """A new TritonModel and the leftover `left`, with the first reconcile and another one ten seconds later."""
 
     def __init__(self, left: Object, refusal: ApiError | None = None) -> None:
         self.api, self.store, self._now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
         self.store.put(left)
         self.api.is_deleting = left
-        self._passes = reconciler(self.api, self.store, clock=lambda: self._now)
+        self._reconciler = reconciler(self.api, self.store, clock=lambda: self._now)
         self.first = self.requeue(0)
         assert self.api.deleted == []
         assert "TritonModel" not in self.api.made
         self.second = self.requeue(10)
 
     def requeue(self, seconds: float = 1) -> Result:
-        """The next pass, so many seconds later."""
+        """Reconciles again after `seconds`."""
         self._now += timedelta(seconds=seconds)
-        return self._passes.reconcile(KEY)
+        return self._reconciler.reconcile(KEY)
 
 
 def test_leaves_leftovers_to_the_garbage_collector_for_ten_seconds() -> None:
@@ -320,7 +322,7 @@ def test_recreates_a_leftover_in_the_same_reconcile() -> None:
 
 
 def test_reports_the_finalizers_of_a_leftover() -> None:
-    """And no server is started as an account that is about to go."""
+    """No server starts with a ServiceAccount that is being deleted."""
     held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
     assert found.api.deleted == []
@@ -329,7 +331,7 @@ def test_reports_the_finalizers_of_a_leftover() -> None:
 
 
 def test_notices_that_a_leftover_without_label_is_gone() -> None:
-    """No watch tells of the end of what has lost its label."""
+    """No watch reports the deletion of an object that has lost its label."""
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
     found.api.is_deleting = None
     assert not found.requeue().requeue
@@ -350,11 +352,11 @@ def test_retries_a_transient_error_without_reporting_it() -> None:
 def test_keeps_children_of_a_new_model_that_no_watch_has_reported() -> None:
     api, store, now = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     store.put(leftover("new"))
-    passes = reconciler(api, store, clock=lambda: now)
-    passes.reconcile(KEY)
+    subject = reconciler(api, store, clock=lambda: now)
+    subject.reconcile(KEY)
     now += timedelta(seconds=10)
     with pytest.raises(ApiError, match="created again"):
-        passes.reconcile(KEY)
+        subject.reconcile(KEY)
     assert api.deleted == []
 
 
@@ -363,16 +365,16 @@ def test_deletes_leftovers_of_a_deleted_tritonmodel_after_the_grace_period(
     seconds: float, more: dict[str, Any]
 ) -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
-    passes = reconciler(api, store, clock=lambda: now, **more)
+    subject = reconciler(api, store, clock=lambda: now, **more)
     store.remove(gen.raw())
-    assert passes.reconcile(KEY).requeue_after == seconds
+    assert subject.reconcile(KEY).requeue_after == seconds
     store.put(leftover())
-    assert passes.reconcile(KEY).requeue_after == seconds
+    assert subject.reconcile(KEY).requeue_after == seconds
     now += timedelta(seconds=seconds - 10)
-    assert passes.reconcile(KEY).requeue_after == 10
+    assert subject.reconcile(KEY).requeue_after == 10
     assert api.deleted == []
     now += timedelta(seconds=10)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.deleted == [LEFT]
 
 
@@ -387,24 +389,24 @@ def test_ignores_a_pod_that_a_tritonmodel_owns_directly(uid: str) -> None:
 
 def test_each_deletion_starts_a_new_grace_period() -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
-    passes = reconciler(api, store, clock=lambda: now)
+    subject = reconciler(api, store, clock=lambda: now)
     store.remove(gen.raw())
     store.put(leftover())
-    passes.reconcile(KEY)
+    subject.reconcile(KEY)
     store.remove(leftover())
     store.put(gen.raw())
-    passes.reconcile(KEY)
+    subject.reconcile(KEY)
     store.remove(gen.raw())
     now += timedelta(hours=1)
     store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
-    assert passes.reconcile(KEY).requeue_after == 300
+    assert subject.reconcile(KEY).requeue_after == 300
 
 
-# What has lost the label by which it is watched
+# Objects that have lost the label that the watches select
 
 
 class Finding(Accepting):
-    """An API server that has `there`, or none, and takes note of what is asked for and deleted."""
+    """An API server that returns `there` or raises it. It counts reads and records deletions."""
 
     def __init__(self, there: Object | ApiError) -> None:
         super().__init__()
@@ -429,13 +431,13 @@ def budget(*modifiers: gen.Modifier) -> Object:
 
 
 def losing(api: Finding, **spec: Any) -> Reconciler:
-    """A watch has told that the budget is gone. By the spec there is none."""
+    """A reconciler after a watch has reported the deletion of the PodDisruptionBudget, which the spec doesn't need."""
     store = Store()
-    passes = reconciler(api, store)
+    subject = reconciler(api, store)
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2"), **spec))
     store.put(budget())
     store.mark_lost(budget())
-    return passes
+    return subject
 
 
 def test_deletes_an_undesired_object_that_lost_its_label() -> None:
@@ -454,18 +456,18 @@ def test_deletes_an_undesired_object_that_lost_its_label() -> None:
 )
 def test_reads_a_lost_object_until_its_state_is_known(there: Object | ApiError, requested: int) -> None:
     api = Finding(there)
-    passes = losing(api)
+    subject = losing(api)
     for _ in range(2):
-        passes.reconcile(KEY)
+        subject.reconcile(KEY)
     assert (api.requested, api.deleted) == (requested, [])
 
 
 def test_retries_while_the_api_server_is_too_busy_to_return_a_lost_object() -> None:
     api = Finding(ApiError(429, "TooManyRequests", "too busy"))
-    passes = losing(api)
+    subject = losing(api)
     for _ in range(2):
         with pytest.raises(ApiError, match="too busy"):
-            passes.reconcile(KEY)
+            subject.reconcile(KEY)
 
 
 def test_does_not_read_a_lost_object_that_is_desired() -> None:

@@ -1,4 +1,4 @@
-"""Memory that namespaces share."""
+"""Shares memory between namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is installed is what was looked at: pinned, with hashes, and asked for so."""
+"""All packages are pinned with hashes, and pip is told to require them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_lock_is_audited() -> None:
 
 
 def test_operator_image_contains_its_sbom() -> None:
-    """Made by the environment that the image has, of nothing that changes from build to build."""
+    """The build creates the SBOM from the image's own environment, and reproducibly."""
     text = (ROOT / "Dockerfile").read_text()
     (command,) = re.findall(r"cyclonedx-py (environment /opt/venv/bin/python .*)", text.replace("\\\n", " "))
     assert "--output-reproducible" in command
@@ -76,7 +76,7 @@ def test_operator_image_contains_its_sbom() -> None:
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_base_image_can_be_set_to_a_digest(file: Path) -> None:
-    """`--build-arg BASE=…@sha256:…`: no other image is named in a Dockerfile."""
+    """With `--build-arg BASE=…@sha256:…`. A Dockerfile names no other image."""
     text = file.read_text()
     stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
     for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE):

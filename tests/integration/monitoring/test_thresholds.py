@@ -20,8 +20,8 @@ from integration.monitoring.steps import (
     in_status,
     literals,
     serving,
-    told,
     versions,
+    wait_for_condition,
 )
 from support import gen, operator_process
 from support.api import Api, Object, eventually
@@ -57,7 +57,7 @@ def test_threshold_takes_effect_with_few_writes_and_no_restart(
     ):
         make(own)
         serving(own, leader)
-        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
         both = (leader, standby)
         eventually(lambda: [gauge(o, own) for o in both] == [math.inf] * 2, SOON)
         plane.wait_until_quiet()
@@ -120,7 +120,7 @@ def test_invalid_value_is_reported_and_the_accepted_value_survives_a_restart(
         plane.wait_until_quiet()
         rule = versions(own, "PrometheusRule")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "8O"}}})
-        message = told(own, "ThresholdLive", "False", "ThresholdInvalid")
+        message = wait_for_condition(own, "ThresholdLive", "False", "ThresholdInvalid")
         assert message == (
             f"{annotation}='8O' is not a plain number such as 80 or 12.5 (without a unit); "
             "the last accepted value stays in effect"
@@ -144,11 +144,11 @@ def test_invalid_value_is_reported_and_the_accepted_value_survives_a_restart(
         # Two annotations that differ are invalid too. A valid value resolves the condition.
         annotate(own, max_qps="70")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "60"}}})
-        eventually(lambda: "differ" in told(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
+        eventually(lambda: "differ" in wait_for_condition(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
         assert gauge(operator, own) == 80
         annotate(own, max_qps=None)
         eventually(lambda: gauge(operator, own) == 60, SOON)
-        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
         assert operator.metric_sum("triton_operator_thresholds_invalid", **labels) == 0
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

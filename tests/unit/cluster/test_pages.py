@@ -1,4 +1,4 @@
-"""How many objects a page of a listing has."""
+"""The limit of list requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Prometheus that answers, fails, hangs and lies."""
+"""Queries a Prometheus that answers, fails, hangs or returns invalid data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prometheus() -> Iterator[FakePrometheus]:
 
 
 def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
-    """A client whose requests are fetched as the prober does it: in an event loop, while the caller waits."""
+    """A client that fetches as the prober does: in an event loop, while the caller waits."""
 
     def get(wanted: str) -> bytes:
         async def within() -> bytes:
@@ -148,7 +148,7 @@ def test_does_not_follow_a_redirect() -> None:
 
 
 def test_compressed_answer_is_small_on_the_wire() -> None:
-    """What the tests above rely on."""
+    """The tests above rely on this."""
     packed = bad_servers.bomb(2)
     assert len(packed) < 4000
     assert len(gzip.decompress(gzip.decompress(packed))) == 64 << 20

@@ -1,4 +1,4 @@
-"""When Prometheus is asked, and who hears of what it says."""
+"""When Prometheus is polled, and to which TritonModels a change is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class World:
         return answer
 
     async def news(self, key: str = KEY) -> Answer:
-        """What it says when it says something else."""
+        """Waits for the next changed answer and returns it."""
         before = self.changed[key]
         await until(lambda: self.changed[key] > before)
         return self.track(key)
@@ -57,7 +57,7 @@ def test_polls_once_for_all_tritonmodels_until_none_waits(world: World) -> None:
     async def scene() -> None:
         world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert world.track() == Answer()
-        assert world.track().at == "", "it hasn't been asked"
+        assert world.track().at == "", "polled too early"
         answer = await world.news()
         assert answer.values == {QPS: 80}
         assert datetime.fromisoformat(answer.at).tzinfo == UTC
@@ -82,7 +82,7 @@ def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None
         world.track(OTHER)
         asked = world.asked
         await until(lambda: world.asked > asked + 3)
-        assert world.changed == {KEY: 1, OTHER: 1}, "the same again is no news"
+        assert world.changed == {KEY: 1, OTHER: 1}, "reported the same answer again"
         world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert (await world.news()).values == {QPS: 80}
         assert world.changed[OTHER] == 1

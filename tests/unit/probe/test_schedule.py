@@ -1,4 +1,4 @@
-"""When servers and Prometheuses are asked again."""
+"""The schedule of polls, and the delay until the next poll of a server."""
 
 from __future__ import annotations
 

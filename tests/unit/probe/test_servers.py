@@ -1,4 +1,4 @@
-"""Which servers are asked, when, and who hears of it. The servers are played, the rest is real."""
+"""When servers are polled, and which changes are reported. Only the servers are simulated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = ""
 
 
 class World:
-    """Servers by address; one without an answer is silent, and takes `hang` seconds for it."""
+    """Simulated servers and their answers by address. A server without an answer fails after `hang` seconds."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {"pod": READY}
@@ -68,7 +68,7 @@ def test_track_returns_the_last_answer_and_reports_the_next(world: World) -> Non
         await until(lambda: world.changed[KEY])
         assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
         await asyncio.sleep(0.2)
-        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "at rest it is left alone"
+        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "polls again at rest"
 
     world.run(scene)
 
@@ -78,7 +78,7 @@ def test_polls_a_loading_server_until_it_is_ready(world: World) -> None:
         world.answers["pod"] = LOADING
         world.probes.track(KEY, [server()])
         await until(lambda: world.asked["pod"] > 5)
-        assert world.changed[KEY] == 1, "the same answer is no news"
+        assert world.changed[KEY] == 1, "reported the same answer again"
         world.answers["pod"] = READY
         await until(lambda: world.changed[KEY] == 2)
         assert world.probes.track(KEY, [server()]).indexes == {"pod": READY.index}
@@ -93,13 +93,13 @@ def test_polls_a_changed_server_at_once(world: World) -> None:
     async def scene() -> None:
         world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
-        # Its readiness changed: the last answer stands until the next comes, which is news even if it is the same.
+        # The readiness changed. The last answer stays valid until the next one, which is reported in any case.
         assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
         await until(lambda: world.changed[KEY] == 2)
-        # It was restarted.
+        # The server restarted.
         assert world.probes.track(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY] == 3)
-        # Another pod of that name.
+        # Another pod with the same name.
         assert world.probes.track(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY] == 4)
         assert world.asked["pod"] == 4
@@ -172,7 +172,7 @@ def test_reports_an_unusable_answer_once(world: World) -> None:
         assert world.probes.track(KEY, [server()]) == ServerAnswers({}, {"pod": "isn't JSON"})
         asked = world.asked["pod"]
         await until(lambda: world.asked["pod"] > asked + 1)
-        assert world.changed[KEY] == 1, "the same fault is no news"
+        assert world.changed[KEY] == 1, "reported the same fault again"
         world.unusable = ""
         await until(lambda: world.changed[KEY] == 2)
         assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index})
@@ -202,7 +202,7 @@ def test_reports_an_answer_that_exceeds_the_memory_share(world: World) -> None:
 
 
 def test_silent_servers_do_not_delay_others(world: World) -> None:
-    """Of one TritonModel and of many: they share the slow lane, once they have been silent for the first time."""
+    """Silent servers of one TritonModel and of many. After their first failure they share the slow lane."""
 
     async def scene() -> None:
         world.hang = 0.5
@@ -226,7 +226,7 @@ def test_silent_servers_do_not_delay_others(world: World) -> None:
 
 
 def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(world: World) -> None:
-    """The first time all are asked in the fast lane, afterwards in the slow one."""
+    """The first poll of each server uses the fast lane, later polls use the slow lane."""
 
     async def scene() -> None:
         world.hang = 0.5
@@ -235,9 +235,9 @@ def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(world: 
         await until(lambda: sum(world.asked.values()))
         world.probes.track("quiet/a", [server("quiet")])
         await until(lambda: world.asked["quiet"])
-        assert sum(world.asked.values()) < 300 / 2, "it waited for the fast lane"
+        assert sum(world.asked.values()) < 300 / 2, "waited for the fast lane"
         await until(lambda: world.asked["quiet"] > 1)
-        assert sum(world.asked.values()) < 300, "it waited for the slow lane"
+        assert sum(world.asked.values()) < 300, "waited for the slow lane"
 
     world.run(scene)
 

@@ -1,4 +1,4 @@
-"""A line of the log is what the operator wrote, whatever strangers say."""
+"""Log records stay on one line, even if a message contains line breaks or control characters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def logging_as_before() -> Iterator[None]:
 
 
 def written(form: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """The log of one message and one failure."""
+    """Returns the log of one message and one exception."""
     logs.configure(form, "INFO")
     logging.getLogger("operator").warning("a server %s", HOSTILE)
     try:

@@ -1,4 +1,4 @@
-"""Settings: what is wrong is told by the variable's name."""
+"""Settings from environment variables. An error names the variable."""
 
 from __future__ import annotations
 

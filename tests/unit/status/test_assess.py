@@ -1,4 +1,4 @@
-"""The whole status, from what a cluster would show."""
+"""Computes the status from observations."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def judge(
 
 
 _TYPES = ("Ready", "Progressing", "ModelsLoaded")
-"""What these tests are about; what follows from the load is in test_load.py."""
+"""The conditions that these tests check. test_load.py checks the others."""
 
 
-def told(status: TritonModelStatus) -> dict[str, tuple[str, str]]:
+def reasons(status: TritonModelStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status.conditions if c.type in _TYPES}
 
 
@@ -64,7 +64,7 @@ COMPLETE = {**SERVING, "Progressing": ("False", "Complete")}
 
 def test_reports_the_steps_of_a_new_tritonmodel() -> None:
     status = judge(deployment=None)
-    assert told(status) == {
+    assert reasons(status) == {
         "Ready": ("False", "Creating"), "Progressing": ("True", "Creating"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
     }  # fmt: skip
@@ -73,13 +73,13 @@ def test_reports_the_steps_of_a_new_tritonmodel() -> None:
 
 
 def test_reports_creating_before_the_first_pod() -> None:
-    assert told(judge(replicas=2))["Progressing"] == ("True", "RollingOut")
-    assert told(judge(replicas=2))["Ready"] == ("False", "Creating")
+    assert reasons(judge(replicas=2))["Progressing"] == ("True", "RollingOut")
+    assert reasons(judge(replicas=2))["Ready"] == ("False", "Creating")
 
 
 def test_reports_the_step_of_a_starting_pod() -> None:
     status = judge(pod(LOADING, gen.checked(gen.report("a", "b", entrypoint="b"))), indexes={})
-    assert told(status) == {
+    assert reasons(status) == {
         "Ready": ("False", "LoadingModels"), "Progressing": ("True", "RollingOut"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_reports_the_step_of_a_starting_pod() -> None:
 
 def test_reports_ready_when_all_servers_are_ready() -> None:
     status = judge(pod(), pod(name="other"))
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert (status.replicas, status.ready_replicas, status.loaded) == (2, 2, "1/1")
     assert status.image is not None
     assert (status.image.reference, status.image.digest) == (gen.IMAGE, gen.DIGEST)
@@ -100,11 +100,11 @@ def test_reports_ready_when_all_servers_are_ready() -> None:
     ids=["a server is missing", "the controller has not seen the spec"],
 )
 def test_reports_progressing_until_the_rollout_is_complete(change: dict[str, Any]) -> None:
-    assert told(judge(pod(), **change)) == {**SERVING, "Progressing": ("True", "RollingOut")}
+    assert reasons(judge(pod(), **change)) == {**SERVING, "Progressing": ("True", "RollingOut")}
 
 
 def test_reports_a_rollout_while_old_servers_exist() -> None:
-    assert told(judge(pod(), pod(name="old", template=OLD), replicas=1))["Progressing"] == ("True", "RollingOut")
+    assert reasons(judge(pod(), pod(name="old", template=OLD), replicas=1))["Progressing"] == ("True", "RollingOut")
 
 
 @pytest.mark.parametrize(
@@ -115,54 +115,54 @@ def test_reports_a_rollout_while_old_servers_exist() -> None:
 def test_stays_ready_while_new_pods_fail(trouble: gen.Modifier, reason: str) -> None:
     old = pod(name="old", template=OLD)
     status = judge(old, pod(trouble, name="new"), replicas=1, indexes={"old": READY_INDEX})
-    assert told(status) == {**SERVING, "Progressing": ("False", reason)}
+    assert reasons(status) == {**SERVING, "Progressing": ("False", reason)}
     assert message(status, "Progressing").endswith("the servers of the previous spec keep serving")
     assert status.ready_replicas == 1
 
 
 def test_model_states_come_from_the_new_servers_during_a_rollout() -> None:
-    """An image that renames a model or raises its version must not look broken while it rolls out."""
+    """A new image that renames a model or increases its version causes no problem during the rollout."""
     new = (IndexEntry("a", "2", "READY", ""), IndexEntry("b", "1", "READY", ""))
     pods = [pod(name="old", template=OLD), pod(gen.checked(gen.report("a", "b")), name="new")]
     status = judge(*pods, replicas=2, indexes={"old": READY_INDEX, "new": new})
-    assert told(status)["ModelsLoaded"] == ("True", "AllLoaded")
+    assert reasons(status)["ModelsLoaded"] == ("True", "AllLoaded")
     assert [(m.name, m.version, m.pods) for m in status.models] == [("a", "2", "1/1"), ("b", "1", "1/1")]
 
 
 def test_reports_zero_replicas() -> None:
     for spec in ({"replicas": 0}, {}):
         status = judge(replicas=0, spec=spec)
-        assert told(status)["Ready"] == ("False", "ScaledToZero")
-        assert told(status)["Progressing"] == ("False", "Complete")
+        assert reasons(status)["Ready"] == ("False", "ScaledToZero")
+        assert reasons(status)["Progressing"] == ("False", "Complete")
 
 
 def test_reports_a_refused_write_and_stays_ready() -> None:
     refused = {"Deployment": Problem("ApplyRefused", "the API server refuses Deployment vision/detection: no")}
     status = judge(pod(), refused=refused)
-    assert told(status) == {**SERVING, "Progressing": ("False", "ApplyRefused")}
+    assert reasons(status) == {**SERVING, "Progressing": ("False", "ApplyRefused")}
     assert "refuses Deployment" in message(status, "Progressing")
     taken = {"Deployment": Problem("NameTaken", "x")}
-    assert told(judge(deployment=None, refused=taken))["Ready"] == ("False", "NameTaken")
+    assert reasons(judge(deployment=None, refused=taken))["Ready"] == ("False", "NameTaken")
     # What serving doesn't need is told where it belongs.
-    assert told(judge(pod(), refused={"PrometheusRule": Problem("ApplyRefused", "no")})) == COMPLETE
+    assert reasons(judge(pod(), refused={"PrometheusRule": Problem("ApplyRefused", "no")})) == COMPLETE
 
 
 def test_reports_that_the_api_server_refuses_pods() -> None:
     quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
     status = judge(deployment=deployment(1, conditions=[quota]))
-    assert told(status)["Ready"] == ("False", "PodsRefused")
+    assert reasons(status)["Ready"] == ("False", "PodsRefused")
     assert "exceeded quota" in message(status, "Ready")
 
 
 def test_reports_a_model_that_does_not_load() -> None:
     broken = (*READY_INDEX, IndexEntry("b", "1", "UNAVAILABLE", "no such file"))
     status = judge(pod(not_ready), indexes={"detection-abc-1": broken})
-    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
+    assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
     assert message(status, "ModelsLoaded") == "b: no such file"
     assert status.loaded == "1/2"
     # The entrypoint needs it not: that one answers, and the rollout is through.
     status = judge(pod(), indexes={"detection-abc-1": broken})
-    assert told(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
+    assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
 
 SECRETIVE = {
@@ -196,17 +196,17 @@ def test_reports_an_invalid_repository_in_every_condition() -> None:
 
     finding = {"code": "TR1", "severity": "error", "file": "a/config.pbtxt", "line": 1, "message": "m", "remedy": "r"}
     status = judge(pod(ended("check", 1, json.dumps(gen.report("a", findings=[finding])))), indexes={})
-    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "RepositoryInvalid"))
+    assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "RepositoryInvalid"))
     assert "a/config.pbtxt:1" in message(status, "Ready")
 
 
 def test_reports_an_evicted_pod_only_while_a_server_is_missing() -> None:
     evicted = pod(failed("Evicted", "low on memory"), name="gone")
     status = judge(pod(), evicted, replicas=1)
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert status.replicas == 1
     status = judge(evicted, pod(LOADING, name="next"), replicas=1, indexes={})
-    assert told(status)["Progressing"] == ("False", "Evicted")
+    assert reasons(status)["Progressing"] == ("False", "Evicted")
 
 
 def test_ignores_pods_that_are_being_deleted() -> None:
@@ -238,7 +238,7 @@ def test_same_observation_gives_the_same_status_at_any_time() -> None:
 def test_transition_time_changes_only_with_the_status() -> None:
     first = judge(pod(LOADING), indexes={}, now=THEN)
     second = judge(pod(not_ready), indexes={}, before=first, now=NOW)
-    assert told(first)["Ready"] != told(second)["Ready"]
+    assert reasons(first)["Ready"] != reasons(second)["Ready"]
     assert {c.type: c.last_transition_time for c in second.conditions}["Ready"] == THEN
     third = judge(pod(), before=second, now=NOW)
     times = {c.type: c.last_transition_time for c in third.conditions if c.type in _TYPES}
@@ -327,10 +327,10 @@ def test_first_status_is_urgent_only_after_a_failure() -> None:
 )  # fmt: skip
 def test_reports_why_an_answer_cannot_be_used(unusable: dict[str, str], words: str) -> None:
     status = judge(pod(), indexes={}, unusable=unusable)
-    assert told(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "AnswerUnusable")}
+    assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "AnswerUnusable")}
     assert message(status, "ModelsLoaded") == words
     status = judge(pod(), unusable=unusable)
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert message(status, "ModelsLoaded") == f"every model is loaded on every server that answers; {words}"
 
 

@@ -1,4 +1,4 @@
-"""What a condition may say: one word, and text that can be written."""
+"""Conditions have a valid reason and a message that the API server accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from the load: each state of the three conditions, in stable words."""
+"""The conditions MonitoringAvailable, ThresholdLive and AutoscalerActive in each state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge(
     spec: dict[str, Any] | None = None,
     **seen: Any,
 ) -> TritonModelStatus:
-    """As the reconciler does it, with a Prometheus that picks the rules up and nothing else to say."""
+    """Computes the conditions as the reconciler does, with a Prometheus that selects the rules."""
     raw = gen.raw(gen.put("metadata.annotations", annotations or {}), **(spec or {}))
     before = before or TritonModelStatus()
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -195,7 +195,7 @@ def test_reports_several_models_without_an_entrypoint() -> None:
 
 
 def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
-    """The status just after a threshold was set: Prometheus doesn't know."""
+    """The status just after a threshold was set, when Prometheus doesn't have it yet."""
     return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=says(max_qps=1))
 
 

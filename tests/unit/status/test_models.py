@@ -1,4 +1,4 @@
-"""The models over all servers: the worst state counts, in Triton's words."""
+"""The models of all servers: the status has the worst state and Triton's reason."""
 
 from __future__ import annotations
 

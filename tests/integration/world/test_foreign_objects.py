@@ -1,10 +1,10 @@
-"""What belongs to others."""
+"""Foreign objects with the names of children, and orphaned children."""
 
 from __future__ import annotations
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, version, wait_until_observed
 from support import gen
 from support.api import Api, Object, condition, eventually
 from support.operator_process import Operator
@@ -36,7 +36,7 @@ def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, ap
 
 
 def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Operator) -> None:
-    """They would have its rights: a cloud's metadata server gives credentials to a pod without a token, too."""
+    """Servers would get its permissions: a cloud's metadata server gives credentials even to a pod without a token."""
     foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})
     make(api)
     assert f"ServiceAccount {api.namespace}/{ACCOUNT} exists" in progressing(api, "NameTaken")["message"]
@@ -64,9 +64,9 @@ def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Opera
 
 
 def test_never_creates_a_service_account_with_the_tritonmodels_own_name(api: Api, operator: Operator) -> None:
-    """Somebody's RoleBinding or cloud identity may name an account that doesn't exist yet."""
+    """A foreign RoleBinding or cloud identity may refer to a ServiceAccount that doesn't exist yet."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     assert not api.find("ServiceAccount", gen.NAME)
     assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == ACCOUNT
     assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
@@ -77,9 +77,9 @@ UNOWNED: Object = {"metadata": {"ownerReferences": None}}
 
 @pytest.mark.parametrize(("kind", "name"), [*CHILDREN, ("PodDisruptionBudget", gen.NAME), ("NetworkPolicy", gen.NAME)])
 def test_adopts_a_child_without_owner_reference(kind: str, name: str, api: Api, operator: Operator) -> None:
-    """Its labels and its managedFields say who made it. Nobody else's controller owns it."""
+    """Labels and managedFields show that the operator created it. No other controller owns it."""
     make(api, replicas=2, networkPolicy={})
-    settled(api)
+    wait_until_observed(api)
     before = api.get(kind, name)["metadata"]
     api.patch(kind, name, UNOWNED)
 
@@ -94,7 +94,7 @@ def test_adopts_a_child_without_owner_reference(kind: str, name: str, api: Api, 
 
 def test_adopts_and_corrects_an_edited_child_without_owner_reference(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     ports = api.get("Service", gen.NAME)["spec"]["ports"]
     api.patch("Service", gen.NAME, {**UNOWNED, "spec": {"ports": [ports[0] | {"port": 80}]}})
 
@@ -107,7 +107,7 @@ def test_adopts_and_corrects_an_edited_child_without_owner_reference(api: Api, o
 
 def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     options = {"propagationPolicy": "Orphan"}
     finalizer: Object = {"metadata": {"finalizers": None}}
     before = [api.get(*place)["metadata"]["uid"] for place in CHILDREN]
@@ -144,7 +144,7 @@ CONTROLLER: Object = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid
 def test_does_not_adopt_a_service_account_without_proof_of_origin(
     manager: str, metadata: Object, api: Api, operator: Operator
 ) -> None:
-    """It would lend its rights to the servers."""
+    """The servers would get its permissions."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, **metadata}}
     path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={manager}&force=true"
     foreign = api.request("PATCH", path, account, "application/apply-patch+yaml")

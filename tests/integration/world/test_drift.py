@@ -1,4 +1,4 @@
-"""What the operator makes stays as the spec wants it, whoever deletes or edits it."""
+"""The operator corrects children that were deleted or edited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, version, wait_until_observed
 from support import gen, operator_process
 from support.api import Api, Object, eventually
 from support.operator_process import Operator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(("kind", "name"), CHILDREN)
 def test_recreates_a_deleted_child(kind: str, name: str, api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     before = api.get(kind, name)["metadata"]["uid"]
     api.delete(kind, name)
     again = eventually(lambda: api.find(kind, name), SOON)
@@ -28,7 +28,7 @@ def test_recreates_a_deleted_child(kind: str, name: str, api: Api, operator: Ope
 
 def test_corrects_an_edited_child_and_keeps_foreign_fields(api: Api, operator: Operator) -> None:
     make(api, replicas=2)
-    settled(api)
+    wait_until_observed(api)
     debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
     ports = api.get("Service", gen.NAME)["spec"]["ports"]
     foreign = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
@@ -55,9 +55,9 @@ def test_corrects_an_edited_child_and_keeps_foreign_fields(api: Api, operator: O
 
 @pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
 def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator: Operator) -> None:
-    """To the API server it is another port, that stands in the way of ours by its name."""
+    """To the API server it is another port, whose name conflicts with ours."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     before = api.get("Service", gen.NAME)
     ports = before["spec"]["ports"]
     debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
@@ -75,17 +75,17 @@ def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator:
 
 
 def test_restores_the_label_of_a_child(api: Api, operator: Operator) -> None:
-    """The watches select by the label: without it the object looks deleted."""
+    """The watches select by the label. Without it, the object looks deleted."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("Service", gen.NAME, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
     eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
 
 
 def test_recreates_a_child_that_was_deleted_without_its_label(api: Api, operator: Operator) -> None:
-    """No watch tells of its end; the operator learns of it when it puts the label back."""
+    """No watch reports the deletion. The operator notices it when it restores the label."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     for kind, name in CHILDREN:
         before = api.get(kind, name)["metadata"]["uid"]
         api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
@@ -97,7 +97,7 @@ def test_recreates_a_child_that_was_deleted_without_its_label(api: Api, operator
 
 def test_creates_a_disruption_budget_only_for_several_replicas(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
-    settled(api)
+    wait_until_observed(api)
     assert api.find("PodDisruptionBudget", gen.NAME) is None
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
@@ -107,7 +107,7 @@ def test_creates_a_disruption_budget_only_for_several_replicas(api: Api, operato
 
 def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     assert api.find("NetworkPolicy", gen.NAME) is None
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {}}})
     made = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
@@ -119,7 +119,7 @@ def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     # Opened by somebody, it is closed again; unchanged, it is left alone.
     api.patch("NetworkPolicy", gen.NAME, {"spec": {"ingress": [{}]}})
     eventually(lambda: len(api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"]) == 3, SOON, lambda: operator.log)
-    settled(api)
+    wait_until_observed(api)
     before = version(api.get("NetworkPolicy", gen.NAME))
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)

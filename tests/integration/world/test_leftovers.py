@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, wait_until_observed
 from support import gen
 from support.api import Api, eventually
 from support.operator_process import Operator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 def collect_the_servers(api: Api) -> None:
-    """What Kubernetes' collector does, which doesn't run here: nothing is left of what the Deployment owned."""
+    """Deletes the Deployment's dependents as Kubernetes' garbage collector does, because it doesn't run here."""
 
     def told_to_go() -> bool:
         return "foregroundDeletion" in api.get("Deployment", gen.NAME)["metadata"].get("finalizers", ())
@@ -27,9 +27,9 @@ def collect_the_servers(api: Api) -> None:
 
 
 def test_deletes_leftovers_of_an_earlier_tritonmodel_with_the_same_name(api: Api, operator: Operator) -> None:
-    """The second wants no network policy."""
+    """The new TritonModel has no network policy."""
     before = make(api, networkPolicy={})["metadata"]["uid"]
-    settled(api)
+    wait_until_observed(api)
     eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON)
     api.delete("TritonModel", gen.NAME)
     time.sleep(0.5)
@@ -44,7 +44,7 @@ def test_deletes_leftovers_of_an_earlier_tritonmodel_with_the_same_name(api: Api
 
 def test_deletes_leftovers_without_the_label(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.delete("TritonModel", gen.NAME)
     for kind, name in CHILDREN:
         api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
@@ -57,7 +57,7 @@ def test_deletes_leftovers_without_the_label(api: Api, operator: Operator) -> No
 
 def test_reports_the_finalizer_that_holds_a_leftover(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": ["example.com/keep"]}})
     api.delete("TritonModel", gen.NAME)
     time.sleep(0.5)
