@@ -1,4 +1,4 @@
-"""The CRD's schema and CEL rules reject invalid specs, with a message that says what to do."""
+"""The CRD's schema and CEL rules reject invalid specs, with a message that explains the fix."""
 
 from __future__ import annotations
 

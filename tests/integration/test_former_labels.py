@@ -97,7 +97,7 @@ def test_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: Cont
         api.patch("Deployment", gen.NAME, {"metadata": {"ownerReferences": None}})
         eventually(lambda: api.get("Deployment", gen.NAME)["metadata"].get("ownerReferences"), SOON)
         assert selectors(api) == [THEIRS] * 6
-        # A Deployment that is made anew selects by the new label, and everything else with it.
+        # A recreated Deployment selects by the new label, and so do all other children.
         api.delete("Deployment", gen.NAME)
         eventually(
             lambda: api.find("Deployment", gen.NAME) and selectors(api) == [OURS] * 6, SOON, lambda: operator.log

@@ -57,8 +57,10 @@ def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -
 
 
 def bind_editor(plane: ControlPlane, namespace: str, user: str) -> None:
-    """Gives `user` in `namespace` what Kubernetes' role `edit` gives, of the kinds that the operator has to do with. A
-    controller writes the rules of `edit` itself."""
+    """Grants `user` the permissions of the role `edit` in `namespace`, for the kinds that the operator uses.
+
+    The test has to do this because a controller, which doesn't run here, writes the rules of `edit`.
+    """
     rules = [{"verbs": ["*"], "apiGroups": [group], "resources": resources} for group, resources in _EDIT.items()]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": f"editor-{user}"}, "rules": rules}
     plane.api.create(role)

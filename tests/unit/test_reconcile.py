@@ -173,7 +173,7 @@ class Scene:
         self._api.meanwhile = (change,)
         self._store.put(self._api.answer(gen.modified(self._model, change)))
 
-    def says(self, **values: float) -> None:
+    def set_prometheus(self, **values: float) -> None:
         """Sets the answer of Prometheus."""
         self._now += timedelta(seconds=1)
         at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -182,7 +182,7 @@ class Scene:
             {ThresholdKey(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at
         )
 
-    def told(self) -> tuple[str, bool]:
+    def reconcile(self) -> tuple[str, bool]:
         """Reconciles one second later; returns the reason of ThresholdLive, and whether it waits for another answer."""
         self._now += timedelta(seconds=1)
         self._reconciler.reconcile(KEY)
@@ -197,36 +197,36 @@ class Scene:
 
 def test_thresholds_are_live_when_prometheus_has_them() -> None:
     scene = Scene()
-    assert scene.told() == ("Starting", True)
-    scene.says(max_qps=50)
-    assert scene.told() == ("Propagating", True)
-    scene.says()
-    assert scene.told() == ("Live", False)
+    assert scene.reconcile() == ("Starting", True)
+    scene.set_prometheus(max_qps=50)
+    assert scene.reconcile() == ("Propagating", True)
+    scene.set_prometheus()
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="80")
-    assert scene.told() == ("Propagating", True)
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    assert scene.reconcile() == ("Propagating", True)
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="8O")
-    assert scene.told()[0] == "ThresholdInvalid"
+    assert scene.reconcile()[0] == "ThresholdInvalid"
     scene.annotate(max_qps="90")
     scene.answers.of_prometheus = Answer(error="Prometheus doesn't answer at http://prometheus")
-    assert scene.told() == ("PrometheusUnreachable", True)
+    assert scene.reconcile() == ("PrometheusUnreachable", True)
 
 
 def test_ignores_an_answer_from_before_a_change() -> None:
     """The threshold is 80, then 90, then 80 again: Prometheus may have loaded 90 in between."""
     scene = Scene()
     scene.annotate(max_qps="80")
-    scene.told()
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    scene.reconcile()
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="90")
-    assert scene.told() == ("Propagating", True)
+    assert scene.reconcile() == ("Propagating", True)
     scene.annotate(max_qps="80")
-    assert scene.told() == ("Propagating", True)
+    assert scene.reconcile() == ("Propagating", True)
     assert scene.answers.outdated
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     assert not scene.answers.outdated
 
 

@@ -25,7 +25,7 @@ HISTORY_SECONDS = 60.0
 _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
-"""Servers of one TritonModel that are asked at the same time."""
+"""Servers of one TritonModel that are polled at the same time."""
 Ask = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
 
 

@@ -15,7 +15,7 @@ READY = "READY"
 MISSING = "MISSING"
 MOST = 5000
 """Models that are looked at, by name and version. One server lists 2,000 at most; several may list others."""
-_TOLD = 50
+_MAX_REASONS = 50
 """Models that fail to load, of which a condition gives the reason."""
 _REASON_MAX = 1024
 _ROOM = 256 << 10
@@ -105,9 +105,9 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
         return None
     # A missing model is often a consequence of a failed one, so the failed ones come first.
     failed.sort(key=lambda m: m.state == MISSING)
-    told = [f"{m.name}: {m.reason or m.state}" for m in failed[:_TOLD]]
-    more = [f"and {len(failed) - _TOLD} more models"] if len(failed) > _TOLD else []
-    return Problem("ModelLoadFailed", "; ".join(told + more))
+    reasons = [f"{m.name}: {m.reason or m.state}" for m in failed[:_MAX_REASONS]]
+    more = [f"and {len(failed) - _MAX_REASONS} more models"] if len(failed) > _MAX_REASONS else []
+    return Problem("ModelLoadFailed", "; ".join(reasons + more))
 
 
 def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool) -> ModelStatus:

@@ -63,7 +63,7 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
         write_autoscaler_status(own, ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
         add_pod(own, gen.put("status.podIP", ""))
         message = wait_for_condition(own, "AutoscalerActive", "False", "FailedGetObjectMetric")
-        assert message.startswith("the message of FailedGetObjectMetric; is prometheus-adapter installed")
+        assert message.startswith("the message of FailedGetObjectMetric; check that prometheus-adapter is installed")
         eventually(lambda: events(own, "FailedGetObjectMetric"), SOON)
         write_autoscaler_status(own, ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange"))
         wait_for_condition(own, "AutoscalerActive", "True", "Scaling")

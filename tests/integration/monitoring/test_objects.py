@@ -71,7 +71,7 @@ def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> N
             wait_for_condition(api, "ThresholdLive", "Unknown", "NotMonitored")
             for kind in ("Deployment", "Service", AUTOSCALER):
                 assert api.find(kind, gen.NAME), kind
-            assert events(api, "CRDsMissing") == []  # nobody lost anything
+            assert events(api, "CRDsMissing") == []  # no child was lost
             assert gauge(operator, api) == 80
 
             plane.install_monitoring()
@@ -100,7 +100,7 @@ def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> N
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             assert operator.process.poll() is None
             assert operator.stop() == 0
-        # A second or so; on a busy machine longer, and never as long as a watch that isn't begun anew.
+        # It takes about a second, or longer on a busy machine, but less than a watch that isn't restarted.
         assert ready.longest < 20, ready.longest
         assert "Traceback" not in operator.log, operator.log
 

@@ -46,7 +46,7 @@ def test_reports_which_prometheus_selects_the_objects(
         make(chosen)
         message = wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected")
         assert "set spec.monitoring.labels to the labels that yours selects" in message
-        assert "monitoring/k8s wants rules with release=prometheus" in message
+        assert "monitoring/k8s selects rules with release=prometheus" in message
         assert wait_for_condition(own, "MonitoringAvailable", "True", "Selected", "labelled").endswith(
             "Prometheus monitoring/k8s"
         )

@@ -116,7 +116,7 @@ def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     assert "egress" not in made["spec"]
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
     eventually(lambda: api.get("NetworkPolicy", gen.NAME)["spec"].get("egress"), SOON, lambda: operator.log)
-    # Opened by somebody, it is closed again; unchanged, it is left alone.
+    # The operator reverts an edit, and writes nothing otherwise.
     api.patch("NetworkPolicy", gen.NAME, {"spec": {"ingress": [{}]}})
     eventually(lambda: len(api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"]) == 3, SOON, lambda: operator.log)
     wait_until_observed(api)

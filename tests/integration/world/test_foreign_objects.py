@@ -14,7 +14,7 @@ from triton_operator.api import names
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("owned", [False, True], ids=["nobody's", "another's"])
+@pytest.mark.parametrize("owned", [False, True], ids=["without owner", "with another owner"])
 def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, api: Api, operator: Operator) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
     metadata = {"name": gen.NAME, "namespace": api.namespace, "labels": names.labels(gen.NAME) if owned else {}}
@@ -149,7 +149,7 @@ def test_does_not_adopt_a_service_account_without_proof_of_origin(
     path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={manager}&force=true"
     foreign = api.request("PATCH", path, account, "application/apply-patch+yaml")
     if manager != names.FIELD_MANAGER:
-        # Labels of ours with somebody else's hand, and a field of ours beside them.
+        # Another manager owns our labels; our field manager owns only another field.
         path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={names.FIELD_MANAGER}&force=true"
         noted = {**account, "metadata": {"name": ACCOUNT, "annotations": {"a": "b"}}}
         foreign = api.request("PATCH", path, noted, "application/apply-patch+yaml")

@@ -30,7 +30,7 @@ class World:
         self.probes.set_waiting(key, waits=waits)
         return answer
 
-    async def news(self, key: str = KEY) -> Answer:
+    async def next_change(self, key: str = KEY) -> Answer:
         """Waits for the next changed answer and returns it."""
         before = self.changed[key]
         await until(lambda: self.changed[key] > before)
@@ -58,7 +58,7 @@ def test_polls_once_for_all_tritonmodels_until_none_waits(world: World) -> None:
         world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         assert world.track() == Answer()
         assert world.track().at == "", "polled too early"
-        answer = await world.news()
+        answer = await world.next_change()
         assert answer.values == {QPS: 80}
         assert datetime.fromisoformat(answer.at).tzinfo == UTC
         world.track(OTHER)
@@ -84,7 +84,7 @@ def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None
         await until(lambda: world.asked > asked + 3)
         assert world.changed == {KEY: 1, OTHER: 1}, "reported the same answer again"
         world.prometheus.set_thresholds("vision", "detection", max_qps=80)
-        assert (await world.news()).values == {QPS: 80}
+        assert (await world.next_change()).values == {QPS: 80}
         assert world.changed[OTHER] == 1
 
     world.run(scene)
@@ -94,9 +94,9 @@ def test_outdated_answer_is_followed_by_a_report_of_the_next_one(world: World) -
     async def scene() -> None:
         world.prometheus.set_thresholds("vision", "detection", max_qps=80)
         world.track()
-        first = await world.news()
+        first = await world.next_change()
         world.probes.set_waiting(KEY, waits=True, outdated=True)
-        second = await world.news()
+        second = await world.next_change()
         assert first == second
         assert second.at > first.at
 
@@ -129,14 +129,14 @@ def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
         world.track()
         world.track(OTHER, waits=False)
         world.prometheus.status = 500
-        assert "HTTP status 500" in (await world.news()).error
+        assert "HTTP status 500" in (await world.next_change()).error
         asked = world.asked
         await until(lambda: world.asked > asked + 3)
         assert world.changed[OTHER] == 1
         monkeypatch.setattr(prometheuses, "OUTAGE_SECONDS", 0.0)
         await until(lambda: world.changed[OTHER] == 2)
         world.prometheus.status = 200
-        assert (await world.news()).error == ""
+        assert (await world.next_change()).error == ""
 
     world.run(scene)
 

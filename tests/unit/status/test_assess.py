@@ -143,7 +143,7 @@ def test_reports_a_refused_write_and_stays_ready() -> None:
     assert "refuses Deployment" in message(status, "Progressing")
     taken = {"Deployment": Problem("NameTaken", "x")}
     assert reasons(judge(deployment=None, refused=taken))["Ready"] == ("False", "NameTaken")
-    # What serving doesn't need is told where it belongs.
+    # Conditions of optional children are separate.
     assert reasons(judge(pod(), refused={"PrometheusRule": Problem("ApplyRefused", "no")})) == COMPLETE
 
 

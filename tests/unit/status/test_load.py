@@ -56,7 +56,7 @@ def words(status: TritonModelStatus, kind: str) -> str:
     return next(c.message for c in status.conditions if c.type == kind)
 
 
-def says(tokens: bool = False, **values: float) -> Answer:
+def answers(tokens: bool = False, **values: float) -> Answer:
     found = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
     return Answer({QPS: math.inf, **found}, tokens, at=ASKED)
 
@@ -78,10 +78,10 @@ def available(**more: Any) -> TritonModelStatus:
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
         ({"installed": Installed((prometheus(rules=RELEASE),))}, ("False", "NotSelected"),
-         "monitoring/k8s wants rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
+         "monitoring/k8s selects rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
          "with everything"),
         ({"installed": Installed((prometheus(pods=RELEASE),))}, ("False", "NotSelected"),
-         "wants rules with everything and pod monitors with release=prometheus"),
+         "selects rules with everything and pod monitors with release=prometheus"),
         ({"installed": Installed((prometheus(namespaces={"matchLabels": {"a": "b"}}),))}, ("False", "NotSelected"),
          "in namespaces with a=b"),
         ({"refused": {"PrometheusRule": Problem("ApplyRefused", "it says no")}}, ("False", "ApplyRefused"), "says no"),
@@ -131,22 +131,22 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
         ({}, {"answer": Answer(at=ASKED)}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
         ({MAX_QPS: "80"}, {"answer": Answer({QPS: 80}, at=SET)}, ("False", "Propagating"),
          "the operator hasn't queried Prometheus since the threshold changed"),
-        ({}, {"answer": says()}, ("True", "Live"), "Prometheus uses no limit"),
-        ({}, {"answer": says(max_qps=60)}, ("False", "Propagating"),
+        ({}, {"answer": answers()}, ("True", "Live"), "Prometheus uses no limit"),
+        ({}, {"answer": answers(max_qps=60)}, ("False", "Propagating"),
          "max-qps is none; Prometheus still uses 60"),
-        ({MAX_QPS: "80"}, {"answer": says()}, ("False", "Propagating"),
+        ({MAX_QPS: "80"}, {"answer": answers()}, ("False", "Propagating"),
          "max-qps is 80; Prometheus still uses none"),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}, ("True", "Live"), "Prometheus uses max-qps 80"),
-        ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
-        ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=80)}, ("True", "Live"), "Prometheus uses max-qps 80"),
+        ({MAX_QPS: "12.5"}, {"answer": answers(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
+        ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": answers(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
         ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
          ("True", "Live"),
          "Prometheus uses max-qps.v2 9"),
-        ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
-        ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
-        ({MAX_QPS: "80", "max_qps": "90"}, {"answer": says()}, ("False", "ThresholdInvalid"), "differ: remove one"),
-        ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": says()}, ("False", "ThresholdInvalid"), "tokenCounter"),
+        ({PER_REPLICA: "20"}, {"answer": answers(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
+        ({MAX_QPS: "many"}, {"answer": answers(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
+        ({MAX_QPS: "80", "max_qps": "90"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "differ: remove one"),
+        ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "tokenCounter"),
     ],
 )  # fmt: skip
 def test_reports_whether_prometheus_uses_the_thresholds(
@@ -162,7 +162,7 @@ def test_max_tps_needs_an_existing_token_counter(tokens: bool, expected: tuple[s
     status = judge(
         {f"{thresholds.PREFIX}max-tps": "5"},
         spec={"monitoring": {"tokenCounter": "llm_tokens_total"}},
-        answer=says(tokens=tokens, max_tps=5),
+        answer=answers(tokens=tokens, max_tps=5),
     )
     assert told(status, "ThresholdLive") == expected
     assert tokens or "llm_tokens_total" in words(status, "ThresholdLive")
@@ -170,8 +170,8 @@ def test_max_tps_needs_an_existing_token_counter(tokens: bool, expected: tuple[s
 
 def test_mentions_the_last_accepted_value_only_if_there_is_one() -> None:
     assert "stays so" not in words(judge({MAX_QPS: "x"}), "ThresholdLive")
-    good = judge({MAX_QPS: "80"}, answer=says(max_qps=80))
-    status = judge({MAX_QPS: "x"}, before=good, answer=says(max_qps=80))
+    good = judge({MAX_QPS: "80"}, answer=answers(max_qps=80))
+    status = judge({MAX_QPS: "x"}, before=good, answer=answers(max_qps=80))
     assert words(status, "ThresholdLive").endswith("; the last accepted value stays in effect")
     assert (status.max_qps, status.thresholds) == ("80", good.thresholds)
 
@@ -196,38 +196,38 @@ def test_reports_several_models_without_an_entrypoint() -> None:
 
 def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
     """The status just after a threshold was set, when Prometheus doesn't have it yet."""
-    return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=says(max_qps=1))
+    return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=answers(max_qps=1))
 
 
 def test_reports_the_seconds_from_the_annotation_to_prometheus() -> None:
     first = change("80")
     assert told(first, "ThresholdLive") == ("False", "Propagating")
-    live = judge({MAX_QPS: "80"}, before=first, answer=says(max_qps=80))
+    live = judge({MAX_QPS: "80"}, before=first, answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80; 6.5 s after it was set"
     # They stay: what is measured is measured once.
-    again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=says(max_qps=80))
+    again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=answers(max_qps=80))
     assert again == live
 
 
 def test_reports_no_seconds_if_something_else_caused_the_delay() -> None:
     # Prometheus had it before this operator looked.
-    assert words(judge({MAX_QPS: "80"}, answer=says(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
+    assert words(judge({MAX_QPS: "80"}, answer=answers(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
     # Prometheus was away for hours.
-    late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=says(max_qps=80))
+    late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=answers(max_qps=80))
     assert words(late, "ThresholdLive") == "Prometheus uses max-qps 80"
     # The rules were made long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
     behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
-    live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=says(max_qps=80))
+    live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80"
 
 
 def test_reports_no_seconds_for_a_removed_threshold() -> None:
     factor = {f"{thresholds.PREFIX}spike-factor": "5"}
-    both = judge({MAX_QPS: "80", **factor}, now=SET, answer=says(max_qps=80, spike_factor=5))
-    removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=says(max_qps=80, spike_factor=5))
+    both = judge({MAX_QPS: "80", **factor}, now=SET, answer=answers(max_qps=80, spike_factor=5))
+    removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=answers(max_qps=80, spike_factor=5))
     assert told(removed, "ThresholdLive") == ("False", "Propagating")
-    live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=says(spike_factor=5))
+    live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=answers(spike_factor=5))
     assert words(live, "ThresholdLive") == "Prometheus uses spike-factor 5"
 
 
@@ -253,7 +253,7 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
         (autoscaler(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale"),
          "words of FailedGetScale"),
         (autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric")), ("False", "FailedGetObjectMetric"),
-         "is prometheus-adapter installed"),
+         "check that prometheus-adapter is installed"),
         (autoscaler(ABLE, ("ScalingActive", "False", "ScalingDisabled")), ("False", "ScalingDisabled"),
          "words of ScalingDisabled"),
         (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "sees the load"),
@@ -310,11 +310,14 @@ def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -
     [
         ({}, {"installed": None}),
         ({}, {"installed": Installed((prometheus(rules=RELEASE),))}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=60)}),
-        ({MAX_QPS: "x"}, {"answer": says()}),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=80)}),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=60)}),
+        ({MAX_QPS: "x"}, {"answer": answers()}),
         ({MAX_QPS: "80"}, {"answer": Answer(error="no")}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING}),
+        (
+            {MAX_QPS: "80"},
+            {"answer": answers(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING},
+        ),
     ],
 )
 def test_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], seen: Any) -> None:
