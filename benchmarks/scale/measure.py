@@ -196,7 +196,7 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *
             assert "Traceback" not in operator.log, operator.log
         started = time.monotonic()
         with operator_process.running(kubeconfig, folder, wait=False, **settings) as operator:
-            eventually(operator.leads, 60, lambda: operator.log)
+            eventually(operator.is_leader, 60, lambda: operator.log)
             eventually(lambda: probe.passes(operator) >= figures.size and _idle(operator), 600, "a start", every=0.25)
             figures.start_s = time.monotonic() - started
             figures.start_writes = probe.writes(probe.requests(operator))
@@ -354,7 +354,7 @@ def _scraped(operator: Operator, figures: Figures) -> Iterator[None]:
     def scrape() -> None:
         while not over.wait(SCRAPE_SECONDS):
             started = time.monotonic()
-            if operator.ask("/metrics"):
+            if operator.get("/metrics"):
                 figures.scrape_s.append(time.monotonic() - started)
 
     thread = threading.Thread(target=scrape, daemon=True)

@@ -20,7 +20,7 @@ _SERVERS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.M)
 
 def requests(operator: Operator) -> Requests:
     """Returns the operator's requests, from its metrics, without those for the Lease."""
-    return _counted(_OWN.findall(operator.ask("/metrics")))
+    return _counted(_OWN.findall(operator.get("/metrics")))
 
 
 def requests_of_all(plane: ControlPlane) -> Requests:
@@ -44,7 +44,7 @@ def writes(counted: Requests) -> int:
 
 def metric(operator: Operator, pattern: str) -> float:
     """Returns the sum of the samples whose line starts with `pattern`."""
-    return sum(map(float, re.findall(rf"^{pattern}\S* (\S+)$", operator.ask("/metrics"), re.M)))
+    return sum(map(float, re.findall(rf"^{pattern}\S* (\S+)$", operator.get("/metrics"), re.M)))
 
 
 def passes(operator: Operator) -> float:

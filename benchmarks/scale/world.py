@@ -71,7 +71,7 @@ class Watch:
     """A watch on a kind in all namespaces. A thread calls `handle(time, type, object)` for each event from now on."""
 
     def __init__(self, api: Api, kind: str, handle: Callable[[float, str, Object], None], selector: str = "") -> None:
-        everywhere = api.within("*")
+        everywhere = api.in_namespace("*")
         version = everywhere.request("GET", everywhere.path(kind) + "?limit=1")["metadata"]["resourceVersion"]
         self._over = threading.Event()
 
@@ -141,7 +141,7 @@ def settled(model: Object) -> bool:
 
 def pages(api: Api, kind: str, selector: str = "") -> Iterator[Object]:
     """Yields all objects of a kind in all namespaces."""
-    everywhere, token = api.within("*"), ""
+    everywhere, token = api.in_namespace("*"), ""
     while True:
         query = f"?limit=250&labelSelector={selector}" + (f"&continue={token}" if token else "")
         page = everywhere.request("GET", everywhere.path(kind) + query)
@@ -164,7 +164,7 @@ def created(obj: Object) -> float:
 
 def count(api: Api, kind: str) -> int:
     """Returns the number of objects of a kind in all namespaces, without reading them."""
-    everywhere = api.within("*")
+    everywhere = api.in_namespace("*")
     page = everywhere.request("GET", everywhere.path(kind) + "?limit=1")
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 

@@ -134,7 +134,7 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
         stack.callback(attacker.close)
         # The steps of a status as often as in an installation.
         operator = stack.enter_context(limited.running(kubeconfig, folder, PROGRESS_SECONDS="5"))
-        eventually(lambda: operator.operator.now.leads(), 60, lambda: operator.operator.log)
+        eventually(lambda: operator.operator.current.is_leader(), 60, lambda: operator.operator.log)
         others.settle()
         others.work(3)  # what is only slow the first time
         watched: scraped.Scraped | None = None
@@ -143,12 +143,12 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             for helper in (servers, attacker):
                 helper.say("on")
             if watched is None:
-                page = lambda: operator.operator.now.ask("/metrics")  # noqa: E731
+                page = lambda: operator.operator.current.get("/metrics")  # noqa: E731
                 watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page))
-            before, since = operator.operator.now.passes(), time.monotonic()
+            before, since = operator.operator.current.reconciles(), time.monotonic()
             with archive.checking(folder / "evil.tar", checked):
                 noisy += others.work(options.window)
-            passes = (operator.operator.now.passes() - before) / (time.monotonic() - since)
+            passes = (operator.operator.current.reconciles() - before) / (time.monotonic() - since)
             events = _events(found.api)
             for helper in (attacker, servers):
                 helper.say("off")
@@ -157,7 +157,9 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
                 f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts, {passes:.0f} passes/s; Prometheus "
                 f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one"
             )
-            eventually(lambda: operator.operator.now.counted("triton_operator_queue_depth") == 0, 120, "a quiet queue")
+            eventually(
+                lambda: operator.operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "a quiet queue"
+            )
             time.sleep(2)
         counts: dict[str, int] = json.loads(attacker.say("counts"))
         figures = {

@@ -208,7 +208,7 @@ class Attack:
 
 def main(tenant: str, node: str, rogue_port: str, size: str, patches: str, seed: str) -> int:
     """`tenant`, `node`: kubeconfigs. Answers `on`, `off` and, with the counts, `counts`, each with a line."""
-    apis = (Api.of(Path(kubeconfig)).within(NAMESPACE) for kubeconfig in (tenant, node))
+    apis = (Api.of(Path(kubeconfig)).in_namespace(NAMESPACE) for kubeconfig in (tenant, node))
     attack = Attack(*apis, int(rogue_port), int(size), float(patches), int(seed))
     for line in map(str.strip, sys.stdin):
         {"on": attack.begin, "off": attack.end, "counts": lambda: None}[line]()

@@ -35,7 +35,7 @@ class Limited:
 
     @property
     def restarts(self) -> int:
-        return len(self.operator.ends)
+        return len(self.operator.exit_codes)
 
     def close(self) -> None:
         self._over.set()
@@ -43,7 +43,7 @@ class Limited:
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):
-            life = self.operator.now
+            life = self.operator.current
             with contextlib.suppress(OSError, IndexError):
                 status = Path(f"/proc/{life.process.pid}/status").read_text()
                 self.peak_mib = max(self.peak_mib, _mib(status, "VmHWM"))

@@ -54,7 +54,7 @@ class Scraped:
 def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> Iterator[Scraped]:
     """Both, as long as the context lasts, by the PodMonitors and PrometheusRules that the operator has made of the
     hostile TritonModels. `operator`: its own page."""
-    within = api.within(attack.NAMESPACE)
+    within = api.in_namespace(attack.NAMESPACE)
     groups = [
         {**group, "name": f"{rules['metadata']['name']}-{number}"}
         for rules in within.list("PrometheusRule")

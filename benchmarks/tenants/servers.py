@@ -89,7 +89,7 @@ def main(size: str) -> int:
                     serving.enter_context(bad_servers.server(address(number), page, names.PORTS["metrics"]))
             elif line == "off":
                 serving.close()
-            print(rogue.asked if line == "counts" else line, flush=True)
+            print(rogue.connections if line == "counts" else line, flush=True)
     return 0
 
 

@@ -80,7 +80,12 @@ def timed(namespace: Namespace, name: str, objects: list[Object], last: str) -> 
         start = time.monotonic()
         for obj in objects:
             namespace.api.apply(obj, manager="benchmark")
-        eventually(lambda: last in watch.seen, TIMEOUT_SECONDS, lambda: f"{last}; {namespace.told(name)}", every=0.05)
+        eventually(
+            lambda: last in watch.seen,
+            TIMEOUT_SECONDS,
+            lambda: f"{last}; {namespace.conditions_text(name)}",
+            every=0.05,
+        )
     for obj in objects:
         namespace.api.delete(obj["kind"], obj["metadata"]["name"])
     mine = names.as_query(names.selector(name))
@@ -125,7 +130,7 @@ def main() -> int:
     with cluster.namespace(f"time-to-ready-{uuid.uuid4().hex[:5]}") as namespace:
         model = namespace.model("warm", image, rollout={"drainSeconds": 0, "exitSeconds": 1})
         namespace.api.apply(model)
-        status = namespace.settled("warm")["status"]  # now the images are on the node
+        status = namespace.wait_until_complete("warm")["status"]  # now the images are on the node
         namespace.api.delete("TritonModel", "warm")
         for number in range(1, runs + 1):
             name, twin = f"operator-{number}", f"plain-{number}"

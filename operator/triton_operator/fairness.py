@@ -1,4 +1,4 @@
-"""How work is shared: fair queueing between flows, as in Kubernetes' API Priority and Fairness, and token buckets."""
+"""Fair queueing between flows, as in Kubernetes' API Priority and Fairness, and token buckets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[F, T]):
-    """Shares `seats` between the flows whose items wait. Not thread-safe.
+    """Shares a number of `seats` between the flows that have waiting items. Not thread-safe.
 
-    The flows take turns, and the items of one flow are first in, first out. A flow occupies at most as many seats as
-    it leaves free: of 8 the first takes 4, the second 2. So a flow without a seat waits for no item of another flow
-    to be done until one seat is left.
+    The flows take turns, and the items of one flow are first in, first out. A flow gets another seat only while more
+    seats are free than it occupies: of 8 seats the first flow gets 4, the second 2. So a new flow usually finds a free
+    seat, and doesn't have to wait until another flow's item is done.
     """
 
     def __init__(self, seats: int) -> None:
@@ -24,16 +24,16 @@ class FairQueue(Generic[F, T]):
         self._waiting: dict[F, deque[T]] = {}
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Returns the number of waiting items."""
         return sum(map(len, self._waiting.values()))
 
     def put(self, flow: F, item: T) -> None:
-        """Lets `item` wait for a seat."""
+        """Adds an item, which waits for a seat."""
         self._waiting.setdefault(flow, deque()).append(item)
 
     def take(self) -> T | None:
-        """Gives the next item a seat, until `leave`; None where nothing waits that may have one."""
-        # Each flow that is passed over has a seat, so these are few, however many wait.
+        """Gives the next item a seat until `leave`, and returns it; None if no waiting item may have a seat."""
+        # This skips few flows, because each skipped flow has a seat.
         flow = next((flow for flow in self._waiting if self._occupied[flow] < self._free), None)
         if flow is None:
             return None
@@ -46,7 +46,7 @@ class FairQueue(Generic[F, T]):
         return item
 
     def leave(self, flow: F) -> None:
-        """An item of `flow` gives its seat back."""
+        """Frees the seat of an item of `flow`."""
         self._free += 1
         self._occupied[flow] -= 1
         if not self._occupied[flow]:
@@ -54,9 +54,9 @@ class FairQueue(Generic[F, T]):
 
 
 class TokenBuckets(Generic[F]):
-    """A bucket of `burst` tokens for each flow, which regains one every `seconds`. Not thread-safe.
+    """A bucket of `burst` tokens for each flow, which gets a new token every `seconds`. Not thread-safe.
 
-    `now` is in seconds of any clock that doesn't go back. A full bucket takes no memory.
+    `now` is in seconds of a monotonic clock. A full bucket takes no memory.
     """
 
     def __init__(self, burst: int, seconds: float) -> None:
@@ -64,12 +64,12 @@ class TokenBuckets(Generic[F]):
         self._full_at: dict[F, float] = {}
 
     def wait(self, flow: F, now: float) -> float:
-        """Seconds until `flow` has a token; 0 where it has one."""
+        """Returns the seconds until `flow` has a token; 0 if it has one."""
         return max(0.0, self._full_at.get(flow, now) - now - self._most)
 
     def spend(self, flow: F, now: float) -> None:
-        """Takes a token of `flow`."""
+        """Takes one token of `flow`."""
         self._full_at[flow] = max(self._full_at.pop(flow, now), now) + self._seconds
-        # Those that were used last are at the end.
+        # The flows that were used last are at the end.
         while self._full_at[oldest := next(iter(self._full_at))] <= now:
             del self._full_at[oldest]

@@ -49,8 +49,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was sent in an apply and how the API server stored it, such as a normalised quantity. Only hashes are kept,
-    to save memory."""
+    """What was sent in an apply and how the API server stored it, such as a normalised quantity.
+
+    Only hashes are kept, to save memory.
+    """
 
     uid: str
     intent: bytes
@@ -118,8 +120,10 @@ def applied_record(desired: Object, live: Object) -> Applied:
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
-    """An object that keeps `spec.replicas` while an autoscaler takes over; None where that isn't needed. A field
-    without an owner gets its default, so the Deployment would drop to one replica."""
+    """An object that keeps `spec.replicas` while an autoscaler takes over; None where that isn't needed.
+
+    A field without an owner gets its default, so the Deployment would drop to one replica.
+    """
     if "replicas" in desired.get("spec", {}) or "f:replicas" not in applied_fields(live).get("f:spec", {}):
         return None
     return {
@@ -131,9 +135,11 @@ def handover(desired: Object, live: Object) -> dict[str, Any] | None:
 
 
 def port_cleanup(desired: Object, live: Object) -> dict[str, Any] | None:
-    """A patch that removes Service ports which have the name of one of ours, but another number; None where there are
-    none. Kubernetes merges ports by number, so after somebody edited one, an apply would have two ports with this name
-    and be refused."""
+    """Returns a patch that removes Service ports with the name of one of ours but another number; None if none exist.
+
+    Kubernetes merges ports by number. If a port was edited, an apply would result in two ports with this name, and the
+    API server would refuse it.
+    """
     if desired["kind"] != SERVICE.kind:
         return None
     wanted = {p["name"]: _place(p) for p in desired["spec"]["ports"]}
@@ -210,8 +216,10 @@ def _content(desired: Object) -> Object:
 
 
 def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Paths of desired fields that we no longer own, because another manager changed them. This finds changes that a
-    comparison of values misses, such as an additional key in a map that is owned as a whole."""
+    """Paths of desired fields that we no longer own, because another manager changed them.
+
+    This finds changes that a comparison of values misses, such as an additional key in a map that is owned as a whole.
+    """
     if isinstance(want, Mapping):
         for key, value in want.items():
             below = owned.get(f"f:{key}")

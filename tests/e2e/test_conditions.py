@@ -67,31 +67,31 @@ def wrong(cluster: Cluster, shared_namespace: Namespace) -> Namespace:
 
 
 def test_reports_a_server_that_no_node_can_run(wrong: Namespace) -> None:
-    message = wrong.says("huge", "Ready", "False", "Unschedulable")
+    message = wrong.wait_for_condition("huge", "Ready", "False", "Unschedulable")
     assert "Insufficient cpu" in message
 
 
 def test_reports_the_exit_code_and_log_of_a_crashing_server(wrong: Namespace) -> None:
-    message = wrong.says("crashing", "Ready", "False", "ServerCrashed")
+    message = wrong.wait_for_condition("crashing", "Ready", "False", "ServerCrashed")
     assert "exit code 3" in message
     assert "there is no such GPU" in message
 
 
 def test_reports_a_path_that_is_not_in_the_image(wrong: Namespace) -> None:
-    message = wrong.says("lost", "Ready", "False", "RepositoryNotCopied")
+    message = wrong.wait_for_condition("lost", "Ready", "False", "RepositoryNotCopied")
     assert "/elsewhere" in message
     assert "spec.modelImage.path" in message
 
 
 def test_reports_out_of_memory_with_the_limit_to_raise(cluster: Cluster, wrong: Namespace) -> None:
-    message = wrong.says("hungry", "Ready", "False", "OutOfMemory")
+    message = wrong.wait_for_condition("hungry", "Ready", "False", "OutOfMemory")
     assert "200Mi" in message
     assert "spec.server.resources.limits.memory" in message
     wrong.deploy("hungry", cluster.image(), server={**HUNGRY, "args": []})
 
 
 def test_reports_a_startup_timeout_for_a_model_that_never_loads(wrong: Namespace) -> None:
-    message = wrong.says("slow", "Ready", "False", "StartupTimeout")
+    message = wrong.wait_for_condition("slow", "Ready", "False", "StartupTimeout")
     assert "within 10 s" in message
     assert "spec.rollout.startupSeconds" in message
 
@@ -111,9 +111,9 @@ def test_reports_a_name_conflict_and_keeps_the_foreign_object(cluster: Cluster, 
     other = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo"}, "spec": {"ports": [port]}}
     before = namespace.api.create(other)
     namespace.api.apply(namespace.model("echo", cluster.image()))
-    message = namespace.says("echo", "Progressing", "False", "NameTaken")
+    message = namespace.wait_for_condition("echo", "Progressing", "False", "NameTaken")
     assert f"Service {namespace.name}/echo" in message
     assert namespace.api.get("Service", "echo")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     # After the foreign object is deleted, the TritonModel becomes ready.
     namespace.api.delete("Service", "echo")
-    namespace.settled("echo")
+    namespace.wait_until_complete("echo")

@@ -84,7 +84,7 @@ def test_a_standby_takes_over_when_the_lease_of_a_lost_pod_expires(
         _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
         assert cluster.leader() not in ("", old)
         eventually(lambda: "busybox:" not in str(namespace.api.get("Deployment", "echo")["spec"]), 10, "no drift")
-        namespace.settled("after")
+        namespace.wait_until_complete("after")
     assert during.failures() == []
 
 

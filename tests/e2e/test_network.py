@@ -67,7 +67,7 @@ def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster,
     policy = {"clients": [{"podSelector": {"matchLabels": {"role": "client"}}}]}
     # It becomes ready and its models are known: the kubelet and the operator can reach it, and it needs no egress.
     namespace.deploy("isolated", cluster.image(), networkPolicy=policy)
-    namespace.says("isolated", "ModelsLoaded", "True", "AllLoaded")
+    namespace.wait_for_condition("isolated", "ModelsLoaded", "True", "AllLoaded")
     (server,) = namespace.pods("isolated")
     url = address(server, "/v2/health/ready")
     assert reaches(namespace, "client", url)
@@ -88,6 +88,6 @@ def test_the_operator_reaches_servers_and_nobody_else(cluster: Cluster, namespac
     add_pod(namespace, "client")
     stranger = add_pod(namespace, "stranger")
     assert reaches(namespace, "client", stranger)
-    operator = Namespace(cluster, NAMESPACE, cluster.api.within(NAMESPACE))
+    operator = Namespace(cluster, NAMESPACE, cluster.api.in_namespace(NAMESPACE))
     assert reaches(operator, cluster.leader(), address(server, "/v2/health/ready"))
     assert not reaches(operator, cluster.leader(), stranger)

@@ -38,7 +38,7 @@ def test_recreates_a_deleted_child_within_seconds(served: Namespace, kind: str, 
         f"the {kind} again",
     )
     assert again["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
-    served.settled("echo")
+    served.wait_until_complete("echo")
 
 
 def test_corrects_an_edited_child_within_seconds(served: Namespace) -> None:
@@ -52,7 +52,7 @@ def test_corrects_an_edited_child_within_seconds(served: Namespace) -> None:
 
     eventually(lambda: container() == image, SECONDS, "the server's image again")
     eventually(lambda: served.api.get("Service", "echo")["spec"]["selector"] == selector, SECONDS)
-    served.settled("echo")
+    served.wait_until_complete("echo")
 
 
 def test_removes_an_added_selector_that_cuts_off_clients(served: Namespace) -> None:
@@ -67,13 +67,13 @@ def test_removes_an_added_selector_that_cuts_off_clients(served: Namespace) -> N
 def test_keeps_annotations_of_others(served: Namespace) -> None:
     served.kubectl("annotate", "deployment", "echo", "example.com/note=mine")
     served.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
-    served.settled("echo")
+    served.wait_until_complete("echo")
     deployment = served.api.get("Deployment", "echo")
     assert deployment["metadata"]["annotations"]["example.com/note"] == "mine"
 
 
 def test_writes_nothing_when_nothing_changes(served: Namespace) -> None:
-    served.settled("echo")
+    served.wait_until_complete("echo")
     places = [("TritonModel", "echo"), *RECREATED]
 
     def versions() -> dict[str, str]:
@@ -99,9 +99,9 @@ def test_a_recreated_tritonmodel_gets_servers_while_the_old_ones_drain(cluster: 
         found = namespace.api.find("Deployment", "again")
         return found is not None and found["metadata"]["ownerReferences"][0]["uid"] == uid
 
-    eventually(made, SECONDS, lambda: namespace.told("again"))
+    eventually(made, SECONDS, lambda: namespace.conditions_text("again"))
     assert "deletionTimestamp" in namespace.api.get("Pod", old["metadata"]["name"])["metadata"]
-    namespace.settled("again")
+    namespace.wait_until_complete("again")
 
 
 def test_deleting_a_tritonmodel_deletes_all_children(cluster: Cluster, namespace: Namespace) -> None:

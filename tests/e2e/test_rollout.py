@@ -38,7 +38,7 @@ def test_a_missing_image_keeps_the_old_servers(cluster: Cluster, namespace: Name
     with load("echo") as during:
         missing = cluster.image().partition("@")[0] + ":not-there"
         namespace.api.apply(namespace.model("echo", missing))
-        message = namespace.says("echo", "Progressing", "False", "ImagePullFailed")
+        message = namespace.wait_for_condition("echo", "Progressing", "False", "ImagePullFailed")
         assert missing in message
         assert "not found" in message
         now = namespace.api.get("TritonModel", "echo")
@@ -64,7 +64,7 @@ def test_a_broken_repository_keeps_the_old_servers_and_is_reported(
     namespace.deploy("echo", cluster.image(change="v1"))
     with load("echo") as during:
         namespace.api.apply(namespace.model("echo", cluster.image(change=change)))
-        message = namespace.says("echo", "Progressing", "False", reason)
+        message = namespace.wait_for_condition("echo", "Progressing", "False", reason)
         assert all(word in message for word in words), message
         now = namespace.api.get("TritonModel", "echo")
         assert condition(now, "Ready")["status"] == "True"

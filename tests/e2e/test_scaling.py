@@ -32,7 +32,7 @@ def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace
     model = shared_namespace.model("echo", cluster.image(), autoscaling=AUTOSCALING, **SPEC)
     annotations = {PER_REPLICA: "15", "tritonoperator.io/max-qps": "1000"}
     shared_namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
-    shared_namespace.settled("echo")
+    shared_namespace.wait_until_complete("echo")
     subject = Subject(monitoring, shared_namespace, "echo")
     subject.known(hurry=True)
     return subject
@@ -68,11 +68,11 @@ def test_scales_with_the_load_without_a_failed_request(
         with load(shared_namespace, "echo", HEAVY, "heavy") as heavy:
             # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
             _wait(shared_namespace, 2)
-            shared_namespace.says("echo", "AutoscalerActive", "True", "Scaling")
+            shared_namespace.wait_for_condition("echo", "AutoscalerActive", "True", "Scaling")
             # A lower limit per server needs one more server, and doesn't change the pod template.
             scaled.annotate(f"{PER_REPLICA}=8")
             _wait(shared_namespace, 3)
-            assert shared_namespace.says("echo", "AutoscalerActive", "True", "AtMaximum")
+            assert shared_namespace.wait_for_condition("echo", "AutoscalerActive", "True", "AtMaximum")
             assert _template(shared_namespace) == template
         _wait(shared_namespace, 1)
         # Wait until the removed servers have drained, to count failures until then.
@@ -86,9 +86,9 @@ def test_scales_with_the_load_without_a_failed_request(
 
 def test_kubectl_scales_a_tritonmodel_without_autoscaling(cluster: Cluster, namespace: Namespace) -> None:
     namespace.api.apply(namespace.model("still", cluster.image(), replicas=0))
-    eventually(lambda: namespace.api.find("Deployment", "still"), 30, lambda: namespace.told("still"))
+    eventually(lambda: namespace.api.find("Deployment", "still"), 30, lambda: namespace.conditions_text("still"))
     namespace.kubectl("scale", "tm/still", "--replicas=2")
-    found = namespace.settled("still")
+    found = namespace.wait_until_complete("still")
     assert (found["spec"]["replicas"], found["status"]["readyReplicas"]) == (2, 2)
     assert len(namespace.pods("still")) == 2
     namespace.kubectl("scale", "tm/still", "--replicas=1")
@@ -108,7 +108,7 @@ def _wait(namespace: Namespace, servers: int) -> None:
 
 def _status(namespace: Namespace) -> str:
     status = namespace.api.get("HorizontalPodAutoscaler", "echo").get("status", {})
-    return f"{status}\n{namespace.told('echo')}"
+    return f"{status}\n{namespace.conditions_text('echo')}"
 
 
 def _template(namespace: Namespace) -> dict[str, Any]:

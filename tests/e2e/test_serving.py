@@ -28,13 +28,13 @@ def detector(shared_namespace: Namespace) -> Namespace:
     output = shared_namespace.kubectl(
         "wait", "--for=condition=Ready", "tritonmodel/detector", "--timeout=300s", check=False
     )
-    assert "condition met" in output, f"{output}\n{shared_namespace.told('detector')}"
+    assert "condition met" in output, f"{output}\n{shared_namespace.conditions_text('detector')}"
     return shared_namespace
 
 
 def boxes(namespace: Namespace, port: int, *flags: str) -> list[dict[str, object]]:
     """Returns the output of the sample client for the sample pictures."""
-    with namespace.forwarded("detector", port) as url:
+    with namespace.port_forward("detector", port) as url:
         command = [sys.executable, DETECTION / "client" / "detect.py", "--url", url, *flags, *PICTURES]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def delivered(cluster: Cluster, shared_namespace: Namespace) -> dict[tuple[str, 
         image = {"reference": cluster.image("echo", "v1", base), "delivery": delivery}
         shared_namespace.api.apply(shared_namespace.model(name, "", modelImage=image))
     for name in names.values():
-        shared_namespace.settled(name)
+        shared_namespace.wait_until_complete(name)
     return names
 
 
@@ -92,7 +92,7 @@ def test_serves_images_with_every_base_and_delivery(
     cluster: Cluster, shared_namespace: Namespace, delivered: dict[tuple[str, str], str], way: tuple[str, str]
 ) -> None:
     name, (base, delivery) = delivered[way], way
-    with shared_namespace.forwarded(name, 8000) as url:
+    with shared_namespace.port_forward(name, 8000) as url:
         import tritonclient.http as triton
 
         with triton.InferenceServerClient(url) as client:

@@ -38,7 +38,7 @@ def subjects(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespa
         shared_namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": {ANNOTATION: "1000"}}})
     found = {name: Subject(monitoring, shared_namespace, name) for name in names}
     for name, subject in found.items():
-        shared_namespace.settled(name)
+        shared_namespace.wait_until_complete(name)
         subject.known(hurry=True)
     return found
 
@@ -97,7 +97,7 @@ def test_reports_a_change_in_the_status_in_an_event_and_in_the_log(
         good = found.get("status") == "True" and f"max-qps {change.new:g}" in found["message"]
         return str(found["message"]) if good else ""
 
-    message = eventually(live, PROMISED_SECONDS, lambda: shared_namespace.told("other"))
+    message = eventually(live, PROMISED_SECONDS, lambda: shared_namespace.conditions_text("other"))
     seconds = re.search(r"; ([\d.]+) s after it was set", message)
     assert seconds is not None, message
     assert float(seconds[1]) <= PROMISED_SECONDS

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from support import controlplane, fault_proxy, operator_process, world
+from support import controlplane, fault_proxy, invariants, operator_process
 from support.api import Api, eventually
 from support.controlplane import ControlPlane
 from support.fault_proxy import FaultProxy
+from support.invariants import Foreign
 from support.supervised import Supervised, supervised
 from support.workload import Kubelet, Workload
-from support.world import Foreign
 
 _numbers = itertools.count(1)
 Begin = Callable[..., AbstractContextManager[Supervised]]
 
-PATIENCE_SECONDS = 60
+GRACE_SECONDS = 60
 """The operator's grace period for Kubernetes' garbage collector; the default is five minutes."""
-COLLECTED_SECONDS = 60.0 + 2 * PATIENCE_SECONDS + 60.0
+COLLECTED_SECONDS = 60.0 + 2 * GRACE_SECONDS + 60.0
 """The timeout for convergence after an outage of the API server.
 
 Kubernetes' controllers wait up to a minute before they watch again (client-go's reflector). They may miss deletions for
@@ -101,12 +101,12 @@ class Scene:
     rounds: Rounds
 
     def whole(self, operator: Supervised, room: float = 25, **more: object) -> float:
-        """Checks the invariants (support/world.py) and returns the seconds until they held.
+        """Checks the invariants (support/invariants.py) and returns the seconds until they held.
 
         Also checks that the operator's memory has grown by less than `room` MiB since it became the leader.
         """
         more = {"still": self.rounds.still_seconds, **more}
-        took = world.assert_whole(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
+        took = invariants.assert_converged(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
         print(f"converged after {took:.1f} s, {operator.memory:.0f} MiB, {operator.grown():+.0f} since it leads")
         assert operator.grown() < room
         return took
@@ -118,7 +118,7 @@ def scene(plane: ControlPlane, rounds: Rounds, request: pytest.FixtureRequest) -
     print(f"seed of the workload: {number}")
     name = f"vision-{next(_numbers)}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api = plane.api.within(name)
+    api = plane.api.in_namespace(name)
     found = Scene(plane, api, Workload(api, number), Kubelet(api), Foreign(api), rounds)
     with found.kubelet.running():
         yield found
@@ -131,7 +131,7 @@ def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
     """Returns a function that starts a supervised operator. `through` is another kubeconfig, such as a proxy's."""
 
     def start(through: Path | None = None, **env: str) -> AbstractContextManager[Supervised]:
-        env = {"COLLECT_SECONDS": str(PATIENCE_SECONDS), **env}
+        env = {"COLLECT_SECONDS": str(GRACE_SECONDS), **env}
         return supervised(through or kubeconfig, tmp_path_factory.mktemp("operator"), **env)
 
     return start
@@ -139,10 +139,10 @@ def begin(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Begin:
 
 @pytest.fixture(scope="module")
 def operator(begin: Begin) -> Iterator[Supervised]:
-    """Runs one operator for all tests of a module. Their faults must not end it."""
+    """Runs one operator for all tests of a module. The injected faults must not end it."""
     with begin(DISCOVERY_SECONDS="1") as found:
-        eventually(lambda: found.now.leads(), 60, lambda: found.log[-3000:])
+        eventually(lambda: found.current.is_leader(), 60, lambda: found.log[-3000:])
         found.grown()
         yield found
-        assert found.ends == []
+        assert found.exit_codes == []
         assert found.close() == 0

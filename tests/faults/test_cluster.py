@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from faults.conftest import COLLECTED_SECONDS, Rounds, Scene
-from support import gen, world
+from support import gen, invariants
 from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ROOT
 from support.operator_process import NAME
@@ -82,9 +82,9 @@ def test_reconciles_all_tritonmodels_within_seconds_after_its_permissions_return
             role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", fewer) | {"rules": role["rules"]}
         time.sleep(0.5)
         change("without")
-        passes = operator.now.passes()
+        passes = operator.current.reconciles()
         time.sleep(max(17.0, 2.25 * rounds.fault_seconds))
-        passes = operator.now.passes() - passes
+        passes = operator.current.reconciles() - passes
     finally:
         if lost == "all":
             del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
@@ -292,7 +292,7 @@ def test_reports_pods_that_never_become_ready_without_affecting_others(
                 lambda n=name: scene.api.get("TritonModel", n).get("status"),
             )
     # The operator doesn't write repeatedly for TritonModels that stay broken.
-    world.assert_still(scene.plane, operator, 4)
+    invariants.assert_quiet(scene.plane, operator, 4)
     for name in stuck:
         scene.work.delete(name)
     scene.whole(operator)

@@ -26,25 +26,25 @@ def moment(**ago: float) -> str:
     return (datetime.now(UTC) - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def test_a_holder_whose_clock_jumps_keeps_the_lease(scene: Scene, begin: Begin, rounds: Rounds) -> None:
+def test_holder_with_a_jumping_clock_keeps_the_lease(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     """The holder's clock is a year ahead, a year behind, or stopped. No replica takes over or stops, because each one
     measures the time since it saw a change with its own clock."""
     with begin() as leader:
         leads(leader)
         with begin() as follower, scene.work.running():
-            eventually(lambda: follower.now.ask("/readyz") == "ok", 40, lambda: follower.log)
+            eventually(lambda: follower.current.get("/readyz") == "ok", 40, lambda: follower.log)
             holder = lease(scene)["holderIdentity"]
             for renewed in (moment(days=-365), moment(days=365)):
                 lease(scene, renewTime=renewed)
                 time.sleep(rounds.fault_seconds)
-                assert (leader.now.leads(), follower.now.leads()) == (True, False)
+                assert (leader.current.is_leader(), follower.current.is_leader()) == (True, False)
             # As a foreign writer may write it.
             lease(scene, leaseDurationSeconds=None, acquireTime=None, leaseTransitions=None, renewTime=None)
             time.sleep(rounds.fault_seconds)
-            assert (leader.now.leads(), follower.now.leads()) == (True, False)
+            assert (leader.current.is_leader(), follower.current.is_leader()) == (True, False)
             assert lease(scene)["holderIdentity"] == holder
         scene.whole(leader)
-        assert (leader.ends, follower.ends[1:]) == ([], [])
+        assert (leader.exit_codes, follower.exit_codes[1:]) == ([], [])
         assert leader.close() == 0
 
 
@@ -59,7 +59,7 @@ def test_takes_over_in_time_from_a_dead_holder_with_a_renew_time_in_the_future(
             taken = time.monotonic()
             lease(scene, holderIdentity="from-the-future", renewTime=moment(days=-365), leaseDurationSeconds=15)
             # The operator ends; the restarted one waits 15 s by its own clock.
-            eventually(lambda: operator.ends == [1], 20, lambda: operator.log[-3000:])
+            eventually(lambda: operator.exit_codes == [1], 20, lambda: operator.log[-3000:])
             leads(operator, 45)
             assert time.monotonic() - taken > 15
         scene.whole(operator)

@@ -43,7 +43,7 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
             operator_process.running(kubeconfig, tmp_path, wait=False, **env) as operator,
             memory.limit(operator.process, LIMIT) as limit,
         ):
-            eventually(lambda: alive(operator).leads(), 60, lambda: operator.log[-3000:])
+            eventually(lambda: alive(operator).is_leader(), 60, lambda: operator.log[-3000:])
             yield operator
             took = memory.peak(alive(operator).process)
             print(f"{took:.0f} MiB at most, of {LIMIT >> 20}; killed at the limit: {limit}")
@@ -63,7 +63,7 @@ def other(scene: Scene) -> Iterator[Scene]:
     """Another tenant: a namespace with a model `modest` that is served."""
     name = f"{scene.api.namespace}-other"
     scene.plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api = scene.plane.api.within(name)
+    api = scene.plane.api.in_namespace(name)
     kubelet = Kubelet(api)
     kubelet.addresses["modest"] = "127.0.0.91"
     with bad_servers.server("127.0.0.91", answers(READY)), kubelet.running():

@@ -56,7 +56,7 @@ def test_survives_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: Fa
                 took = scene.whole(operator)
                 memory.append(operator.memory)
                 print(f"{name}: {took:.1f} s, {memory[-1]:.0f} MiB")
-        assert operator.ends == []
+        assert operator.exit_codes == []
         assert operator.close() == 0
     # The first faults create threads and connections, which stay.
     assert memory[-1] < memory[len(FAULTS) // 2] + 10, memory
@@ -73,18 +73,20 @@ def test_converges_with_watches_that_stop_sending_events(
         with scene.work.running():
             time.sleep(2)
             assert proxy.freeze_watches() >= 8
-            proxy.frozen = not rounds.soak
+            proxy.watches_paused = not rounds.soak
             frozen = time.monotonic()
             time.sleep(3)
         took = scene.whole(operator, within=120 if rounds.soak else 40)
         if rounds.soak:
             assert time.monotonic() - frozen > 30
             assert took < 100
-        assert operator.ends == []
+        assert operator.exit_codes == []
         assert operator.close() == 0
 
 
-def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds) -> None:
+def test_two_replicas_never_write_at_the_same_time(
+    scene: Scene, begin: Begin, kubeconfig: Path, rounds: Rounds
+) -> None:
     """The proxy cuts off the leader: none of its requests gets an answer. A standby takes over. No write of the first
     leader happens after the first write of the second one."""
     with (
@@ -96,21 +98,21 @@ def test_two_never_lead_at_once(scene: Scene, begin: Begin, kubeconfig: Path, ro
             leads(leader)
             with begin(through(new)) as follower:
                 with scene.work.running():
-                    eventually(lambda f=follower: f.now.ask("/readyz") == "ok", 40, lambda f=follower: f.log)
+                    eventually(lambda f=follower: f.current.get("/readyz") == "ok", 40, lambda f=follower: f.log)
                     time.sleep(1)
-                    lives, cut = len(leader.ends), time.monotonic()
+                    lives, cut = len(leader.exit_codes), time.monotonic()
                     old.cut_off = True
-                    while not follower.now.leads():
+                    while not follower.current.is_leader():
                         assert time.monotonic() < cut + 60, follower.log[-3000:]
                         time.sleep(0.05)
                     # The old leader's process has ended, even with hanging requests.
-                    assert leader.ends[lives:] == [1]
+                    assert leader.exit_codes[lives:] == [1]
                     took = time.monotonic() - cut
                     assert 10 < took < 50, took  # 20 s on an idle machine
                     old.heal()
                     # The old leader restarts as a candidate.
-                    eventually(lambda: leader.now.ask("/readyz") == "ok", 40, lambda: leader.log)
-                    assert not leader.now.leads()
+                    eventually(lambda: leader.current.get("/readyz") == "ok", 40, lambda: leader.log)
+                    assert not leader.current.is_leader()
                 scene.whole(follower)
                 last = max(w.ended for w in old.done if w.resource != "leases" and w.began < cut + 20)
                 first = min(w.began for w in new.done if w.resource != "leases" and w.began > cut)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from faults.conftest import COLLECTED_SECONDS, Begin, Rounds, Scene
-from support import world
+from support import invariants
 from support.api import eventually
 from support.operator_process import NAME, NAMESPACE
 from support.supervised import Supervised
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults
 
 
 def leads(operator: Supervised, seconds: float = 40) -> None:
-    eventually(lambda: operator.now.leads(), seconds, lambda: operator.log[-3000:])
+    eventually(lambda: operator.current.is_leader(), seconds, lambda: operator.log[-3000:])
     operator.grown()
 
 
@@ -36,7 +36,7 @@ def test_converges_after_the_operator_is_killed_at_random_times(scene: Scene, be
             if chance.random() < 0.2:
                 time.sleep(chance.uniform(0, 2))
                 operator.kill()
-        assert operator.ends.count(-signal.SIGKILL) >= rounds.kills
+        assert operator.exit_codes.count(-signal.SIGKILL) >= rounds.kills
     with begin(RESYNC_SECONDS="2") as operator:
         leads(operator)
         scene.whole(operator, still=2 * 2.2)
@@ -69,8 +69,8 @@ def test_converges_after_the_control_plane_is_killed_and_restarted(
                 leads(operator)
         scene.whole(operator, within=COLLECTED_SECONDS)
         # The operator may end only because it couldn't renew the Lease in time.
-        assert set(operator.ends) <= {1}
-        assert len(operator.ends) <= rounds.restarts
+        assert set(operator.exit_codes) <= {1}
+        assert len(operator.exit_codes) <= rounds.restarts
         assert operator.close() == 0
 
 
@@ -82,8 +82,8 @@ def test_deletes_the_servers_of_a_deployment_whose_deletion_the_garbage_collecto
     with begin() as operator:
         leads(operator)
         scene.work.create("m-1", replicas=2)
-        eventually(lambda: not world.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
-        with scene.plane.frozen("kube-controller-manager"):
+        eventually(lambda: not invariants.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
+        with scene.plane.paused("kube-controller-manager"):
             restart(scene, "kube-apiserver")
             leads(operator)
             before = scene.work.api.get("Deployment", "m-1")["metadata"]["uid"]
@@ -107,10 +107,10 @@ def test_reconciles_a_recreated_tritonmodel_whose_deletion_the_garbage_collector
     with begin() as operator:
         leads(operator)
         scene.work.create("m-1", monitoring={}, replicas=1)
-        eventually(lambda: not world.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
+        eventually(lambda: not invariants.problems(scene.work, scene.foreign), 60, lambda: operator.log[-3000:])
         operator.kill()
         free_the_lease(scene)
-        with scene.plane.frozen("kube-controller-manager"):
+        with scene.plane.paused("kube-controller-manager"):
             # End its watches; otherwise it would get the events later.
             restart(scene, "kube-apiserver")
             scene.work.delete("m-1")

@@ -43,4 +43,4 @@ def namespace(control_plane: ControlPlane) -> str:
 @pytest.fixture
 def api(control_plane: ControlPlane, namespace: str) -> Api:
     """A client of a cluster admin, in the namespace of the test."""
-    return control_plane.api.within(namespace)
+    return control_plane.api.in_namespace(namespace)

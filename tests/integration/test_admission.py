@@ -1,4 +1,4 @@
-"""The CRD's schema and CEL rules reject invalid specs, with a message that says what to do."""
+"""The CRD's schema and CEL rules reject invalid specs, with a message that explains the fix."""
 
 from __future__ import annotations
 
@@ -315,20 +315,20 @@ def test_sets_defaults(api: Api) -> None:
 
 
 @pytest.mark.parametrize("spec", PODS.values(), ids=PODS.keys())
-def test_a_pod_template_makes_a_deployment_that_the_api_server_takes(spec: dict[str, Any], api: Api) -> None:
+def test_api_server_accepts_the_deployment_of_a_pod_template(spec: dict[str, Any], api: Api) -> None:
     model = gen.model(**spec)
     [deployment] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
     deployment["metadata"] = {"name": gen.NAME, "labels": deployment["metadata"]["labels"]}
     api.request("POST", api.path("Deployment") + "?dryRun=All&fieldValidation=Strict", deployment)
 
 
-def test_what_a_user_writes_into_a_pod_template_is_kept_as_it_is(api: Api) -> None:
+def test_stores_a_pod_template_unchanged(api: Api) -> None:
     for name, spec in PODS.items():
         made = make(api, name.replace("_", "-"), **spec)["spec"]["podTemplate"]
         assert made == spec["podTemplate"] | {"metadata": made.get("metadata", {})}
 
 
-def test_the_embedded_types_are_those_of_the_api_server(control_plane: ControlPlane) -> None:
+def test_embedded_types_equal_those_of_the_api_server(control_plane: ControlPlane) -> None:
     assert json.loads(kubernetes_types.TARGET.read_text()) == kubernetes_types.types(control_plane.api), (
         "run hack/kubernetes_types.py"
     )

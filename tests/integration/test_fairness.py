@@ -1,4 +1,4 @@
-"""One tenant keeps the operator busy; the others don't wait for it."""
+"""One tenant keeps the operator busy. Other tenants don't wait for it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 
 def version(api: Api, kind: str, name: str) -> int:
-    """Of the object's last write. All writes of the API server are in the order of these numbers."""
+    """Returns the resourceVersion of the object's last write. These numbers order all writes of the API server."""
     return int(api.get(kind, name)["metadata"]["resourceVersion"])
 
 
-def test_a_new_model_does_not_wait_for_a_namespace_whose_writes_are_slow(
+def test_new_tritonmodel_does_not_wait_for_a_namespace_with_slow_writes(
     api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
 ) -> None:
-    noisy = control_plane.api.within("noisy")
+    noisy = control_plane.api.in_namespace("noisy")
     control_plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "noisy", "labels": SLOW}})
     for number in range(NOISY):
         noisy.create(tritonmodel(f"n-{number}"))
@@ -64,7 +64,7 @@ def is_slow(noisy: Api) -> bool:
     return time.monotonic() - began >= SECONDS
 
 
-def test_a_model_that_is_changed_in_a_loop_is_looked_at_at_the_rate_of_its_bucket(api: Api, operator: Operator) -> None:
+def test_limits_the_reconciles_of_a_tritonmodel_that_changes_in_a_loop(api: Api, operator: Operator) -> None:
     api.create(tritonmodel("looped"))
     eventually(lambda: api.find("Deployment", "looped"), 60, lambda: operator.log[-2000:])
     before, began = api.get("Deployment", "looped")["metadata"]["generation"], time.monotonic()

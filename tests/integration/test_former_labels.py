@@ -1,5 +1,7 @@
-"""TritonModels of versions that selected pods by app.kubernetes.io/instance, and ran servers as an account with the
-TritonModel's own name."""
+"""TritonModels of earlier versions of the operator.
+
+They selected pods by app.kubernetes.io/instance, and ran servers with a ServiceAccount of the TritonModel's name.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def former_version(kubeconfig: Path, folder: Path) -> Iterator[Operator]:
 
 
 def selectors(api: Api) -> list[dict[str, str]]:
-    """By which labels each object of the TritonModel selects its pods."""
+    """Returns the pod selector of each object of the TritonModel."""
     out = [api.get("Deployment", gen.NAME)["spec"]["selector"]["matchLabels"]]
     out += [api.get("Service", name)["spec"]["selector"] for name in (gen.NAME, f"{gen.NAME}-headless")]
     out += [api.get("PodDisruptionBudget", gen.NAME)["spec"]["selector"]["matchLabels"]]
@@ -67,7 +69,7 @@ def accounts(api: Api) -> set[str]:
     return {found["metadata"]["name"] for found in api.list("ServiceAccount", names.MANAGED_SELECTOR)}
 
 
-def test_an_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(control_plane)
     with former_version(kubeconfig, tmp_path) as operator:
         make(api, replicas=2, networkPolicy={})
@@ -95,7 +97,7 @@ def test_an_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: C
         api.patch("Deployment", gen.NAME, {"metadata": {"ownerReferences": None}})
         eventually(lambda: api.get("Deployment", gen.NAME)["metadata"].get("ownerReferences"), SOON)
         assert selectors(api) == [THEIRS] * 6
-        # A Deployment that is made anew selects by the new label, and everything else with it.
+        # A recreated Deployment selects by the new label, and so do all other children.
         api.delete("Deployment", gen.NAME)
         eventually(
             lambda: api.find("Deployment", gen.NAME) and selectors(api) == [OURS] * 6, SOON, lambda: operator.log
@@ -106,7 +108,7 @@ def test_an_upgrade_changes_no_selector_and_no_server(api: Api, control_plane: C
         assert "Traceback" not in operator.log
 
 
-def test_a_deployment_of_a_former_version_that_lost_its_owner_is_adopted(
+def test_adopts_an_orphaned_deployment_of_an_earlier_version(
     api: Api, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     kubeconfig = operator_process.install(control_plane)
@@ -126,8 +128,7 @@ def test_a_deployment_of_a_former_version_that_lost_its_owner_is_adopted(
 
 
 class Clients:
-    """Looks all the time how many ready servers a client of the Service reaches, and which pods no NetworkPolicy
-    covers."""
+    """Continuously records how many ready servers the Service has, and which pods no NetworkPolicy selects."""
 
     def __init__(self, api: Api) -> None:
         self._api, self._over = api, threading.Event()
@@ -172,21 +173,21 @@ def is_ready(pod: Object) -> bool:
 
 
 def steps() -> list[str]:
-    """The commands of docs/operations.md that list, restart and move TritonModels of former versions."""
+    """The commands of docs/operations.md that list, restart and migrate TritonModels of earlier versions."""
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split("### Servers of earlier versions")[1].split("\n## ")[0]
     return re.findall(r"```console\n(.*?)```", section, re.DOTALL)
 
 
 def do(plane: ControlPlane, api: Api, commands: str) -> str:
-    """What the commands print, for the TritonModel of this namespace."""
+    """Runs the commands for the TritonModel of this namespace; returns their output."""
     written = commands.replace("vision", api.namespace).replace("detector", gen.NAME)
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
     return subprocess.run(["bash", "-ec", written], env=env, capture_output=True, text=True, check=True).stdout
 
 
 def shown(plane: ControlPlane, api: Api) -> int:
-    """How many servers `kubectl triton status` shows."""
+    """Returns the number of servers that `kubectl triton status` shows."""
     command = [Path(sys.executable).parent / "kubectl-triton", "status", gen.NAME, "-n", api.namespace]
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
     text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
@@ -197,16 +198,16 @@ def shown(plane: ControlPlane, api: Api) -> int:
 def test_servers_move_to_the_new_selector_without_an_outage(
     scaling: Any, control_plane_with_controllers: ControlPlane, tmp_path: Path
 ) -> None:
-    """As docs/operations.md says: a restart, and then a Deployment that is made anew and adopts what runs."""
+    """As in docs/operations.md: a restart, and then a new Deployment that adopts the running servers."""
     plane = control_plane_with_controllers
     namespace = f"moving-{next(iter(scaling))}"
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    api = plane.api.within(namespace)
+    api = plane.api.in_namespace(namespace)
     kubeconfig = operator_process.install(plane)
     listing, restart, move = steps()
 
     def complete(labels: dict[str, str]) -> bool:
-        """Whether four servers run, all of them with these labels and of the newest template."""
+        """Whether four servers run, all with these labels and the newest pod template."""
         pods = [p for p in api.list("Pod") if "deletionTimestamp" not in p["metadata"]]
         newest = template(api)["metadata"]["labels"]
         return len(pods) == 4 and all(is_ready(p) and has(p, {**newest, **labels}) for p in pods)

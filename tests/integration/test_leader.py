@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from support import controlplane, fault_proxy, gen, operator_process
-from support.api import PATIENCE, Api, Object, condition, eventually
+from support.api import MIN_WAIT_SECONDS, Api, Object, condition, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.fault_proxy import WRITES, Fault
 from support.operator_process import NAME, NAMESPACE
@@ -50,13 +50,13 @@ def test_standby_leads_at_once_after_sigterm(
     ):
         make(api)
         eventually(lambda: is_reconciled(api), 10)
-        assert (first.leads(), second.leads()) == (True, False)
-        assert second.ask("/readyz") == "ok"  # the standby watches too
+        assert (first.is_leader(), second.is_leader()) == (True, False)
+        assert second.get("/readyz") == "ok"  # the standby watches too
         assert second.writes() == 0
         started = time.monotonic()
         assert first.stop() == 0
         # The bound is wide for busy machines, but below the lease duration.
-        eventually(second.leads, 5)
+        eventually(second.is_leader, 5)
         assert time.monotonic() - started < 12
         # The new leader sees changes.
         assert lease(control_plane)["holderIdentity"].startswith("operator-")
@@ -83,8 +83,8 @@ def test_standby_leads_after_the_lease_of_a_crashed_leader_expires(
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}, "replicas": 1}})
         api.delete("Service", gen.NAME)
         make(api, "created-meanwhile")
-        assert not second.leads()
-        eventually(second.leads, 20)
+        assert not second.is_leader()
+        eventually(second.is_leader, 20)
         took = time.monotonic() - started
         assert 10 < took < 40, took  # 18 s on an idle machine
         eventually(
@@ -109,7 +109,7 @@ def test_leader_that_lost_the_lease_exits(control_plane: ControlPlane, kubeconfi
             "renewTime": "2026-01-01T00:00:00.000000Z",
         }
         control_plane.api.patch("Lease", NAME, {"spec": taken_over}, namespace=NAMESPACE)
-        assert operator.process.wait(PATIENCE) == 1
+        assert operator.process.wait(MIN_WAIT_SECONDS) == 1
         assert lease(control_plane)["holderIdentity"] == "another"
     control_plane.api.patch("Lease", NAME, {"spec": {"holderIdentity": ""}}, namespace=NAMESPACE)
 
@@ -118,8 +118,8 @@ def test_sigterm_ends_an_operator_that_cannot_reach_the_api_server(kubeconfig: P
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(re.sub(r"https://127\.0\.0\.1:\d+", "https://127.0.0.1:9", kubeconfig.read_text()))
     with operator_process.running(nowhere, tmp_path, wait=False) as operator:
-        eventually(lambda: operator.ask("/healthz") == "ok", 20, lambda: operator.log)
-        assert operator.ask("/readyz") == ""
+        eventually(lambda: operator.get("/healthz") == "ok", 20, lambda: operator.log)
+        assert operator.get("/readyz") == ""
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 
@@ -162,7 +162,7 @@ def test_sigterm_ends_an_operator_whose_first_requests_hang(kubeconfig: Path, tm
         proxy.cut_off = True
         through = proxy.kubeconfig_through(tmp_path)
         with operator_process.running(through, tmp_path, wait=False) as operator:
-            eventually(lambda: operator.ask("/healthz") == "ok", 20, lambda: operator.log)
+            eventually(lambda: operator.get("/healthz") == "ok", 20, lambda: operator.log)
             began = time.monotonic()
             assert operator.stop(within=120) == 0
             took = time.monotonic() - began
@@ -181,7 +181,7 @@ def own_plane() -> Iterator[ControlPlane]:
 def start_with_one_model(plane: ControlPlane) -> tuple[Api, Path]:
     kubeconfig = operator_process.install(plane)
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
-    api = plane.api.within("vision")
+    api = plane.api.in_namespace("vision")
     make(api)
     return api, kubeconfig
 
@@ -219,7 +219,7 @@ def test_leader_exits_in_a_long_outage_and_corrects_drift_after_its_restart(
         eventually(lambda: is_reconciled(api), 10)
         own_plane.kill(API_SERVER)
         # It must stop before another replica can lead, as client-go's leader election does.
-        assert operator.process.wait(PATIENCE) == 1
+        assert operator.process.wait(MIN_WAIT_SECONDS) == 1
         restart_and_change(own_plane, api)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         eventually(lambda: repaired(api), 10, lambda: operator.log[-3000:])
@@ -238,7 +238,7 @@ def test_standby_survives_a_long_outage(own_plane: ControlPlane, tmp_path: Path)
         time.sleep(12)
         assert operator.process.poll() is None
         restart_and_release_the_lease(own_plane)
-        eventually(operator.leads, 30, lambda: operator.log[-3000:])
+        eventually(operator.is_leader, 30, lambda: operator.log[-3000:])
         eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log[-3000:])
         api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
         eventually(lambda: repaired(api), 30, lambda: operator.log[-3000:])
@@ -266,8 +266,8 @@ def test_standby_drops_state_that_a_restore_from_backup_undid(own_plane: Control
         make(api, "undone")
 
         def thresholds() -> tuple[float, float]:
-            limit = operator.counted("triton_operator_threshold", tritonmodel=gen.NAME, kind="max-qps")
-            return limit, operator.counted("triton_operator_models")
+            limit = operator.metric_sum("triton_operator_threshold", tritonmodel=gen.NAME, kind="max-qps")
+            return limit, operator.metric_sum("triton_operator_models")
 
         eventually(lambda: thresholds() == (1299.0, 2.0), 20, thresholds)
         for program in (API_SERVER, ETCD):

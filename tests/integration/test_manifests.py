@@ -59,7 +59,7 @@ def test_tools_image_is_the_operators_image(installed: ControlPlane) -> None:
 
 
 def test_operators_pod_meets_the_restricted_pod_security_standard(installed: ControlPlane) -> None:
-    api = installed.api.within("triton-operator")
+    api = installed.api.in_namespace("triton-operator")
     template = api.get("Deployment", "triton-operator")["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
     created = api.create(pod)

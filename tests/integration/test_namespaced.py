@@ -31,7 +31,7 @@ def test_reconciles_only_the_configured_namespaces(control_plane: ControlPlane, 
         role = {**cluster, "kind": "RoleBinding", "metadata": {"name": NAME, "namespace": name}}
         admin.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings", role)
     for name in names:
-        make(admin.within(name))
+        make(admin.in_namespace(name))
     with contextlib.suppress(RefusedError):  # other tests of the session may have deleted it
         admin.request("DELETE", f"{binding}/{NAME}", {})
     try:

@@ -35,5 +35,5 @@ def test_reconciles_a_tritonmodel_with_managed_fields_without_a_manager(
         for name in ("odd", gen.NAME):
             eventually(lambda name=name: api.find("Deployment", name), 20, lambda: operator.log)
             eventually(lambda name=name: condition(api.get("TritonModel", name), "Ready"), 20, lambda: operator.log)
-        assert 'tritonmodel="odd"' in operator.ask("/metrics")
+        assert 'tritonmodel="odd"' in operator.get("/metrics")
         assert "Traceback" not in operator.log

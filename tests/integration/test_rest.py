@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import gen, operator_process
-from support.api import PATIENCE, Api, condition, eventually
+from support.api import MIN_WAIT_SECONDS, Api, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
@@ -70,12 +70,12 @@ def test_writes_nothing_during_two_resyncs(api: Api, control_plane: ControlPlane
     # A rejected apply is retried, which is a write. So the test deletes this TritonModel first.
     api.delete("TritonModel", "refused")
     control_plane.wait_until_quiet()
-    before, own, passes = control_plane.writes(), operator.writes(), operator.passes(result="ok")
+    before, own, passes = control_plane.writes(), operator.writes(), operator.reconciles(result="ok")
     assert sum(before.values()) > 20  # the counter works
-    deadline = time.monotonic() + 4 * PATIENCE
-    while operator.passes(result="ok") < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 4 * MIN_WAIT_SECONDS
+    while operator.reconciles(result="ok") < passes + 2 * (len(SPECS) - 1) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert operator.passes(result="ok") >= passes + 2 * (len(SPECS) - 1)
+    assert operator.reconciles(result="ok") >= passes + 2 * (len(SPECS) - 1)
     time.sleep(0.5)
     assert control_plane.writes() == before
     assert operator.writes() == own
@@ -97,7 +97,7 @@ def test_restarted_operator_writes_nothing(
     with operator_process.running(
         kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2"
     ) as upgraded:
-        eventually(lambda: upgraded.passes(result="ok") >= 2, 15)
+        eventually(lambda: upgraded.reconciles(result="ok") >= 2, 15)
         time.sleep(1)
         now = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                for o in api.list(k)}  # fmt: skip
@@ -133,11 +133,11 @@ def test_writes_the_steps_of_a_start_together(control_plane: ControlPlane, api: 
         reason = lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("reason")  # noqa: E731
         eventually(lambda: reason() == "Creating", 15)
         assert written() == before + 1
-        passes = operator.passes(result="ok")
+        passes = operator.reconciles(result="ok")
         for step in steps.values():
             add_pod(api, step, gen.not_ready)
-            eventually(lambda n=passes: operator.passes(result="ok") > n, 15)
-            passes = operator.passes(result="ok")
+            eventually(lambda n=passes: operator.reconciles(result="ok") > n, 15)
+            passes = operator.reconciles(result="ok")
         if time.monotonic() - began > 20:
             pytest.skip("the machine is too busy: the steps took longer than PROGRESS_SECONDS")
         assert (reason(), written()) == ("Creating", before + 1)

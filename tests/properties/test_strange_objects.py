@@ -49,7 +49,7 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_unusual_objects_do_not_affect_other_tritonmodels(plane: ControlPlane, operator: Operator) -> None:
-    api = plane.api.within("strange")
+    api = plane.api.in_namespace("strange")
     uids = {}
     for name in CANARIES:
         spec = {"modelImage": {"reference": "example.com/models:0"}}
@@ -78,7 +78,7 @@ def test_unusual_objects_do_not_affect_other_tritonmodels(plane: ControlPlane, o
         took = change_canaries(api, operator, f"example.com/triton:{number}")
         began = time.monotonic()
         for name in CANARIES:
-            assert f'tritonmodel="{name}"' in operator.ask("/metrics"), operator.log[-3000:]
+            assert f'tritonmodel="{name}"' in operator.get("/metrics"), operator.log[-3000:]
         assert time.monotonic() - began < 5
         print(f"round {number}: {created} created, {refused} refused, canaries after {took:.1f} s")
         assert "Traceback" not in operator.log, operator.log[operator.log.index("Traceback") - 500 :][:4000]
@@ -89,8 +89,8 @@ def test_unusual_objects_do_not_affect_other_tritonmodels(plane: ControlPlane, o
     assert all(accepted[what] > ROUNDS * EACH / 10 for what in ("managedFields", "status", "status of a child")), (
         accepted
     )
-    print(f"{operator.passes():.0f} reconciles, {operator.passes(result='error'):.0f} of them failed")
-    assert operator.ask("/healthz") == "ok"
+    print(f"{operator.reconciles():.0f} reconciles, {operator.reconciles(result='error'):.0f} of them failed")
+    assert operator.get("/healthz") == "ok"
     assert operator.stop() == 0
     assert "Traceback" not in operator.log
 

@@ -1,4 +1,4 @@
-"""What a tenant tries has no effect outside of its namespace, on what others are served, or on anybody's rights."""
+"""Random actions of a tenant don't affect other namespaces, other TritonModels, or any permissions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from support.api import Api, condition, eventually
 from support.attempts import VICTIM, Attempt, Tenant
 from support.bad_servers import Behaviour
 from support.controlplane import ROOT, ControlPlane
+from support.invariants import Foreign
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import apply_folder, bind, bind_editor, refusal
 from support.profiles import SOAK, drawn
 from support.prometheus_process import Prometheus
-from support.world import Foreign
 from triton_operator.api import names, thresholds
 from triton_operator.reconcile.events import BURST
 
@@ -37,9 +37,9 @@ Json = dict[str, Any]
 ROUNDS, EACH = (40, 80) if SOAK else (2, 80)
 OTHERS, JUDGE = "others", "restricted"
 USERS = {"developer": "dev", "editor": "edit"}
-"""Who tries, and where: one has the role tritonmodel-developer and nothing else, one also Kubernetes' role `edit`."""
+"""The tenants' users and namespaces. One has only the role tritonmodel-developer, the other also the role `edit`."""
 SCRAPED = "scraped"
-"""A TritonModel of the developer that stays, so that Prometheus has its servers' pages."""
+"""A permanent TritonModel of the developer, so that Prometheus always scrapes servers of a tenant."""
 LIMIT = 100.0
 SERVERS, PAGES = [f"127.0.7.{n}" for n in range(1, 7)], 3
 HONEST = "127.0.7.100"
@@ -50,7 +50,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class World:
-    """`behaviours`: what the servers of the tenants do, by address and port."""
+    """`behaviours`: the behaviour of the tenants' servers, by address and port."""
 
     plane: ControlPlane
     operator: Operator
@@ -60,8 +60,8 @@ class World:
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     taken: Counter[str] = field(default_factory=Counter)
 
-    def within(self, namespace: str) -> Api:
-        return self.plane.api.within(namespace)
+    def in_namespace(self, namespace: str) -> Api:
+        return self.plane.api.in_namespace(namespace)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         plane = stack.enter_context(controlplane.running(audit=AUDIT_POLICY, users=list(USERS)))
         kubeconfig = installed(plane)
         operator = stack.enter_context(operator_process.running(kubeconfig, tmp_path_factory.mktemp("operator")))
-        others = plane.api.within(OTHERS)
+        others = plane.api.in_namespace(OTHERS)
         annotations = {f"{thresholds.PREFIX}max-qps": f"{LIMIT:g}"}
         victim = others.create(model(VICTIM, annotations))["metadata"]["uid"]
-        plane.api.within("dev").create(model(SCRAPED))
-        for api, name in ((others, VICTIM), (plane.api.within("dev"), SCRAPED)):
+        plane.api.in_namespace("dev").create(model(SCRAPED))
+        for api, name in ((others, VICTIM), (plane.api.in_namespace("dev"), SCRAPED)):
             eventually(lambda a=api, n=name: a.find("Deployment", n), 60, lambda: operator.log[-2000:])
         index = json.dumps([{"name": "net", "version": "1", "state": "READY"}])
         stack.enter_context(bad_servers.server(HONEST, bad_servers.answers(index.encode())))
@@ -87,17 +87,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 stack.enter_context(bad_servers.server(address, changing(behaviours, f"{address}:{port}"), port))
         prometheus = stack.enter_context(scraping(plane, operator, tmp_path_factory.mktemp("prometheus")))
         tenants = {
-            user: Tenant(Api.of(plane.kubeconfig_of_user(user)).within(namespace), victim)
+            user: Tenant(Api.of(plane.kubeconfig_of_user(user)).in_namespace(namespace), victim)
             for user, namespace in USERS.items()
         }
-        foreign = [Foreign(plane.api.within(namespace)) for namespace in (OTHERS, "dev")]
+        foreign = [Foreign(plane.api.in_namespace(namespace)) for namespace in (OTHERS, "dev")]
         yield World(plane, operator, prometheus, tenants, foreign, behaviours)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 
 
 def installed(plane: ControlPlane) -> Path:
-    """The operator's kubeconfig, once roles, policies and namespaces are there."""
+    """Installs roles, policies and namespaces; returns the operator's kubeconfig."""
     plane.install_crds()
     plane.install_monitoring()
     kubeconfig = operator_process.install(plane)
@@ -109,7 +109,7 @@ def installed(plane: ControlPlane) -> Path:
     for user, namespace in USERS.items():
         bind(plane, namespace, user, "ClusterRole", "tritonmodel-developer")
     bind_editor(plane, USERS["editor"], "editor")
-    developer = Api.of(plane.kubeconfig_of_user("developer")).within(USERS["developer"])
+    developer = Api.of(plane.kubeconfig_of_user("developer")).in_namespace(USERS["developer"])
     more = {**model("probe"), "spec": {**model("probe")["spec"], "podTemplate": {"spec": {"hostNetwork": True}}}}
     probe = f"{developer.path('TritonModel')}?dryRun=All"
     eventually(lambda: "pod-template" in refusal(lambda: developer.request("POST", probe, more)), 60, "the policy")
@@ -126,24 +126,24 @@ def model(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
-    """A server that does what is said of its address at the time."""
+    """A server with the current behaviour of its address."""
     return lambda connection, over: behaviours.get(address, bad_servers.closes)(connection, over)
 
 
 @contextlib.contextmanager
 def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[Prometheus]:
-    """A Prometheus with the tenant's servers, the operator, and the rules of others."""
-    monitor = plane.api.within("dev").get("PodMonitor", SCRAPED)
+    """A Prometheus that scrapes the tenant's servers and the operator, and evaluates the rules of others."""
+    monitor = plane.api.in_namespace("dev").get("PodMonitor", SCRAPED)
     targets = {f"{address}:{names.PORTS['metrics']}": f"tenant-{address}" for address in SERVERS[:PAGES]}
-    groups = plane.api.within(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
-    with prometheus_process.serving({"/metrics": lambda: operator.ask("/metrics")}) as page:
+    groups = plane.api.in_namespace(OTHERS).get("PrometheusRule", VICTIM)["spec"]["groups"]
+    with prometheus_process.serving({"/metrics": lambda: operator.get("/metrics")}) as page:
         own = {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [page]}]}
         configs = [own, *prometheus_process.scrape_config(monitor, targets)]
         with prometheus_process.running(folder, configs, groups) as prometheus:
             yield prometheus
 
 
-def test_what_one_tenant_tries_harms_nobody_else(world: World) -> None:
+def test_random_actions_of_a_tenant_do_not_affect_others(world: World) -> None:
     seed = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
     print(f"SEED={seed}")
     for number in range(ROUNDS):
@@ -173,10 +173,10 @@ def attack(world: World, tried: list[tuple[str, Attempt]], answers: list[Behavio
 
 
 def serve(world: World) -> None:
-    """Gives Deployments of the tenants a pod each, whose servers are hostile."""
+    """Creates a pod with a hostile server for each Deployment of the tenants."""
     addresses = itertools.cycle(SERVERS)
     for namespace in USERS.values():
-        api = world.within(namespace)
+        api = world.in_namespace(namespace)
         for deployment in api.list("Deployment", names.MANAGED_SELECTOR):
             name = deployment["metadata"]["name"]
             ours = any(owner["kind"] == names.KIND for owner in deployment["metadata"].get("ownerReferences", []))
@@ -186,8 +186,8 @@ def serve(world: World) -> None:
 
 
 def others_are_served(world: World) -> None:
-    """The canary's change reaches its child, it is Ready, and the operator lives."""
-    api, image = world.within(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
+    """Checks that a change of the canary reaches its child, that it is Ready, and that the operator runs."""
+    api, image = world.in_namespace(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
     api.patch("TritonModel", VICTIM, {"spec": {"server": {"image": image}}})
 
     def follows() -> bool:
@@ -199,7 +199,7 @@ def others_are_served(world: World) -> None:
     for kind in ("Ready", "ModelsLoaded"):
         assert condition(status, kind)["status"] == "True", status["status"]
     assert world.operator.process.poll() is None
-    assert world.operator.ask("/healthz") == "ok"
+    assert world.operator.get("/healthz") == "ok"
     memory = Path(f"/proc/{world.operator.process.pid}/status").read_text()
     assert int(re.findall(r"VmHWM:\s+(\d+) kB", memory)[0]) >> 10 < OPERATORS_MIB
     errors = [line for line in world.operator.log.splitlines() if json.loads(line)["level"] in ("ERROR", "CRITICAL")]
@@ -207,7 +207,7 @@ def others_are_served(world: World) -> None:
 
 
 def nothing_is_outside(world: World) -> None:
-    """No object of others was touched, and the operator wrote nothing but what is the tenants' and the canary's."""
+    """Checks that no foreign object changed, and that the operator wrote only objects of the tenants and the canary."""
     assert [problem for foreign in world.foreign for problem in foreign.problems()] == []
     for event in world.plane.audit_events():
         about = event.get("objectRef", {})
@@ -219,9 +219,11 @@ def nothing_is_outside(world: World) -> None:
 
 
 def nobody_has_more_rights(world: World) -> None:
-    """Servers of who may not create pods are such that Pod Security `restricted` lets them run, with no Secret and as
-    no account but their own."""
-    api, judge = world.within(USERS["developer"]), world.within(JUDGE)
+    """Checks the servers of a user who may not create pods.
+
+    Pod Security `restricted` must allow them. They must use no Secret, and no ServiceAccount but their own.
+    """
+    api, judge = world.in_namespace(USERS["developer"]), world.in_namespace(JUDGE)
     accounts = {account["metadata"]["name"]: owner(account) for account in api.list("ServiceAccount")}
     for deployment in api.list("Deployment"):
         template = deployment["spec"]["template"]
@@ -239,17 +241,17 @@ def nobody_has_more_rights(world: World) -> None:
 
 
 def owner(obj: Json) -> str:
-    """The name of the TritonModel that controls an object; "" where none does."""
+    """Returns the name of the TritonModel that controls an object; "" if there is none."""
     owners = obj["metadata"].get("ownerReferences", [])
     return next((o["name"] for o in owners if o["kind"] == names.KIND and o.get("controller")), "")
 
 
 def prometheus_believes_no_tenant(world: World) -> None:
-    """Thresholds and rules of others are as they were, and what the tenant's servers tell is told of the tenant."""
+    """Checks that thresholds and rules of others are unchanged, and that tenants' series have the tenant's labels."""
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
     eventually(lambda: world.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
-    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.ask("/metrics"), re.M)
+    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.get("/metrics"), re.M)
     assert set(told) <= {"+Inf"}, "a developer sets no threshold"
     strange = '{pod=~"tenant-.*",namespace!="dev"}', '{pod=~"tenant-.*",__name__=~"triton.*:.*|triton_operator_.*"}'
     assert [world.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
@@ -258,9 +260,9 @@ def prometheus_believes_no_tenant(world: World) -> None:
 
 
 def what_is_told_is_text_in_bounds(world: World) -> None:
-    """Status and Events are text that a terminal shows as it is, and there are only so many Events."""
+    """Checks that status and Events contain only printable text, and that the number of Events is limited."""
     for namespace in USERS.values():
-        api = world.within(namespace)
+        api = world.in_namespace(namespace)
         found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         for name, count in Counter(event["regarding"]["name"] for event in found).items():
             assert count <= BURST + 1, (name, count)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.properties
 Json = dict[str, Any]
 RESYNC = 5
 CANARIES = ("canary-one", "canary-two")
-PATIENCE = 180
+MIN_WAIT_SECONDS = 180
 """Seconds within which whatever has to happen does; as a rule it takes one."""
 _FIELD = re.compile(
     r"(^|[^a-zA-Z0-9])(spec|metadata|data)(\.|\[|:|/)|\.spec|\.metadata|request (body|entity) too large"
@@ -58,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         kubeconfig = operator_process.install(plane)
         folder = tmp_path_factory.mktemp("operator")
         with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as operator:
-            world = World(plane, operator, plane.api.within("crowd"))
+            world = World(plane, operator, plane.api.in_namespace("crowd"))
             for name in CANARIES:
                 assert create(world.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
             yield world
@@ -94,7 +94,7 @@ def test_bad_input_is_told_and_stops_nobody(world: World, crowd: list[Json]) -> 
         waiting.difference_update([name for name in waiting if told(world, name)])
         return not waiting
 
-    eventually(all_told, PATIENCE, lambda: "\n\n".join(account(world, name) for name in waiting))
+    eventually(all_told, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(world, name) for name in waiting))
     canaries_live(world)
     assert "Traceback" not in world.operator.log
     world.kept |= admitted
@@ -153,7 +153,7 @@ def canaries_live(world: World) -> None:
         return bool(deployment) and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
     for name in CANARIES:
-        eventually(lambda n=name: follow(n), PATIENCE, lambda: world.operator.log[-3000:])
+        eventually(lambda n=name: follow(n), MIN_WAIT_SECONDS, lambda: world.operator.log[-3000:])
 
 
 @pytest.mark.parametrize("kilobytes", [250, 600, 1000, 1300, 1450, 2000, 4000])
@@ -164,7 +164,7 @@ def test_what_is_too_large_is_told(world: World, kilobytes: int) -> None:
     spec = {"modelImage": {"reference": "a"}, "server": {"env": env}}
     created, refusal = create(world.api, spec, name=name)
     if created:
-        eventually(lambda: told(world, name), PATIENCE, lambda: account(world, name)[-2000:])
+        eventually(lambda: told(world, name), MIN_WAIT_SECONDS, lambda: account(world, name)[-2000:])
         world.api.delete("TritonModel", name)
     else:
         assert "too large" in refusal or "larger than max" in refusal, refusal
@@ -202,9 +202,11 @@ def _deep_is_told(world: World, paths: Collection[str]) -> None:
         return b'"SpecInvalid"' in text and b"spec.podTemplate.spec: is nested deeper" in text
 
     for path in paths:
-        eventually(lambda p=path: explained_as_text(p), PATIENCE, lambda: world.operator.log[-2000:], every=2)
-    passes = world.operator.passes(result="ok")
-    eventually(lambda: world.operator.passes(result="ok") > passes + 4 * len(CANARIES), PATIENCE, "two listings")
+        eventually(lambda p=path: explained_as_text(p), MIN_WAIT_SECONDS, lambda: world.operator.log[-2000:], every=2)
+    passes = world.operator.reconciles(result="ok")
+    eventually(
+        lambda: world.operator.reconciles(result="ok") > passes + 4 * len(CANARIES), MIN_WAIT_SECONDS, "two listings"
+    )
     canaries_live(world)
     for path in paths:
         assert send(world, "DELETE", path).status == 200
@@ -236,7 +238,7 @@ def test_half_characters(world: World) -> None:
     )
     answer = send(world, "POST", world.api.path("TritonModel"), body)
     assert answer.status == 201, answer.data
-    eventually(lambda: told(world, "half"), PATIENCE, lambda: account(world, "half"))
+    eventually(lambda: told(world, "half"), MIN_WAIT_SECONDS, lambda: account(world, "half"))
 
 
 def test_a_spec_that_only_the_schema_can_read_is_told_by_its_field(world: World) -> None:
@@ -248,14 +250,16 @@ def test_a_spec_that_only_the_schema_can_read_is_told_by_its_field(world: World)
     world.plane.api.request("PATCH", where, change, "application/json-patch+json")
     spec = {"modelImage": {"reference": "a"}, "entrypoint": "a/b"}
     try:
-        eventually(lambda: create(world.api, spec, name="odd")[0], PATIENCE, "the changed schema in force")
-        eventually(lambda: condition(world.model("odd"), "Progressing"), PATIENCE, lambda: account(world, "odd"))
+        eventually(lambda: create(world.api, spec, name="odd")[0], MIN_WAIT_SECONDS, "the changed schema")
+        eventually(
+            lambda: condition(world.model("odd"), "Progressing"), MIN_WAIT_SECONDS, lambda: account(world, "odd")
+        )
         found = condition(world.model("odd"), "Progressing")
         assert (found["status"], found["reason"]) == ("False", "SpecInvalid")
         assert "spec.entrypoint" in found["message"]
         canaries_live(world)
         world.api.patch("TritonModel", "odd", {"spec": {"entrypoint": "a"}})
-        eventually(lambda: told(world, "odd"), PATIENCE, lambda: account(world, "odd"))
+        eventually(lambda: told(world, "odd"), MIN_WAIT_SECONDS, lambda: account(world, "odd"))
     finally:
         world.api.delete("TritonModel", "odd")
         world.plane.install_crds()
@@ -272,12 +276,12 @@ def test_nothing_is_written_afterwards(world: World) -> None:
     def still() -> bool:
         nonlocal written, passes, before
         was, written = written, sum(world.plane.writes().values())
-        before, passes = passes, world.operator.passes()
+        before, passes = passes, world.operator.reconciles()
         return was == written
 
-    eventually(still, PATIENCE, "no write for two resyncs", every=2 * RESYNC + 1)
+    eventually(still, MIN_WAIT_SECONDS, "no write for two resyncs", every=2 * RESYNC + 1)
     # Two or three listings in that time, and no hot loop: what is refused still waits for its next try.
-    assert passes - before <= 5 * world.operator.counted("triton_operator_models")
+    assert passes - before <= 5 * world.operator.metric_sum("triton_operator_models")
 
 
 @pytest.fixture(scope="module")
@@ -290,8 +294,8 @@ def policed(world: World) -> Api:
     binding["spec"]["matchResources"] = only
     world.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
     world.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
-    api = world.plane.api.within("policed")
-    eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), PATIENCE, "the policy in force")
+    api = world.plane.api.in_namespace("policed")
+    eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), MIN_WAIT_SECONDS, "the policy in force")
     return api
 
 

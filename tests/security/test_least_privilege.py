@@ -105,7 +105,7 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
         return plane.audit_events()[before:]
 
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "privilege"}})
-    api = plane.api.within("privilege")
+    api = plane.api.in_namespace("privilege")
     refuse_status(plane, "privilege", "silenced")
     for kind in KINDS:
         api.create(child(kind, gen.child_name(kind.kind, "taken")))

@@ -50,7 +50,7 @@ def test_installs_objects_only_in_its_namespace() -> None:
 def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_path: Path) -> None:
     for name in (HOME, "elsewhere"):
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api, elsewhere = plane.api.within(HOME), plane.api.within("elsewhere")
+    api, elsewhere = plane.api.in_namespace(HOME), plane.api.in_namespace("elsewhere")
     apply_folder(plane, OVERLAY)
     kubeconfig = plane.kubeconfig_of(HOME, NAME)
     make(elsewhere, "detection", THRESHOLD)

@@ -69,7 +69,7 @@ def restricted(plane: ControlPlane) -> Api:
         "value": 1,
     }
     plane.api.request("POST", group, priority)
-    return plane.api.within("restricted")
+    return plane.api.in_namespace("restricted")
 
 
 @pytest.mark.integration

@@ -30,7 +30,7 @@ def wait_for_rejection(api: Api, name: str) -> str:
 
 def test_no_sensitive_value_is_disclosed(plane: ControlPlane, tmp_path: Path) -> None:
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secrets"}})
-    api = plane.api.within("secrets")
+    api = plane.api.in_namespace("secrets")
     for name, kind in (("registry", "Secret"), ("planted", "Secret"), ("planted", "ConfigMap")):
         data = {"stringData" if kind == "Secret" else "data": {"key": PLANTED}}
         api.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **data})
@@ -60,7 +60,7 @@ def test_no_sensitive_value_is_disclosed(plane: ControlPlane, tmp_path: Path) ->
         api.patch("TritonModel", "good", {"spec": {"server": {"env": [{**plain, "value": PLANTED + "-2"}, source]}}})
         deployment = lambda: json.dumps(api.find("Deployment", "good"))  # noqa: E731
         eventually(lambda: PLANTED + "-2" in deployment(), SOON, lambda: operator.log)
-        metrics = operator.ask("/metrics")
+        metrics = operator.get("/metrics")
         assert operator.stop() == 0
     events = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events")["items"]
     assert {e["regarding"]["name"] for e in events} >= set(wrong)

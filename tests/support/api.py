@@ -15,7 +15,7 @@ import urllib3
 Object = dict[str, Any]
 T = TypeVar("T")
 
-PATIENCE = 60.0
+MIN_WAIT_SECONDS = 60.0
 """The minimum timeout of waits in seconds. It is long because the machine may be busy; a long timeout costs time only
 if a test fails."""
 
@@ -63,7 +63,7 @@ class Api:
         configuration.connection_pool_maxsize = 16
         return cls(kubernetes.client.ApiClient(configuration))
 
-    def within(self, namespace: str) -> Api:
+    def in_namespace(self, namespace: str) -> Api:
         return Api(self._client, namespace)
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
@@ -135,8 +135,8 @@ class Api:
     def path(self, kind: str, name: str = "", namespace: str = "") -> str:
         version = _VERSIONS[kind]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        within = namespace or self.namespace
-        scope = "" if kind in _UNSCOPED or within == "*" else f"/namespaces/{within}"
+        where = namespace or self.namespace
+        scope = "" if kind in _UNSCOPED or where == "*" else f"/namespaces/{where}"
         plural = _PLURALS.get(kind) or kind.lower() + "s"
         return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
 
@@ -188,11 +188,11 @@ def condition(obj: Object | None, kind: str) -> Object:
 
 
 def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object] | str = "", every: float = 0.1) -> T:
-    """Calls `look` until it returns a true value, and returns it. Fails after max(`seconds`, PATIENCE) with `what`.
+    """Calls `look` until it returns a true value, and returns it. Fails with `what` after `seconds` (at least 60).
 
     A test that checks how soon something happens must measure the time itself.
     """
-    seconds = max(seconds, PATIENCE)
+    seconds = max(seconds, MIN_WAIT_SECONDS)
     deadline = time.monotonic() + seconds
     while True:
         found = look()

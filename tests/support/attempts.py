@@ -1,5 +1,7 @@
-"""What a tenant may try, as a grammar: requests with specs, labels and names of every kind, and what its servers answer
-to the operator and to Prometheus. What is generated is data; `Tenant` does it."""
+"""Generates the actions of a tenant: requests with unusual specs, labels and names, and answers of its servers.
+
+The strategies generate data; `Tenant` executes it.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ _PARTS: dict[str, SearchStrategy[Json]] = {
     ),
 }
 _PART = st.sampled_from(sorted(_PARTS)).flatmap(lambda field: _PARTS[field].map(lambda value: {field: value}))
-"""One field that somebody has looked for a hole in. A spec of many of them is mostly refused for one."""
+"""Single fields that an attacker would try. The API server usually refuses a spec with several of them."""
 _HOSTILE_SPEC = st.lists(_PART, max_size=2).map(
     lambda parts: {
         "modelImage": {"reference": "registry.example.com/net:1"},
@@ -170,7 +172,7 @@ ANSWERS: SearchStrategy[Behaviour] = st.one_of(
          bad_servers.always_continues, bad_servers.compresses, bad_servers.redirects("/"), bad_servers.speaks_no_http]
     ),
 )  # fmt: skip
-"""To the operator, where it asks for the repository index."""
+"""Answers to the operator's requests for the repository index."""
 
 _SERIES = st.sampled_from(
     ["nv_inference_request_success", "nv_inference_pending_request_count", "up", "ALERTS", "scrape_samples_scraped",
@@ -194,7 +196,7 @@ PAGES: SearchStrategy[Behaviour] = st.one_of(
     st.integers(1, 200_000).map(lambda n: bad_servers.answers(b"".join(b'nv_a{n="%d"} 1\n' % i for i in range(n)))),
     st.sampled_from([bad_servers.floods, bad_servers.trickles, bad_servers.closes, bad_servers.compresses]),
 )
-"""To Prometheus."""
+"""Answers to Prometheus."""
 
 
 def _shown(labels: Mapping[str, str]) -> str:
@@ -202,13 +204,13 @@ def _shown(labels: Mapping[str, str]) -> str:
 
 
 class Tenant:
-    """Somebody with rights in one namespace. `victim`: uid of the TritonModel of others."""
+    """A user with permissions in one namespace. `victim`: uid of a TritonModel of others."""
 
     def __init__(self, api: Api, victim: str) -> None:
         self._api, self._victim = api, victim
 
     def attempt(self, what: Attempt) -> int:
-        """What the API server says: 200, or the code of its refusal."""
+        """Sends the request; returns 200, or the status code of the refusal."""
         try:
             self._do(what)
         except RefusedError as refusal:

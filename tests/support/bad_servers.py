@@ -129,10 +129,10 @@ def closes(connection: socket.socket, _: threading.Event) -> None:
 
 @dataclass
 class Served:
-    """A running server. `asked` is the number of connections."""
+    """A running server. `connections` is the number of connections."""
 
     address: str
-    asked: int = 0
+    connections: int = 0
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            served.asked += 1
+            served.connections += 1
             threading.Thread(target=handle, args=(connection,), daemon=True).start()
 
     def handle(connection: socket.socket) -> None:

@@ -128,7 +128,7 @@ class Cluster:
         labels = {"pod-security.kubernetes.io/enforce": "restricted", "test": "e2e"}
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         try:
-            yield Namespace(self, name, self.api.within(name))
+            yield Namespace(self, name, self.api.in_namespace(name))
         finally:
             self.api.delete("Namespace", name)
 
@@ -169,9 +169,9 @@ class Namespace:
     def deploy(self, name: str, image: str, **spec: Any) -> Object:
         """Applies a small TritonModel and waits until it is ready and the rollout is complete."""
         self.api.apply(self.model(name, image, **spec))
-        return self.settled(name)
+        return self.wait_until_complete(name)
 
-    def settled(self, name: str, seconds: float = 240) -> Object:
+    def wait_until_complete(self, name: str, seconds: float = 240) -> Object:
         """Waits until every server runs the current spec and is ready, and returns the TritonModel."""
 
         def look() -> Object | None:
@@ -181,9 +181,9 @@ class Namespace:
             good = ready.get("status") == "True" and progressing.get("reason") == "Complete"
             return found if seen and good else None
 
-        return eventually(look, seconds, lambda: self.told(name))
+        return eventually(look, seconds, lambda: self.conditions_text(name))
 
-    def told(self, name: str) -> str:
+    def conditions_text(self, name: str) -> str:
         """Returns the conditions as text, for failure messages."""
         found = self.api.find("TritonModel", name) or {}
         lines = [
@@ -192,7 +192,7 @@ class Namespace:
         ]
         return "\n".join([f"{self.name}/{name}", *lines])
 
-    def says(self, name: str, kind: str, status: str, reason: str, seconds: float = 180) -> str:
+    def wait_for_condition(self, name: str, kind: str, status: str, reason: str, seconds: float = 180) -> str:
         """Waits for this condition and returns its message."""
 
         def look() -> Object | None:
@@ -201,7 +201,9 @@ class Namespace:
             now = current.get("observedGeneration") == found["metadata"]["generation"]
             return current if now and (current["status"], current["reason"]) == (status, reason) else None
 
-        return str(eventually(look, seconds, lambda: f"{kind}={status} {reason}; but {self.told(name)}")["message"])
+        return str(
+            eventually(look, seconds, lambda: f"{kind}={status} {reason}; but {self.conditions_text(name)}")["message"]
+        )
 
     def pods(self, name: str) -> list[Object]:
         """Returns the servers' pods that aren't being deleted."""
@@ -209,7 +211,7 @@ class Namespace:
         return [p for p in found if "deletionTimestamp" not in p["metadata"]]
 
     @contextlib.contextmanager
-    def forwarded(self, service: str, port: int) -> Iterator[str]:
+    def port_forward(self, service: str, port: int) -> Iterator[str]:
         """Runs `kubectl port-forward` to a Service and yields localhost:port. Use it only for single requests."""
         [local] = ports.free()
         command = ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", "-n", self.name, "port-forward"]

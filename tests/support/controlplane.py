@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 from hack.world import settings
 
 from . import ports
-from .api import PATIENCE, Api, Object, RefusedError, eventually
+from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
@@ -127,7 +127,7 @@ class ControlPlane:
     def wait_until_quiet(self) -> None:
         """Waits until there were no writes for 1.2 seconds."""
         last, since = self.writes(), time.monotonic()
-        deadline = since + 2 * PATIENCE
+        deadline = since + 2 * MIN_WAIT_SECONDS
         while time.monotonic() - since < 1.2:
             assert time.monotonic() < deadline, "the writes don't stop"
             time.sleep(0.2)
@@ -140,7 +140,7 @@ class ControlPlane:
         self.programs[program].kill()
 
     @contextlib.contextmanager
-    def frozen(self, program: str) -> Iterator[None]:
+    def paused(self, program: str) -> Iterator[None]:
         """Stops a program with SIGSTOP while the context lasts."""
         process = self.programs[program].process
         process.send_signal(signal.SIGSTOP)

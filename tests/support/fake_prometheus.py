@@ -69,7 +69,7 @@ class FakePrometheus:
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def tell(self, namespace: str, name: str, **values: object) -> None:
+    def set_thresholds(self, namespace: str, name: str, **values: object) -> None:
         """Sets the live thresholds of a TritonModel. The names are in snake case."""
         known = {"max_qps": "+Inf", **values}
         others = [one for one in self.series.get(THRESHOLDS, []) if _of(one) != (namespace, name)]

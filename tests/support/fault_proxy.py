@@ -76,14 +76,14 @@ class FaultProxy:
     """A proxy that listens on `url` in plain HTTP.
 
     - `faults`: the current faults
-    - `frozen`: new watches get no events
+    - `watches_paused`: new watches get no events
     """
 
     kubeconfig: Path
     seed: int = 0
     url: str = ""
     faults: tuple[Fault, ...] = ()
-    frozen: bool = False
+    watches_paused: bool = False
     cut_off: bool = False
     """Whether the proxy accepts connections but never answers."""
     provoked: dict[str, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class FaultProxy:
             self.heal()
 
     def heal(self) -> None:
-        self.faults, self.frozen, self.cut_off = (), False, False
+        self.faults, self.watches_paused, self.cut_off = (), False, False
         self._loop.call_soon_threadsafe(self._let_go)
 
     def drop_watches(self) -> int:
@@ -217,7 +217,7 @@ class FaultProxy:
     async def _stream(
         self, request: web.BaseRequest, resource: str, behind: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        watch = _Watch(request, dead=self.frozen)
+        watch = _Watch(request, dead=self.watches_paused)
         self._watches.add(watch)
         self.watches_begun.append((time.monotonic(), resource))
         try:

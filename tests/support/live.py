@@ -58,7 +58,9 @@ class Subject:
             literal, live = self.value("triton:threshold:literal"), self.value()
             return live is not None and live == literal and bool(self._monitoring.query(f"up{{{own}}} == 1"))
 
-        eventually(look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.told(self.name)}", 3)
+        eventually(
+            look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.conditions_text(self.name)}", 3
+        )
 
     def change(self, rule: bool = False) -> Change:
         """Changes max-qps and waits until it is live. `rule`: waits until the rule contains it, too.

@@ -1,4 +1,4 @@
-"""A process under the memory limit of a container, and what it took."""
+"""Limits and measures the memory of a process."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ def shipped_limit() -> int:
 
 
 def peak(process: subprocess.Popen[bytes]) -> float:
-    """The most resident memory that a running process has had so far, in MiB."""
+    """Returns the peak resident memory of a running process, in MiB."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 
 
 @contextlib.contextmanager
 def limit(process: subprocess.Popen[bytes], size: int) -> Iterator[bool]:
-    """Lets the kernel kill `process` when it takes more than `size` bytes, as it kills a container. Yields False where
-    this user can't make a cgroup: a test then has only `peak`."""
+    """Makes the kernel kill `process` when it takes more than `size` bytes, as it kills a container.
+
+    Yields False if this user can't create a cgroup. A test can then use only `peak`.
+    """
     group = _group(f"test-{os.getpid()}-{next(_numbers)}", size)
     if group is None:
         yield False
@@ -54,7 +56,7 @@ def limit(process: subprocess.Popen[bytes], size: int) -> Iterator[bool]:
 
 
 def _group(name: str, size: int) -> Path | None:
-    """A new cgroup of version 1 or 2 with this limit; None where this user can't make one."""
+    """Creates a cgroup of version 1 or 2 with this limit; returns None if this user may not."""
     root, file = (_V1, "memory.limit_in_bytes") if _V1.is_dir() else (_V2, "memory.max")
     group = root / name
     try:

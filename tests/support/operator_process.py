@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from . import ports
-from .api import PATIENCE, Object, RefusedError, eventually
+from .api import MIN_WAIT_SECONDS, Object, RefusedError, eventually
 from .controlplane import ROOT, ControlPlane
 
 NAMESPACE = NAME = "triton-operator"
@@ -32,7 +32,7 @@ class Operator:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def ask(self, path: str) -> str:
+    def get(self, path: str) -> str:
         """Sends a GET to the operator's HTTP server. Returns the body, or "" without a response with status 200."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as answer:
@@ -40,24 +40,24 @@ class Operator:
         except OSError:
             return ""
 
-    def leads(self) -> bool:
-        return "triton_operator_leading 1.0" in self.ask("/metrics")
+    def is_leader(self) -> bool:
+        return "triton_operator_leading 1.0" in self.get("/metrics")
 
     def writes(self) -> float:
         """Returns the operator's writes to the API server from its metrics, without those of the Lease."""
-        found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.ask("/metrics"))
+        found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.get("/metrics"))
         return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
 
-    def counted(self, metric: str, **labels: str) -> float:
+    def metric_sum(self, metric: str, **labels: str) -> float:
         """Returns the sum of all series of one of the operator's metrics with these labels."""
-        found = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.ask("/metrics"), re.MULTILINE)
+        found = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
         return sum(float(n) for has, n in found if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', has)).items())
 
-    def passes(self, **labels: str) -> float:
+    def reconciles(self, **labels: str) -> float:
         """Returns the number of reconciles, for example with result="ok"."""
-        return self.counted("triton_operator_reconciles_total", **labels)
+        return self.metric_sum("triton_operator_reconciles_total", **labels)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, within: float = PATIENCE) -> int:
+    def stop(self, how: signal.Signals = signal.SIGTERM, within: float = MIN_WAIT_SECONDS) -> int:
         """Ends the operator with the signal `how` and returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
@@ -100,7 +100,7 @@ def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = T
 
     def up() -> bool:
         assert process.poll() is None, operator.log
-        return operator.ask("/readyz") == "ok" and (operator.leads() or not lead)
+        return operator.get("/readyz") == "ok" and (operator.is_leader() or not lead)
 
     try:
         if wait:

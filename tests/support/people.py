@@ -27,7 +27,7 @@ class Team:
 
     def api(self, user: str = "") -> Api:
         """Returns a client for this user, by default the cluster admin."""
-        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).within(self.namespace)
+        return (Api.of(self.plane.kubeconfig_of_user(user)) if user else self.plane.api).in_namespace(self.namespace)
 
     def kubectl(
         self, user: str, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
@@ -57,8 +57,10 @@ def bind(plane: ControlPlane, namespace: str, user: str, kind: str, role: str) -
 
 
 def bind_editor(plane: ControlPlane, namespace: str, user: str) -> None:
-    """Gives `user` in `namespace` what Kubernetes' role `edit` gives, of the kinds that the operator has to do with. A
-    controller writes the rules of `edit` itself."""
+    """Grants `user` the permissions of the role `edit` in `namespace`, for the kinds that the operator uses.
+
+    The test has to do this because a controller, which doesn't run here, writes the rules of `edit`.
+    """
     rules = [{"verbs": ["*"], "apiGroups": [group], "resources": resources} for group, resources in _EDIT.items()]
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": f"editor-{user}"}, "rules": rules}
     plane.api.create(role)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 
-def run_beside(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
+def run_with(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[], Awaitable[None]]) -> None:
     """Runs `scene` while `prober` runs, for at most a minute. Fails if the prober ends."""
 
     async def both() -> None:

@@ -37,7 +37,7 @@ def batches(count: int) -> settings:
 
 
 def drawn(strategy: SearchStrategy[T], count: int, seed: int) -> list[T]:
-    """So many examples, which differ from one another, for a test against a world: the same ones for the same seed."""
+    """Generates `count` different examples for a test against a real system. The same seed gives the same examples."""
     found: list[T] = []
 
     @seeded(seed)

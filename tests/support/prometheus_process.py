@@ -35,7 +35,7 @@ class Prometheus:
 
     @property
     def rss_mib(self) -> float:
-        """The memory that it has at this moment."""
+        """Returns its current memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(r"^VmRSS:\s+(\d+) kB", status, re.M)[0]) / 1024
 
@@ -55,8 +55,10 @@ class Prometheus:
 
 
 def scrape_config(monitor: Json, targets: Mapping[str, str]) -> list[Json]:
-    """What prometheus-operator makes of a PodMonitor for pods with these addresses (host:port → pod), but for what
-    needs Kubernetes: the target's labels are given."""
+    """Returns the scrape configuration that prometheus-operator renders from a PodMonitor, for these addresses.
+
+    `targets`: host:port → pod. The labels of the targets are static, because there is no Kubernetes to discover them.
+    """
     spec, metadata = monitor["spec"], monitor["metadata"]
     (endpoint,) = spec["podMetricsEndpoints"]
     names = ("sampleLimit", "bodySizeLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit")

@@ -1,4 +1,4 @@
-"""An admission webhook that takes its time, as a real API server calls it."""
+"""A slow admission webhook that a real API server calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 @contextlib.contextmanager
 def installed(plane: ControlPlane, folder: Path, namespace: Mapping[str, str], seconds: float) -> Iterator[None]:
-    """Lets each write of a Deployment in namespaces with these labels take so many seconds more."""
+    """Delays each write of a Deployment in namespaces with these labels by `seconds`."""
     certificate, key = folder / "webhook.crt", folder / "webhook.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1",

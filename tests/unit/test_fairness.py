@@ -1,4 +1,4 @@
-"""Fair queueing and token buckets, by themselves."""
+"""Fair queueing and token buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_operator.fairness import FairQueue, TokenBuckets
 
 
 def filled(seats: int, **items: int) -> FairQueue[str, str]:
-    """A queue in which each flow has so many items, named a0, a1, …"""
+    """A queue in which each flow has the given number of items, named a0, a1, …"""
     queue = FairQueue[str, str](seats)
     for flow, count in items.items():
         for number in range(count):
@@ -23,7 +23,7 @@ def filled(seats: int, **items: int) -> FairQueue[str, str]:
 
 
 def taken(queue: FairQueue[str, str], most: int = 1000) -> list[str]:
-    """What gets a seat, one after the other."""
+    """Returns the items that get a seat, in order."""
     found = (queue.take() for _ in range(most))
     return list(itertools.takewhile(lambda item: item is not None, found))  # type: ignore[arg-type]
 
@@ -36,12 +36,12 @@ def test_flows_take_turns_and_each_is_first_in_first_out() -> None:
     assert order == ["a0", "b0", "c0", "a1", "c1", "a2"]
 
 
-def test_a_flow_occupies_at_most_as_many_seats_as_it_leaves_free() -> None:
+def test_flow_occupies_at_most_as_many_seats_as_remain_free() -> None:
     assert taken(filled(8, a=100)) == ["a0", "a1", "a2", "a3"]
     assert Counter(item[0] for item in taken(filled(8, a=9, b=9, c=9, d=9))) == {"a": 2, "b": 2, "c": 2, "d": 1}
 
 
-def test_a_flow_without_a_seat_gets_one_at_once_however_much_of_another_waits() -> None:
+def test_new_flow_gets_a_seat_at_once_despite_many_items_of_another() -> None:
     queue = filled(8, a=100)
     assert len(taken(queue)) == 4
     for flow, seats in (("b", 2), ("c", 1), ("d", 1)):
@@ -55,7 +55,7 @@ def test_a_flow_without_a_seat_gets_one_at_once_however_much_of_another_waits() 
 
 
 @pytest.mark.parametrize("seats", [1, 2, 3])
-def test_the_only_flow_always_gets_a_seat(seats: int) -> None:
+def test_single_flow_always_gets_a_seat(seats: int) -> None:
     assert taken(filled(seats, a=5))[:1] == ["a0"]
 
 
@@ -64,7 +64,7 @@ def test_the_only_flow_always_gets_a_seat(seats: int) -> None:
     seats=st.integers(1, 12),
     steps=st.lists(st.tuples(st.sampled_from("pptl"), st.sampled_from("abcdefgh")), max_size=200),
 )
-def test_seats_are_never_given_twice_and_a_free_one_never_stays_empty_for_a_flow_without(
+def test_never_gives_a_seat_twice_or_withholds_it_from_a_flow_without_one(
     seats: int, steps: list[tuple[str, str]]
 ) -> None:
     queue, waiting, seated = FairQueue[str, str](seats), Counter[str](), Counter[str]()
@@ -86,7 +86,7 @@ def test_seats_are_never_given_twice_and_a_free_one_never_stays_empty_for_a_flow
         assert seated.total() <= seats
 
 
-def test_a_bucket_gives_its_burst_and_then_one_token_at_a_time() -> None:
+def test_bucket_gives_its_burst_and_then_one_token_per_interval() -> None:
     buckets = TokenBuckets[str](3, 10.0)
     given = []
     for now in range(100):
@@ -96,7 +96,7 @@ def test_a_bucket_gives_its_burst_and_then_one_token_at_a_time() -> None:
     assert given == [0, 1, 2, 10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
-def test_the_wait_is_until_the_next_token_and_concerns_no_other_flow() -> None:
+def test_wait_lasts_until_the_next_token_of_that_flow() -> None:
     buckets = TokenBuckets[str](2, 10.0)
     for _ in range(2):
         assert buckets.wait("a", 100.0) == 0
@@ -106,7 +106,7 @@ def test_the_wait_is_until_the_next_token_and_concerns_no_other_flow() -> None:
     assert buckets.wait("a", 200.0) == 0
 
 
-def test_a_full_bucket_takes_no_memory() -> None:
+def test_full_bucket_takes_no_memory() -> None:
     buckets = TokenBuckets[int](20, 0.5)
     for flow in range(10_000):
         buckets.spend(flow, flow / 10)

@@ -1,5 +1,7 @@
-"""What happens between two requests of one pass, which no API server can be made to do at the right moment, and what
-one pass remembers for the next."""
+"""Changes between two requests of one reconcile, which a real API server can't produce at the right moment.
+
+Also what a reconcile caches for the next one.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Object = dict[str, Any]
 
 
 class Accepting:
-    """Takes every write; `meanwhile` is what others do to the TritonModel just before its status is written."""
+    """An API server that accepts every write. `meanwhile`: changes by others just before the status is written."""
 
     def __init__(self, *meanwhile: gen.Modifier) -> None:
         self.meanwhile, self._version, self.answers = meanwhile, 100, list[Object]()
@@ -56,21 +58,21 @@ class Accepting:
 
 
 class Answers:
-    """The prober's last answers. `waits`, `outdated`: what the last pass made of the one of Prometheus."""
+    """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
         self.servers = self.prometheuses = self
         self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
         self.waits = self.outdated = False
 
-    def want(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
+    def track(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
         return self.of_prometheus if isinstance(wanted, str) else self.of_servers
 
-    def settle(self, _: str, *, waits: bool, outdated: bool) -> None:
+    def set_waiting(self, _: str, *, waits: bool, outdated: bool) -> None:
         self.waits, self.outdated = waits, outdated
 
     def forget(self, key: str) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
 
 def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
@@ -84,7 +86,7 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     return Reconciler(watched, store, answers, monitoring, defaults, **more)
 
 
-def test_a_pass_knows_what_it_wrote_itself() -> None:
+def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
     api = Accepting()
     result = reconciler(api).reconcile(KEY)
     assert len(api.answers) > 4
@@ -95,53 +97,53 @@ def test_a_pass_knows_what_it_wrote_itself() -> None:
 @pytest.mark.parametrize(
     "meanwhile", [gen.put("metadata.generation", 2), gen.put("metadata.annotations", {"max_qps": "8"}), gen.deleting]
 )
-def test_a_change_that_comes_just_before_the_status_is_written_is_not_lost(meanwhile: gen.Modifier) -> None:
-    """The answer has it, so that its event is no news any more."""
+def test_reconciles_a_change_that_happens_just_before_the_status_write(meanwhile: gen.Modifier) -> None:
+    """The answer to the status write contains the change, so its event is ignored."""
     assert reconciler(Accepting(meanwhile)).reconcile(KEY).requeue_after == 0
 
 
-def test_a_clock_that_is_set_back_holds_no_status_back() -> None:
+def test_writes_the_status_after_the_clock_is_set_back() -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     api = Accepting()
-    passes = reconciler(api, progress_seconds=5.0, clock=lambda: now)
-    assert passes.reconcile(KEY).requeue_after == 3
+    subject = reconciler(api, progress_seconds=5.0, clock=lambda: now)
+    assert subject.reconcile(KEY).requeue_after == 3
     now -= timedelta(days=365)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert "observedGeneration" in api.answers[-1]["status"]
 
 
-def test_the_first_status_waits_for_the_pods_and_no_longer() -> None:
+def test_first_status_waits_until_the_pods_exist() -> None:
     api, store = Accepting(), Store()
-    passes = reconciler(api, store, progress_seconds=5.0)
-    assert passes.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
+    subject = reconciler(api, store, progress_seconds=5.0)
+    assert subject.reconcile(KEY).requeue_after == pytest.approx(3, abs=0.1)
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     store.put(gen.pod(gen.put("status", {"phase": "Pending"})))
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["kind"] == "TritonModel"
     assert api.answers[-1]["status"]["replicas"] == 1
 
 
-def test_a_status_waits_for_the_answer_of_a_server_that_is_being_asked_but_not_for_long() -> None:
+def test_status_waits_at_most_one_second_for_a_pending_answer() -> None:
     now, api, store, answers = datetime(2026, 6, 1, tzinfo=UTC), Accepting(), Store(), Answers()
-    passes = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
+    subject = reconciler(api, store, progress_seconds=5.0, clock=lambda: now, answers=answers)
     store.put(gen.pod())
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).requeue_after == 1
+    assert subject.reconcile(KEY).requeue_after == 1
     assert "TritonModel" not in {answer["kind"] for answer in api.answers}
     now += timedelta(seconds=0.4)
-    assert passes.reconcile(KEY).requeue_after == pytest.approx(0.6)
+    assert subject.reconcile(KEY).requeue_after == pytest.approx(0.6)
     answers.of_servers = ServerAnswers({gen.NAME: (IndexEntry("detection", "1", "READY", ""),)})
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.answers[-1]["status"]["loaded"] == "1/1"
-    # One that stays silent.
+    # A server that stays silent.
     answers.of_servers = ServerAnswers({}, pending=True)
-    assert passes.reconcile(KEY).requeue_after == 1
+    assert subject.reconcile(KEY).requeue_after == 1
     now += timedelta(seconds=1)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert condition(api.answers[-1], "ModelsLoaded")["reason"] == "NoServerAnswers"
 
 
-# What Prometheus says
+# Answers of Prometheus
 
 
 class Scene:
@@ -171,8 +173,8 @@ class Scene:
         self._api.meanwhile = (change,)
         self._store.put(self._api.answer(gen.modified(self._model, change)))
 
-    def says(self, **values: float) -> None:
-        """Prometheus is asked, and says this."""
+    def set_prometheus(self, **values: float) -> None:
+        """Sets the answer of Prometheus."""
         self._now += timedelta(seconds=1)
         at = self._now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         thresholds = {"max_qps": float("inf"), **values}
@@ -180,8 +182,8 @@ class Scene:
             {ThresholdKey(k.replace("_", "-")): v for k, v in thresholds.items()}, at=at
         )
 
-    def told(self) -> tuple[str, bool]:
-        """What a pass a second later says of the thresholds, and whether it waits for another answer."""
+    def reconcile(self) -> tuple[str, bool]:
+        """Reconciles one second later; returns the reason of ThresholdLive, and whether it waits for another answer."""
         self._now += timedelta(seconds=1)
         self._reconciler.reconcile(KEY)
         return condition(self._model, "ThresholdLive")["reason"], self.answers.waits
@@ -193,38 +195,38 @@ class Scene:
         return found
 
 
-def test_thresholds_are_live_when_prometheus_has_said_so() -> None:
+def test_thresholds_are_live_when_prometheus_has_them() -> None:
     scene = Scene()
-    assert scene.told() == ("Starting", True)
-    scene.says(max_qps=50)
-    assert scene.told() == ("Propagating", True)
-    scene.says()
-    assert scene.told() == ("Live", False)
+    assert scene.reconcile() == ("Starting", True)
+    scene.set_prometheus(max_qps=50)
+    assert scene.reconcile() == ("Propagating", True)
+    scene.set_prometheus()
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="80")
-    assert scene.told() == ("Propagating", True)
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    assert scene.reconcile() == ("Propagating", True)
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="8O")
-    assert scene.told()[0] == "ThresholdInvalid"
+    assert scene.reconcile()[0] == "ThresholdInvalid"
     scene.annotate(max_qps="90")
     scene.answers.of_prometheus = Answer(error="Prometheus doesn't answer at http://prometheus")
-    assert scene.told() == ("PrometheusUnreachable", True)
+    assert scene.reconcile() == ("PrometheusUnreachable", True)
 
 
-def test_an_answer_from_before_a_change_says_nothing_about_it() -> None:
-    """80, then 90 and 80 again: Prometheus may have taken 90 in meanwhile."""
+def test_ignores_an_answer_from_before_a_change() -> None:
+    """The threshold is 80, then 90, then 80 again: Prometheus may have loaded 90 in between."""
     scene = Scene()
     scene.annotate(max_qps="80")
-    scene.told()
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    scene.reconcile()
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     scene.annotate(max_qps="90")
-    assert scene.told() == ("Propagating", True)
+    assert scene.reconcile() == ("Propagating", True)
     scene.annotate(max_qps="80")
-    assert scene.told() == ("Propagating", True)
+    assert scene.reconcile() == ("Propagating", True)
     assert scene.answers.outdated
-    scene.says(max_qps=80, max_qps_per_replica=80)
-    assert scene.told() == ("Live", False)
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
     assert not scene.answers.outdated
 
 
@@ -232,7 +234,7 @@ def test_an_answer_from_before_a_change_says_nothing_about_it() -> None:
 
 
 class Collecting(Accepting):
-    """An API server that has `model`, or none, and takes note of what is deleted, or refuses to."""
+    """An API server with one TritonModel or none. It records deletions, or refuses them with `refusal`."""
 
     def __init__(self, model: Object | None, refusal: ApiError | None = None) -> None:
         super().__init__()
@@ -256,12 +258,12 @@ class Collecting(Accepting):
 
     @property
     def progress(self) -> Object:
-        """The condition Progressing as it was last written."""
+        """The last written condition Progressing."""
         return condition(self.answers[-1], "Progressing")
 
 
 def leftover(uid: str = "former", kind: Kind = kinds.DEPLOYMENT, *modifiers: gen.Modifier) -> Object:
-    """A child whose TritonModel had this uid."""
+    """A child of a TritonModel with this uid."""
     former = gen.model(gen.put("metadata.uid", uid))
     made = next(obj for obj in render(former, Choices("tools:1", "Copy")) if obj["kind"] == kind.kind)
     return gen.modified(gen.live(made, uid="left-uid"), *modifiers)
@@ -271,31 +273,31 @@ LEFT = f"Deployment {gen.NAMESPACE}/{gen.NAME} left-uid"
 
 
 class Successor:
-    """A TritonModel that finds `left` there, and what its first passes do: at once, and ten seconds later."""
+    """A new TritonModel and the leftover `left`, with the first reconcile and another one ten seconds later."""
 
     def __init__(self, left: Object, refusal: ApiError | None = None) -> None:
         self.api, self.store, self._now = Collecting(gen.raw(), refusal), Store(), datetime(2026, 6, 1, tzinfo=UTC)
         self.store.put(left)
         self.api.is_deleting = left
-        self._passes = reconciler(self.api, self.store, clock=lambda: self._now)
+        self._reconciler = reconciler(self.api, self.store, clock=lambda: self._now)
         self.first = self.requeue(0)
         assert self.api.deleted == []
         assert "TritonModel" not in self.api.made
         self.second = self.requeue(10)
 
     def requeue(self, seconds: float = 1) -> Result:
-        """The next pass, so many seconds later."""
+        """Reconciles again after `seconds`."""
         self._now += timedelta(seconds=seconds)
-        return self._passes.reconcile(KEY)
+        return self._reconciler.reconcile(KEY)
 
 
-def test_what_a_former_life_has_left_is_at_first_for_kubernetes_to_collect() -> None:
+def test_leaves_leftovers_to_the_garbage_collector_for_ten_seconds() -> None:
     found = Successor(leftover())
     assert found.first == Result(requeue_after=10, written=found.first.written)
     assert found.api.made > {"ServiceAccount", "Service"}
 
 
-def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
+def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
     found = Successor(leftover())
     assert found.api.deleted == [LEFT]
     assert "Deployment" not in found.api.made
@@ -312,15 +314,15 @@ def test_then_it_is_deleted_and_what_stays_meanwhile_is_told() -> None:
     assert found.api.progress["reason"] != "LeftoverNotDeleted"
 
 
-def test_what_nothing_holds_is_made_anew_in_the_same_pass() -> None:
+def test_recreates_a_leftover_in_the_same_reconcile() -> None:
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
     assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
     assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
     assert not found.second.requeue
 
 
-def test_who_holds_what_a_former_life_has_left_is_told() -> None:
-    """And no server is started as an account that is about to go."""
+def test_reports_the_finalizers_of_a_leftover() -> None:
+    """No server starts with a ServiceAccount that is being deleted."""
     held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
     assert found.api.deleted == []
@@ -328,21 +330,21 @@ def test_who_holds_what_a_former_life_has_left_is_told() -> None:
     assert "Deployment" not in found.api.made
 
 
-def test_what_is_gone_without_a_word_is_in_nobody_s_way() -> None:
-    """No watch tells of the end of what has lost its label."""
+def test_notices_that_a_leftover_without_label_is_gone() -> None:
+    """No watch reports the deletion of an object that has lost its label."""
     found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
     found.api.is_deleting = None
     assert not found.requeue().requeue
     assert found.api.made > {"ServiceAccount", "Deployment"}
 
 
-def test_who_refuses_that_it_is_deleted_is_told() -> None:
+def test_reports_a_webhook_that_denies_the_deletion_of_a_leftover() -> None:
     found = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
     assert "refuses to delete it: the webhook keep.example.com denied" in found.api.progress["message"]
     assert found.api.made > {"ServiceAccount", "Service"}
 
 
-def test_a_refusal_that_may_pass_is_no_news() -> None:
+def test_retries_a_transient_error_without_reporting_it() -> None:
     with pytest.raises(ApiError, match="too busy"):
         Successor(leftover(), ApiError(429, "TooManyRequests", "too busy"))
 
@@ -350,34 +352,34 @@ def test_a_refusal_that_may_pass_is_no_news() -> None:
 def test_keeps_children_of_a_new_model_that_no_watch_has_reported() -> None:
     api, store, now = Collecting(gen.raw(gen.put("metadata.uid", "new"))), Store(), datetime(2026, 6, 1, tzinfo=UTC)
     store.put(leftover("new"))
-    passes = reconciler(api, store, clock=lambda: now)
-    passes.reconcile(KEY)
+    subject = reconciler(api, store, clock=lambda: now)
+    subject.reconcile(KEY)
     now += timedelta(seconds=10)
     with pytest.raises(ApiError, match="created again"):
-        passes.reconcile(KEY)
+        subject.reconcile(KEY)
     assert api.deleted == []
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(300, {}), (30, {"collect_seconds": 30})])
-def test_what_a_deleted_one_has_left_goes_when_nobody_else_has_taken_it_for_long(
+def test_deletes_leftovers_of_a_deleted_tritonmodel_after_the_grace_period(
     seconds: float, more: dict[str, Any]
 ) -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
-    passes = reconciler(api, store, clock=lambda: now, **more)
+    subject = reconciler(api, store, clock=lambda: now, **more)
     store.remove(gen.raw())
-    assert passes.reconcile(KEY).requeue_after == seconds
+    assert subject.reconcile(KEY).requeue_after == seconds
     store.put(leftover())
-    assert passes.reconcile(KEY).requeue_after == seconds
+    assert subject.reconcile(KEY).requeue_after == seconds
     now += timedelta(seconds=seconds - 10)
-    assert passes.reconcile(KEY).requeue_after == 10
+    assert subject.reconcile(KEY).requeue_after == 10
     assert api.deleted == []
     now += timedelta(seconds=10)
-    assert passes.reconcile(KEY).requeue_after is None
+    assert subject.reconcile(KEY).requeue_after is None
     assert api.deleted == [LEFT]
 
 
 @pytest.mark.parametrize("uid", [gen.UID, "former"])
-def test_a_pod_that_names_a_tritonmodel_as_its_controller_is_none_of_its_objects(uid: str) -> None:
+def test_ignores_a_pod_that_a_tritonmodel_owns_directly(uid: str) -> None:
     api, store = Collecting(gen.raw()), Store()
     reference = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": gen.NAME, "uid": uid, "controller": True}
     store.put(gen.pod(gen.put("metadata.ownerReferences", [reference])))
@@ -385,26 +387,26 @@ def test_a_pod_that_names_a_tritonmodel_as_its_controller_is_none_of_its_objects
     assert api.deleted == []
 
 
-def test_the_time_of_an_end_is_not_that_of_an_earlier_one() -> None:
+def test_each_deletion_starts_a_new_grace_period() -> None:
     api, store, now = Collecting(None), Store(), datetime(2026, 6, 1, tzinfo=UTC)
-    passes = reconciler(api, store, clock=lambda: now)
+    subject = reconciler(api, store, clock=lambda: now)
     store.remove(gen.raw())
     store.put(leftover())
-    passes.reconcile(KEY)
+    subject.reconcile(KEY)
     store.remove(leftover())
     store.put(gen.raw())
-    passes.reconcile(KEY)
+    subject.reconcile(KEY)
     store.remove(gen.raw())
     now += timedelta(hours=1)
     store.put(gen.modified(leftover(), gen.put("metadata.resourceVersion", "9999")))
-    assert passes.reconcile(KEY).requeue_after == 300
+    assert subject.reconcile(KEY).requeue_after == 300
 
 
-# What has lost the label by which it is watched
+# Objects that have lost the label that the watches select
 
 
 class Finding(Accepting):
-    """An API server that has `there`, or none, and takes note of what is asked for and deleted."""
+    """An API server that returns `there` or raises it. It counts reads and records deletions."""
 
     def __init__(self, there: Object | ApiError) -> None:
         super().__init__()
@@ -429,16 +431,16 @@ def budget(*modifiers: gen.Modifier) -> Object:
 
 
 def losing(api: Finding, **spec: Any) -> Reconciler:
-    """A watch has told that the budget is gone. By the spec there is none."""
+    """A reconciler after a watch has reported the deletion of the PodDisruptionBudget, which the spec doesn't need."""
     store = Store()
-    passes = reconciler(api, store)
+    subject = reconciler(api, store)
     store.put(gen.raw(gen.put("metadata.resourceVersion", "2"), **spec))
     store.put(budget())
     store.mark_lost(budget())
-    return passes
+    return subject
 
 
-def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
+def test_deletes_an_undesired_object_that_lost_its_label() -> None:
     api = Finding(budget(gen.put("metadata.labels", {}), gen.put("metadata.resourceVersion", "11")))
     losing(api).reconcile(KEY)
     assert api.deleted == ["PodDisruptionBudget lost"]
@@ -452,29 +454,29 @@ def test_what_lost_its_label_and_is_unwanted_is_deleted() -> None:
         (ApiError(403, "Forbidden", "no"), 2),
     ],
 )
-def test_what_is_lost_is_looked_for_until_that_is_known(there: Object | ApiError, requested: int) -> None:
+def test_reads_a_lost_object_until_its_state_is_known(there: Object | ApiError, requested: int) -> None:
     api = Finding(there)
-    passes = losing(api)
+    subject = losing(api)
     for _ in range(2):
-        passes.reconcile(KEY)
+        subject.reconcile(KEY)
     assert (api.requested, api.deleted) == (requested, [])
 
 
-def test_where_the_api_server_is_too_busy_to_say_the_pass_is_repeated() -> None:
+def test_retries_while_the_api_server_is_too_busy_to_return_a_lost_object() -> None:
     api = Finding(ApiError(429, "TooManyRequests", "too busy"))
-    passes = losing(api)
+    subject = losing(api)
     for _ in range(2):
         with pytest.raises(ApiError, match="too busy"):
-            passes.reconcile(KEY)
+            subject.reconcile(KEY)
 
 
-def test_what_is_wanted_is_found_when_it_is_made_again() -> None:
+def test_does_not_read_a_lost_object_that_is_desired() -> None:
     api = Finding(ApiError(404, "NotFound", "gone"))
     losing(api, replicas=2).reconcile(KEY)
     assert api.requested == 0
     assert "PodDisruptionBudget" in {answer["kind"] for answer in api.answers}
 
 
-def test_the_kinds_that_are_always_wanted() -> None:
+def test_always_renders_the_kinds_marked_as_always() -> None:
     least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
     assert least == {child.kind.kind for child in CHILDREN if child.always}

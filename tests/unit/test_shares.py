@@ -1,4 +1,4 @@
-"""Memory that namespaces share."""
+"""Shares memory between namespaces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def take(shares: Shares, namespace: str, size: int) -> bool:
     return may
 
 
-def test_one_namespace_takes_all_while_nobody_else_needs_any() -> None:
+def test_single_namespace_may_take_everything() -> None:
     shares = Shares(100)
     assert take(shares, "a", 100)
     assert not take(shares, "a", 1)
 
 
-def test_a_namespace_gets_its_share_when_another_has_taken_all() -> None:
+def test_namespace_gets_its_share_after_another_has_taken_everything() -> None:
     shares = Shares(100)
     assert take(shares, "greedy", 100)
     assert take(shares, "modest", 50)
@@ -29,7 +29,7 @@ def test_a_namespace_gets_its_share_when_another_has_taken_all() -> None:
     assert not take(shares, "third", 1)
 
 
-def test_who_takes_most_is_refused_first() -> None:
+def test_refuses_the_largest_namespace_first() -> None:
     shares = Shares(100)
     assert take(shares, "greedy", 80)
     assert take(shares, "modest", 20)
@@ -37,7 +37,7 @@ def test_who_takes_most_is_refused_first() -> None:
     assert take(shares, "modest", 1)
 
 
-def test_what_is_given_back_can_be_taken_again() -> None:
+def test_returned_memory_can_be_taken_again() -> None:
     shares = Shares(100)
     assert take(shares, "a", 100)
     shares.give_back("a", 100)
@@ -45,7 +45,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     assert not take(shares, "b", 1)
 
 
-def test_no_more_than_twice_the_total_is_ever_taken() -> None:
+def test_never_exceeds_twice_the_total() -> None:
     chance, shares, taken = random.Random(1), Shares(1000), list[tuple[str, int]]()
     for _ in range(20_000):
         one = (f"ns-{chance.randrange(30)}", chance.randrange(1, 120))

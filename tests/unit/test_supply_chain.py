@@ -1,4 +1,4 @@
-"""Whatever is installed is what was looked at: pinned, with hashes, and asked for so."""
+"""All packages are pinned with hashes, and pip is told to require them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_every_package_is_pinned_with_hashes(lock: Path) -> None:
 @pytest.mark.parametrize(
     "file", sorted((ROOT / "model_images").rglob("requirements*.txt")), ids=lambda p: p.parent.name
 )
-def test_the_sample_images_pin_their_packages(file: Path) -> None:
+def test_sample_images_pin_their_packages(file: Path) -> None:
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     assert lines
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9.]+( ; .+)?", line)] == []
 
 
 @pytest.mark.parametrize("file", LOCKED_INSTALLS)
-def test_packages_are_installed_by_their_hashes(file: str) -> None:
+def test_installs_packages_with_required_hashes(file: str) -> None:
     installs = re.findall(r"pip\"?(?: --python \S+)? install [^\n&]+", (ROOT / file).read_text())
     locked = [c for c in installs if re.search(r"--require-hashes -r \S+\.lock\b", c)]
     project = [c for c in installs if "--no-deps" in c and c not in locked]
@@ -49,7 +49,7 @@ def test_packages_are_installed_by_their_hashes(file: str) -> None:
     assert len(installs) == len(locked) + len(project)
 
 
-def test_the_operators_image_takes_what_the_lock_says() -> None:
+def test_operator_image_installs_the_locked_packages() -> None:
     text = (ROOT / "Dockerfile").read_text()
     assert "COPY requirements/operator.lock" in text
     assert not re.search(r"\b(curl|wget|git clone)\b|^ADD ", text, re.MULTILINE)
@@ -63,8 +63,8 @@ def test_every_lock_is_audited() -> None:
     assert {"--strict", "--require-hashes", "--disable-pip"} <= set(command.split())
 
 
-def test_the_list_of_packages_is_in_the_operators_image() -> None:
-    """Made by the environment that the image has, of nothing that changes from build to build."""
+def test_operator_image_contains_its_sbom() -> None:
+    """The build creates the SBOM from the image's own environment, and reproducibly."""
     text = (ROOT / "Dockerfile").read_text()
     (command,) = re.findall(r"cyclonedx-py (environment /opt/venv/bin/python .*)", text.replace("\\\n", " "))
     assert "--output-reproducible" in command
@@ -75,8 +75,8 @@ def test_the_list_of_packages_is_in_the_operators_image() -> None:
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_what_an_image_stands_on_can_be_given_by_digest(file: Path) -> None:
-    """`--build-arg BASE=…@sha256:…`: no other image is named in a Dockerfile."""
+def test_base_image_can_be_set_to_a_digest(file: Path) -> None:
+    """With `--build-arg BASE=…@sha256:…`. A Dockerfile names no other image."""
     text = file.read_text()
     stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
     for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE):

@@ -1,8 +1,8 @@
-"""The API server, as plain JSON objects.
+"""A client of the API server that uses plain JSON objects.
 
-The `kubernetes` client does connections, TLS, credentials and their renewal. Its typed models are left out, because
-parsing every object into them costs more than all else that the operator does with it, and so is its way to build a
-request, which costs half as much again as sending it.
+The `kubernetes` client provides connections, TLS, and credentials with their renewal. Its typed models aren't used,
+because parsing an object into them costs more than all other work on that object. Its code that builds requests isn't
+used either, because that costs half as much as sending the request.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from . import pages, shallow
 
 Object = dict[str, Any]
 TIMEOUT = urllib3.Timeout(connect=3.05, read=20)
-"""To connect, and to read. The client itself would wait for ever."""
-_MOST_BYTES = 32 << 20
-"""Of one answer. etcd takes objects of 1.5 MiB, of which JSON can make six times as much."""
+"""Time limits. By default the client waits without a limit."""
+_MAX_BYTES = 32 << 20
+"""Maximum size of one answer. etcd accepts objects of 1.5 MiB, and their JSON can be six times as large."""
 _MESSAGE_MAX = 4096
-"""Characters of a refusal. The API server may repeat in it what was sent."""
+"""Characters of an error message. The API server may quote the request in it."""
 _JSON = "application/json"
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _LASTING = (
-    # For want of a better code in apimachinery's managedfields, where a body doesn't fit the kind's schema or types.
+    # apimachinery's managedfields uses code 500 if a body doesn't match the schema or types of the kind.
     "failed to create typed patch object",
     "failed to convert new object",
-    # etcd's own limits.
+    # etcd's limits.
     "etcdserver: request is too large",
     "trying to send message larger than max",
 )
-"""What a refusal with a code of 500 says that no retry cures."""
+"""Parts of the messages of errors with code 500 that no retry can fix."""
 
 
 class ApiError(Exception):
-    """The API server's refusal. `code` is the HTTP status; 0 where there was no answer."""
+    """An error from the API server. `code` is the HTTP status; 0 if there was no answer."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -52,14 +52,14 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later, with nobody changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.code in (0, 408, 429) or (self.code >= 500 and not any(w in self.message for w in _LASTING))
 
 
 class KubernetesApi:
-    """Requests to one API server. Safe to use from several threads.
+    """Sends requests to one API server. Safe to use from several threads.
 
-    `on_request(verb, plural, code)` is told of every request that was answered.
+    `on_request(verb, plural, code)` is called after each request; `code` is 0 if there was no answer.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class KubernetesApi:
         self._client = client
         self._on_request = on_request
         self._may_write: Callable[[], bool] = lambda: True
-        # There is one API server: what finds the connections to a URL's host needn't be asked for each request.
+        # There is one API server, so its connection pool is looked up only once.
         self._connections = client.rest_client.pool_manager.connection_from_url(client.configuration.host)
         self._prefix = urlsplit(client.configuration.host).path.rstrip("/")
 
     @classmethod
     def from_environment(cls, connections: int, on_request: Callable[[str, str, int], None]) -> KubernetesApi:
-        """With the pod's ServiceAccount, or else with the kubeconfig; `connections` are kept open."""
+        """Uses the pod's ServiceAccount, otherwise the kubeconfig. Keeps up to `connections` connections open."""
         configuration = kubernetes.client.Configuration()
         try:
             kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
@@ -86,18 +86,20 @@ class KubernetesApi:
         return cls(kubernetes.client.ApiClient(configuration), on_request)
 
     def fenced(self, may_write: Callable[[], bool]) -> KubernetesApi:
-        """The same API server, by the same connections. `may_write` is asked before each write, and where it says no
-        the write isn't sent: ApiError with the reason NotLeading."""
+        """Returns a client with the same connections that calls `may_write` before each write.
+
+        If that returns False, the write isn't sent and raises ApiError with the reason NotLeading.
+        """
         fenced = copy.copy(self)
         fenced._may_write = may_write
         return fenced
 
     def version(self) -> Object:
-        """What /version says: major, minor, gitVersion."""
+        """Returns the answer of /version: major, minor, gitVersion."""
         return self._request("GET", "/version", "version")
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the API server knows this kind. Raises ApiError where it doesn't say."""
+        """Whether the API server serves this kind. Raises ApiError."""
         try:
             found = self._request("GET", _root(kind), "discovery")
         except ApiError as error:
@@ -110,7 +112,7 @@ class KubernetesApi:
         return self._request("GET", _path(kind, namespace, name), kind.plural)
 
     def uid_of(self, kind: Kind, namespace: str, name: str) -> str:
-        """Of what has this name now; "" where nothing has."""
+        """Returns the uid of the object with this name; "" if there is none. Raises ApiError."""
         try:
             return str(self.get(kind, namespace, name)["metadata"]["uid"])
         except ApiError as error:
@@ -127,25 +129,29 @@ class KubernetesApi:
         cached: bool = False,
         metadata: bool = False,
     ) -> Iterator[Object]:
-        """All objects of `kind`, of one namespace or of all, page by page (see `pages`). `cached`: all at once, as the
-        API server has them at hand, where they aren't too many bytes; else it waits until they are as new as etcd's,
-        for a tenth of a second or so. `metadata`: only their metadata. An object that doesn't fit (shallow.Size) is
-        read in outline."""
+        """Yields all objects of `kind` in one namespace or in all, page by page (see `pages`).
+
+        - `cached`: read from the API server's cache in one page, unless that page is too large. Other reads wait about
+          0.1 s until the cache is as new as etcd.
+        - `metadata`: read only the metadata.
+
+        An object that is too large (shallow.Size) is read in outline.
+        """
         path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
         selected = {"labelSelector": selector} if selector else {}
-        limit, token = pages.MOST, ""
+        limit, token = pages.MAX_LIMIT, ""
         while True:
             query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}
             query |= {**selected, **({"continue": token} if token else {})}
-            most = _MOST_BYTES if limit == 1 else shallow.MOST_BYTES
-            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, most=most)
+            most = _MAX_BYTES if limit == 1 else shallow.MAX_BYTES
+            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=most)
             if limit > 1 and not shallow.size(data).fits():
                 cached, limit = False, limit if cached else pages.smaller(limit)
                 continue
             page = _read(data, ("items", 0))
-            items = page["items"] or ()  # a list of metadata has null where it is empty
+            items = page["items"] or ()  # null in an empty list of metadata
             for item in items:
-                # The items of a list come without them.
+                # The items of a list have no apiVersion and kind.
                 yield {**item, "apiVersion": kind.api_version, "kind": kind.kind}
             token = page["metadata"].get("continue")
             if not token:
@@ -156,32 +162,34 @@ class KubernetesApi:
         return self._request("POST", _path(kind, namespace), kind.plural, body=body)
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        """Update with optimistic locking: `body` carries the resourceVersion that it is based on."""
+        """Updates an object with optimistic locking: `body` contains the resourceVersion that it is based on."""
         return self._request("PUT", _path(kind, namespace, name), kind.plural, body=body)
 
     def apply_new(self, kind: Kind, body: Object) -> Object:
-        """Server-side apply of an object that must not exist yet: 409 where one of that name does, in one request.
+        """Creates an object with server-side apply. Raises ApiError with code 409 if the name is taken.
 
-        A resourceVersion that no object can have lets the API server create, but never update.
+        Sends a resourceVersion that no object can have, so that the API server creates the object but never updates it.
         """
         return self._apply(kind, {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}})
 
     def apply(
         self, kind: Kind, body: Object, uid: str, *, manager: str = names.FIELD_MANAGER, subresource: str = ""
     ) -> Object:
-        """Server-side apply to the very object with this uid; 409 or 422 where another has taken its name."""
+        """Updates the object with this uid by server-side apply. Raises ApiError 409 or 422 if the uid has changed."""
         return self._apply(kind, {**body, "metadata": {**body["metadata"], "uid": uid}}, manager, subresource)
 
     def merge(self, kind: Kind, body: Object, uid: str) -> Object:
-        """Strategic merge patch of the very object with this uid."""
+        """Sends a strategic merge patch for the object with this uid."""
         metadata = {**body["metadata"], "uid": uid}
         path, content = _path(kind, metadata["namespace"], metadata["name"]), {**body, "metadata": metadata}
         content_type = "application/strategic-merge-patch+json"
         return self._request("PATCH", path, kind.plural, body=_yaml(content), content_type=content_type)
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
-        """Deletes the very object with this uid; False where it is gone already. `foreground`: it stays until what it
-        owns is gone."""
+        """Deletes the object with this uid; returns False if it is already gone.
+
+        `foreground`: the object stays until its dependents are deleted.
+        """
         options = {"preconditions": {"uid": uid}, "propagationPolicy": "Foreground" if foreground else "Background"}
         try:
             self._request("DELETE", _path(kind, namespace, name), kind.plural, body=options)
@@ -193,7 +201,7 @@ class KubernetesApi:
 
     def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
-        # To warn of fields that nobody knows the API server would read the body a second time: a fifth of a request.
+        # To warn about unknown fields, the API server would parse the body twice: 20 % of the cost of a request.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
         plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
         content_type = "application/apply-patch+yaml"
@@ -222,13 +230,13 @@ class KubernetesApi:
         content_type: str = _JSON,
         verb: str = "",
         accept: str = _JSON,
-        most: int = _MOST_BYTES,
+        max_bytes: int = _MAX_BYTES,
     ) -> bytes:
-        """The answer to a request, or the first bytes of one of more than `most`. Raises ApiError."""
+        """Returns the body of the answer, cut off after `max_bytes` + 1 bytes. Raises ApiError."""
         if method != "GET" and not self._may_write():
-            raise ApiError(0, "NotLeading", "the Lease is not held any more: nothing is written")
+            raise ApiError(0, "NotLeading", "this replica no longer holds the Lease, so it writes nothing")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
-        # Reading the settings is what renews a token.
+        # auth_settings() renews the token.
         headers |= {str(s["key"]): str(s["value"]) for s in self._client.configuration.auth_settings().values()}
         target = f"{path}?{urlencode(query)}" if query else path
         try:
@@ -238,13 +246,13 @@ class KubernetesApi:
                 body=orjson.dumps(body) if isinstance(body, dict) else body,
                 headers=headers,
                 timeout=TIMEOUT,
-                # The work queue retries. urllib3 would do so three times, and sleep for as long as Retry-After says.
+                # The work queue retries. urllib3 would retry three times, and sleep as long as Retry-After requests.
                 retries=False,
                 preload_content=False,
             )
-            # Whose connection is used again where it was read to its end, and closed otherwise.
+            # The connection is reused if the whole response was read; otherwise it is closed.
             with response:
-                data = response.read(most + 1)
+                data = response.read(max_bytes + 1)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._on_request(verb or method, plural, 0)
             raise ApiError(0, "NoAnswer", f"no answer from the API server: {error}") from error
@@ -262,7 +270,7 @@ def _read(data: bytes, at: shallow.Path = ()) -> Object:
 
 
 def _yaml(body: Object) -> bytes:
-    """`body` as the JSON that is YAML too: YAML knows no pairs of surrogates, and raw no control characters."""
+    """Returns `body` as JSON that is also valid YAML, which allows no surrogate pairs and no raw control characters."""
     text = orjson.dumps(body).decode()
     return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 

@@ -1,4 +1,4 @@
-"""The cluster's monitoring: which Prometheuses there are."""
+"""Finds the Prometheuses of the cluster."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _log = logging.getLogger(__name__)
 PROMETHEUSES = Kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", optional=True)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces")
 FRESH_SECONDS = 60.0
-"""How long a listing of Prometheuses and namespaces is taken as still true."""
+"""How long a listing of Prometheuses and namespaces is cached."""
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
-"""No segment is `.` or `..`, and none begins a query."""
+"""Allows no segment `.` or `..`, and no query."""
 
 
 class Monitoring:
-    """What the reconciler asks of the cluster's monitoring. Safe to use from several threads.
+    """Caches the cluster's Prometheuses and namespaces. Safe to use from several threads.
 
-    `url`: a Prometheus to ask, instead of the ones that the cluster has as resources. `namespaces`: where their
-    resources count. Whoever writes one there chooses whom the operator asks, and what it believes about every
-    TritonModel.
+    - `url`: a Prometheus to query instead of the cluster's Prometheus resources.
+    - `namespaces`: the namespaces whose Prometheus resources the operator uses. Users who may create a Prometheus
+      resource there decide which server the operator queries, and what it reports about every TritonModel.
     """
 
     def __init__(
@@ -43,20 +43,22 @@ class Monitoring:
     ) -> None:
         self.url, self._namespaces = url.rstrip("/"), tuple(sorted(set(namespaces)))
         self._api, self._clock = api, clock
-        self._looking = threading.Lock()
+        self._lock = threading.Lock()
         self._installed, self._at = Installed(), float("-inf")
         self._last_read: tuple[Any, Any] | None = None
 
     def installed(self) -> Installed:
-        """The cluster's Prometheuses, a minute old at most; older, or none, where the API server doesn't tell.
-        Never raises."""
-        with self._looking:
+        """Returns the cluster's Prometheuses, at most a minute old. Never raises.
+
+        Returns the last known ones if the API server fails, and none if it forbids the request.
+        """
+        with self._lock:
             if self._clock() - self._at > FRESH_SECONDS:
-                self._installed, self._at = self._look(), self._clock()
+                self._installed, self._at = self._list(), self._clock()
             return self._installed
 
     def changed(self, namespaces: set[str]) -> bool:
-        """Whether it matters to objects in these namespaces what has changed since this was asked before."""
+        """Whether the Prometheuses or the labels of these namespaces have changed since the last call."""
         found = self.installed()
         before, self._last_read = (
             self._last_read,
@@ -65,11 +67,11 @@ class Monitoring:
         return self._last_read != before
 
     def forget(self) -> None:
-        """Looks anew when asked next."""
-        with self._looking:
+        """Discards the cached listing."""
+        with self._lock:
             self._at = float("-inf")
 
-    def _look(self) -> Installed:
+    def _list(self) -> Installed:
         try:
             listed = chain.from_iterable(self._api.list(PROMETHEUSES, namespace) for namespace in self._namespaces)
             found = (one for obj in listed if (one := _prometheus(obj)))
@@ -80,22 +82,22 @@ class Monitoring:
                 return Installed()
             if error.code == 404:
                 return Installed((), looked_in=self._namespaces)
-            _log.warning("which Prometheuses there are isn't known: %s", error.message)
+            _log.warning("could not list the Prometheuses and namespaces, using the last known ones: %s", error.message)
             return self._installed
         return Installed(prometheuses, namespaces, self._namespaces)
 
 
 def _prometheus(obj: dict[str, Any]) -> Prometheus | None:
-    """None where the resource names a host or a path that can't be part of a URL."""
+    """Returns the Prometheus of a resource; None if its host or path can't be part of a URL."""
     spec, metadata = obj.get("spec") or {}, obj["metadata"]
     scheme = "https" if (spec.get("web") or {}).get("tlsConfig") else "http"
-    # The Service that prometheus-operator itself makes, one in a namespace.
+    # The default is the Service that prometheus-operator creates in each namespace.
     host = spec.get("serviceName") or "prometheus-operated"
     prefix = (spec.get("routePrefix") or "").rstrip("/")
     if not (_DNS_LABEL.fullmatch(host) and _PATH.fullmatch(prefix)):
         _log.warning(
-            "the Prometheus %s/%s isn't asked: spec.serviceName must be a DNS label, and spec.routePrefix a path of "
-            "letters, digits, '.', '_', '~' and '-'",
+            "the operator doesn't query the Prometheus %s/%s: spec.serviceName must be a DNS label, and "
+            "spec.routePrefix a path of letters, digits, '.', '_', '~' and '-'",
             metadata["namespace"], metadata["name"],
         )  # fmt: skip
         return None

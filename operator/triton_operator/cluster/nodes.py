@@ -16,8 +16,11 @@ _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 33)}
 
 
 def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
-    """The delivery for `delivery: Auto`. Copy if the API server or a node doesn't support image volumes, or if the
-    operator may not list nodes (a namespaced installation)."""
+    """Returns the delivery for `delivery: Auto`.
+
+    It is Copy if the API server or a node doesn't support image volumes, or if the operator may not list nodes (a
+    namespaced installation). Raises ApiError.
+    """
     version = api.version()
     if _number(f"{version['major']}.{version['minor']}") < _API_SERVER:
         return "Copy"

@@ -1,7 +1,7 @@
-"""JSON that is too deep or too large for its readers.
+"""Reads JSON that is nested too deeply or too large.
 
-Where a field has no schema, the API server takes ten thousand levels, and 1.5 MiB that become 50 MiB of Python objects.
-One such object must not be the end of every listing and watch that it is in.
+In a field without a schema the API server accepts 10,000 levels, and 1.5 MiB that become 50 MiB of Python objects. One
+such object must not break every listing and watch that contains it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import orjson
 
 LEVELS = 100
-"""More than anything has that is meant, and less than any reader's limit: 254 here."""
+"""Maximum depth. Meaningful objects are flatter, and the lowest limit of a parser here is 254."""
 CUT = "nested too deeply"
-MOST_BYTES = 1 << 20
-"""Of JSON that is read as a whole."""
+MAX_BYTES = 1 << 20
+"""Maximum size of JSON that is read as a whole."""
 _BYTES_A_VALUE = 16
-"""That values must have on average. What Kubernetes writes has as many or more; `{},` is 3 bytes that become 72."""
+"""Minimum average size of a value. Kubernetes' own objects have more. `{},` has 3 bytes, which become 72 in memory."""
 TOO_LARGE = "tooLarge"
-"""The key under which an object that is read in outline has its Size. Kubernetes has no such field."""
+"""The key that holds the Size in an object that was read in outline. Kubernetes has no field with this name."""
 Path = tuple[str | int, ...]
 
 _OUTLINE = (b'"metadata"', b'"status"')
@@ -33,13 +33,13 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 class Size(NamedTuple):
-    """Of JSON. `values`: about as many as it has, and never fewer."""
+    """The size of JSON text. `values`: an upper estimate of the number of values."""
 
     bytes: int
     values: int
 
-    def fits(self, most_bytes: int = MOST_BYTES) -> bool:
-        """Whether it takes less than some 20 times `most_bytes` as Python objects."""
+    def fits(self, most_bytes: int = MAX_BYTES) -> bool:
+        """Whether it takes less than about 20 times `most_bytes` as Python objects."""
         return self.bytes <= most_bytes and self.values <= most_values(most_bytes)
 
 
@@ -48,15 +48,15 @@ def size(text: bytes) -> Size:
 
 
 def most_values(most_bytes: int) -> int:
-    """How many values JSON of at most so many bytes may have."""
+    """Returns the maximum number of values that JSON of at most `most_bytes` bytes may have."""
     return most_bytes // _BYTES_A_VALUE
 
 
 def loads(data: bytes | str, at: Path = ()) -> Any:
-    """As orjson has it; what lies deeper than LEVELS is replaced, where it is too deep for orjson.
+    """Parses JSON like orjson. If it is too deep for orjson, replaces everything below LEVELS by CUT.
 
-    Where it doesn't fit, the Kubernetes object at the path `at` is read in outline: its metadata and status. Its
-    managedFields and every other field are empty, and TOO_LARGE is set.
+    If it is too large, reads the Kubernetes object at the path `at` in outline: only its metadata and status. Its
+    managedFields and all other fields are empty, and TOO_LARGE is set. Raises ValueError.
     """
     text = data.encode() if isinstance(data, str) else data
     measured = size(text)
@@ -66,12 +66,12 @@ def loads(data: bytes | str, at: Path = ()) -> Any:
     try:
         functools.reduce(operator.getitem, at, found)[TOO_LARGE] = measured
     except (LookupError, TypeError):
-        raise ValueError(f"{len(text)} bytes of JSON that aren't about one object") from None
+        raise ValueError(f"the answer has {len(text)} bytes, but doesn't contain one Kubernetes object") from None
     return found
 
 
 def dumps(value: Any) -> bytes:
-    """With sorted keys, and without what lies deeper than LEVELS."""
+    """Returns JSON with sorted keys. Replaces everything below LEVELS by CUT if it is too deep for orjson."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -79,7 +79,7 @@ def dumps(value: Any) -> bytes:
 
 
 def shallow(value: Any, levels: int = LEVELS) -> Any:
-    """`value` without what lies deeper than `levels`."""
+    """Returns `value` with everything below `levels` replaced by CUT."""
     if not isinstance(value, dict | list):
         return value
     if levels == 0:
@@ -97,25 +97,27 @@ def _loads(text: bytes) -> Any:
 
 
 def _is_left_out(depth: int, level: int, key: bytes) -> bool:
-    """Whether an outline of the object at `depth` lacks the map or list at `level` under `key`."""
+    """Whether an outline of the object at `depth` leaves out the map or list at `level` under `key`."""
     return (level == depth + 2 and key not in _OUTLINE) or (level == depth + 3 and key == _MANAGED_FIELDS)
 
 
 def _replace(text: bytes, chosen: Callable[[int, bytes], bool], by: Mapping[bytes, bytes]) -> bytes:
-    """`text` with the value of `by` in place of each map and list that is `chosen`, by its level, from 1 on, and the
-    string before it, which is its key where it has one."""
-    out, kept, level, inside, key = [], 0, 0, 0, b""
+    """Replaces each map and list for which `chosen(level, key)` is true by the value of `by`.
+
+    `level` starts at 1. `key` is the last string before the map or list: its key, if it has one.
+    """
+    out, done, level, inside, key = [], 0, 0, 0, b""
     for token in _TOKEN.finditer(text):
         what = token[0]
         if what in (b"{", b"["):
             level += 1
             if not inside and chosen(level, key):
                 inside = level
-                out.append(text[kept : token.start()] + by[what])
+                out.append(text[done : token.start()] + by[what])
         elif what in (b"}", b"]"):
             if level == inside:
-                kept, inside = token.end(), 0
+                done, inside = token.end(), 0
             level -= 1
         else:
             key = what
-    return b"".join([*out, text[kept:] if not inside else b""])
+    return b"".join([*out, text[done:] if not inside else b""])

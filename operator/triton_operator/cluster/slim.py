@@ -1,4 +1,4 @@
-"""Objects without what the operator never looks at: of a thousand resources, that is most of the memory."""
+"""Removes the fields that the operator doesn't use. With a thousand TritonModels they would take most of the memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _BRIEF_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
 _FINALIZERS = 8
-"""Of an object that is kept in brief."""
+"""Maximum number of finalizers that `brief` keeps."""
 
 
 def slim(obj: Object) -> Object:
-    """`obj` with only this operator's managedFields, and only the status that anybody here reads: the rest of it
-    changes often, and is no news."""
+    """Returns `obj` with only this operator's managedFields, and only the status fields that the operator reads.
+
+    The other status fields change often, and must not cause reconciles.
+    """
     kind, metadata = obj["kind"], dict(obj["metadata"])
-    # `manager` is optional, and anybody may write an entry without it.
+    # `manager` is optional. Any client may write an entry without it.
     fields = [f for f in metadata.pop("managedFields", []) if f.get("manager") == names.FIELD_MANAGER]
     if fields and kind != names.KIND:
         metadata["managedFields"] = fields
@@ -42,8 +44,10 @@ def slim(obj: Object) -> Object:
 
 
 def brief(obj: Object) -> Object:
-    """What is kept of an object that is too large for `slim`: which object it is, its controller, and the status of a
-    TritonModel, which the operator has written itself. A pod looks like one that hasn't started."""
+    """Returns the identifying metadata of an object that is too large even after `slim`, and its controller.
+
+    Keeps the status of a TritonModel, because the operator itself writes it. A pod looks as if it hasn't started.
+    """
     metadata = obj["metadata"]
     out = {
         "apiVersion": obj["apiVersion"],

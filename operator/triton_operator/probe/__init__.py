@@ -1,4 +1,4 @@
-"""Asks Triton servers and Prometheus in the background; a reconcile reads the last answers and never waits for one."""
+"""Polls Triton servers and Prometheus in the background. A reconcile reads the last answers and never waits for one."""
 
 from .prober import Prober
 

@@ -25,8 +25,10 @@ _LINE = re.compile(rb"^nv_inference_(?:request_success|request_failure|pending_r
 
 
 async def counters(client: aiohttp.ClientSession, address: str, models: Collection[str]) -> Mapping[str, Counters]:
-    """Returns the counters of `models` on the server whose metrics are at `address` (host:port), summed over their
-    versions and failure reasons. A model that the server doesn't report is missing. Raises FetchError."""
+    """Returns the counters of `models` from the metrics at `address` (host:port).
+
+    Sums over versions and failure reasons. A model that the server doesn't report is missing. Raises FetchError.
+    """
     body = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
     lines = [match[0] for match in _LINE.finditer(body)]
     if len(lines) > _MAX_LINES:

@@ -14,14 +14,18 @@ class FetchError(Exception):
 
 
 class UnusableError(FetchError):
-    """There is an answer, but it can't be used. The message begins with a verb, such as "is larger than 256 KiB",
-    and is the same each time for the same reason."""
+    """There is an answer, but it can't be used.
+
+    The message begins with a verb, such as "is larger than 256 KiB", and is the same each time for the same reason.
+    """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request. `total_seconds` includes DNS and the last byte of the body. `body_bytes`: maximum size of
-    the body."""
+    """Limits of one request.
+
+    `total_seconds` includes DNS and the last byte of the body. `body_bytes`: maximum size of the body.
+    """
 
     connect_seconds: float = 2.0
     total_seconds: float = 4.0

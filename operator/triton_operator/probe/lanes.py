@@ -1,4 +1,4 @@
-"""How many servers are asked at a time."""
+"""Limits the number of servers that are polled at the same time."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from collections.abc import AsyncIterator
 from triton_operator.fairness import FairQueue
 
 FAST, SLOW = 64, 32
-FAST_OF_ONE = 8
-"""Of one TritonModel, in the fast lane."""
+FAST_PER_MODEL = 8
+"""Maximum number of servers of one TritonModel in the fast lane."""
 
 
 class Lanes:
-    """A fast lane for servers that are expected to answer, and a slow one for the others. In each lane the namespaces
-    take turns. For one event loop."""
+    """A fast lane for servers that are expected to answer, and a slow lane for the others.
+
+    In each lane the namespaces take turns. For one event loop.
+    """
 
     def __init__(self) -> None:
         self._fast, self._slow = _Lane(FAST), _Lane(SLOW)
-        self._of_one = Counter[str]()
+        self._per_model = Counter[str]()
 
     @contextlib.asynccontextmanager
     async def place(self, key: str, *, slow: bool) -> AsyncIterator[None]:
-        """A place for a server of the TritonModel `key`, as long as the context lasts."""
-        lane = self._slow if slow or self._of_one[key] >= FAST_OF_ONE else self._fast
-        self._of_one[key] += 1
+        """Waits for a place for a server of the TritonModel `key`, and holds it until the context ends."""
+        lane = self._slow if slow or self._per_model[key] >= FAST_PER_MODEL else self._fast
+        self._per_model[key] += 1
         try:
             async with lane.place(key.partition("/")[0]):
                 yield
         finally:
-            self._of_one[key] -= 1
-            if not self._of_one[key]:
-                del self._of_one[key]
+            self._per_model[key] -= 1
+            if not self._per_model[key]:
+                del self._per_model[key]
 
 
 class _Lane:
@@ -45,7 +47,7 @@ class _Lane:
         admitted = asyncio.get_running_loop().create_future()
         self._queue.put(namespace, admitted)
         self._admit()
-        # A wait that is cancelled keeps its turn: the prober cancels all of them at once, and makes new lanes.
+        # A cancelled wait keeps its place in the queue. The prober cancels all waits at once, and creates new lanes.
         await admitted
         try:
             yield

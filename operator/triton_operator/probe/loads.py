@@ -25,7 +25,7 @@ HISTORY_SECONDS = 60.0
 _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
-"""Servers of one TritonModel that are asked at the same time."""
+"""Servers of one TritonModel that are polled at the same time."""
 Ask = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
 
 
@@ -60,8 +60,9 @@ class _Group:
 
 
 class LoadProbes:
-    """The request counters of the servers of tracked TritonModels. `track` and `forget` are for the reconcile's threads
-    and never wait; `run` belongs to the prober's event loop.
+    """The request counters of the servers of tracked TritonModels.
+
+    `track` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's event loop.
 
     `on_poll(key)` is called in that loop after each poll of the servers of `key`.
 
@@ -76,8 +77,10 @@ class LoadProbes:
         self._wake: Callable[[], None] = lambda: None
 
     def track(self, key: str, servers: Iterable[Server], models: Collection[str]) -> Mapping[str, History]:
-        """Returns the samples of these servers of the TritonModel `key`, by pod name. From now on polls the counters
-        of `models` on these servers, and on no others of `key`."""
+        """Returns the samples of these servers of the TritonModel `key`, by pod name.
+
+        From now on polls the counters of `models` on these servers, and on no others of `key`.
+        """
         with self._lock:
             group = self._groups.get(key)
             if group is None:

@@ -1,4 +1,4 @@
-"""The prober: a thread with an event loop of its own, so that slow answers delay no watch and no Lease."""
+"""The prober: a thread with its own event loop, so that slow answers don't delay the watches and the Lease."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RESTART_SECONDS = 1.0
 
 
 class Prober:
-    """Asks servers and Prometheuses, from `start` until the process ends.
+    """Polls servers and Prometheuses from `start` until the process ends.
 
-    `on_change(key)` is called in the prober's thread when there is news about the TritonModel `key`. `namespaces`:
-    Prometheus is asked about these only, where there are any. `on_answer(target, answered)`: after each attempt to
-    ask a `server` or a `prometheus`.
+    - `on_change(key)`: called in the prober's thread when an answer about the TritonModel `key` has changed.
+    - `namespaces`: limits the Prometheus queries to these; empty means all.
+    - `on_answer(target, answered)`: called after each poll of a `server` or a `prometheus`.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Prober:
         )
 
     def start(self) -> None:
-        """Begins in a thread that ends with the process."""
+        """Starts the thread, which ends with the process."""
         threading.Thread(target=lambda: asyncio.run(self._main()), name="prober", daemon=True).start()
 
     def forget(self, key: str) -> None:
-        """Asks nothing about `key` any more."""
+        """Stops polling for `key`."""
         self.servers.forget(key)
         self.loads.forget(key)
         self.prometheuses.forget(key)
@@ -52,7 +52,7 @@ class Prober:
 
 
 async def _supervised(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs it for ever: what fails is begun anew."""
+    """Calls `run` again whenever it fails."""
     while True:
         try:
             await run()

@@ -34,8 +34,10 @@ class QueryError(Exception):
 
 
 class _Bounded(BaseAdapter):
-    """A transport adapter for requests with limits. requests itself limits neither the time nor the size of a response,
-    and decompresses it."""
+    """A transport adapter for `requests` with limits.
+
+    `requests` itself limits neither the time nor the size of a response, and decompresses it.
+    """
 
     def __init__(self, get: Callable[[str], bytes]) -> None:
         super().__init__()
@@ -55,9 +57,11 @@ class _Bounded(BaseAdapter):
 
 
 class Client:
-    """Queries one Prometheus. `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the
-    queries to these; empty means all. Every method blocks for at most the time limit of `get` per query. Raises
-    QueryError."""
+    """Queries one Prometheus.
+
+    `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the queries to these; empty means
+    all. Every method blocks for at most the time limit of `get` per query. Raises QueryError.
+    """
 
     def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
         session = Session()

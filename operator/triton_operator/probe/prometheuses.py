@@ -1,4 +1,4 @@
-"""Keeps what each Prometheus says about thresholds, by asking it as often as somebody waits for a change."""
+"""Polls the thresholds from each Prometheus: often while a TritonModel waits for a change, seldom otherwise."""
 
 from __future__ import annotations
 
@@ -20,33 +20,37 @@ from .schedule import Schedule, jittered, wait
 _log = logging.getLogger(__name__)
 
 SHORTEST_SECONDS = 1.0
-"""Between two queries, however many ask for an answer."""
-WAITED_SECONDS = 2.0
-"""The same while a TritonModel waits for its thresholds to be in effect."""
+"""Minimum interval between two polls of one Prometheus."""
+WAITING_SECONDS = 2.0
+"""Interval while a TritonModel waits for its thresholds to be live."""
 REST_SECONDS = 60.0
+"""Interval while none waits."""
 FAILED_SECONDS = 10.0
-"""Between two queries of a Prometheus that doesn't answer, while a TritonModel waits."""
-PATIENCE_SECONDS = 120.0
-"""How long a Prometheus may be silent until those are told that don't wait: as long as a restart of it takes."""
+"""Interval between two polls of a Prometheus that doesn't answer, while a TritonModel waits."""
+OUTAGE_SECONDS = 120.0
+"""How long a Prometheus may fail before TritonModels that don't wait get the error. A restart takes about as long."""
 ASK_SECONDS = 15.0
-"""For all queries of one Prometheus."""
+"""Time limit for all queries of one poll."""
 _THREADS, _THREADS_OF_FAILED = 3, 1
 
 
 @dataclass
 class _Reader:
-    """A TritonModel that a Prometheus is asked for. `told`: what it was told last, None where
-    the next answer is news whatever it says; `waits`: whether for a change."""
+    """A TritonModel that reads the answers of a Prometheus.
+
+    - `counter`: the name of its token counter.
+    - `reported`: the answer that it read last; None if the next answer must be reported in any case.
+    - `waits`: whether it waits for a change.
+    """
 
     counter: str
-    told: Answer | None = None
+    reported: Answer | None = None
     waits: bool = True
 
 
 @dataclass
 class _Source:
-    """One Prometheus, and what it said last. `asked`, `failing_since`: seconds of the
-    loop's clock."""
+    """One Prometheus and its last answer. `asked`, `failing_since`: seconds of the event loop's clock."""
 
     url: str
     readers: dict[Key, _Reader] = field(default_factory=dict)
@@ -59,17 +63,20 @@ class _Source:
     asking: bool = False
 
     def earliest(self) -> float:
-        """From when on it may be asked again."""
+        """Returns the time from which on it may be polled again."""
         return self.asked + (FAILED_SECONDS if self.error else SHORTEST_SECONDS)
 
 
 class PrometheusProbes:
-    """The answers of all Prometheuses. `want`, `settle` and `forget` are for the reconcile's threads and never wait;
-    `run` belongs to the prober's event loop.
+    """The answers of all Prometheuses.
 
-    `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
-    `namespaces`: of these only, where there are any. `on_answer` is told of each attempt whether there was an answer.
-    `now`: the time of answers.
+    `track`, `set_waiting` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's
+    event loop.
+
+    - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
+    - `namespaces`: limits the queries to these; empty means all.
+    - `on_answer(answered)`: called after each poll.
+    - `now`: the clock for the time of answers.
     """
 
     def __init__(
@@ -86,9 +93,11 @@ class PrometheusProbes:
         self._due_now: deque[str] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def want(self, key: Key, url: str, counter: str = "") -> Answer:
-        """What the Prometheus at `url` said last about the TritonModel `key` and its `counter` of tokens. It is asked
-        from now on; any other isn't any more."""
+    def track(self, key: Key, url: str, counter: str = "") -> Answer:
+        """Returns the last answer of the Prometheus at `url` about the TritonModel `key` and its token counter.
+
+        From now on polls this Prometheus for `key`, and no other.
+        """
         with self._lock:
             if self._source_of.get(key) != url:
                 self._forget(key)
@@ -101,15 +110,17 @@ class PrometheusProbes:
                 reader = source.readers[key] = _Reader(counter)
                 self._due_now.append(url)
             answer = _answer(source, key, counter)
-            reader.told = answer if answer.at else None
+            reader.reported = answer if answer.at else None
             wake = bool(self._due_now)
         if wake:
             self._wake()
         return answer
 
-    def settle(self, key: Key, *, waits: bool, outdated: bool = False) -> None:
-        """Whether the TritonModel `key` waits for another answer than the last. `outdated`: the next one is news, even
-        if it says the same."""
+    def set_waiting(self, key: Key, *, waits: bool, outdated: bool = False) -> None:
+        """Sets whether the TritonModel `key` waits for a different answer.
+
+        `outdated`: report the next answer even if it is equal to the last one.
+        """
         with self._lock:
             source = self._sources.get(self._source_of.get(key, ""))
             reader = source.readers.get(key) if source else None
@@ -118,14 +129,14 @@ class PrometheusProbes:
             begins = waits and (outdated or not reader.waits)
             reader.waits = waits
             if outdated:
-                reader.told = None
+                reader.reported = None
             if begins:
                 self._due_now.append(source.url)
         if begins:
             self._wake()
 
     def forget(self, key: Key) -> None:
-        """Asks nothing about `key` any more."""
+        """Stops polling for `key`."""
         with self._lock:
             self._forget(key)
 
@@ -138,7 +149,7 @@ class PrometheusProbes:
                 del self._sources[url]
 
     async def run(self) -> None:
-        """Asks, for ever."""
+        """Polls until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -174,7 +185,7 @@ class PrometheusProbes:
                 schedule.put(source.url, source.earliest())
 
     def _begin(self, urls: Iterable[str], now: float) -> list[_Source]:
-        """The Prometheuses of these that are asked from `now` on."""
+        """Marks the Prometheuses at these URLs as being polled, and returns them."""
         with self._lock:
             found = [source for url in urls if (source := self._sources.get(url)) and not source.asking]
             for source in found:
@@ -189,7 +200,7 @@ class PrometheusProbes:
         schedule: Schedule[str],
         woken: asyncio.Event,
     ) -> None:
-        """Asks one Prometheus once, and schedules the next time. Never raises."""
+        """Polls one Prometheus once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         with self._lock:
             counters = {reader.counter for reader in source.readers.values() if reader.counter}
@@ -204,8 +215,8 @@ class PrometheusProbes:
         except TimeoutError:
             error = f"no usable answer from Prometheus at {source.url}: no answer within {ASK_SECONDS:g} s"
         except Exception:
-            _log.exception("asking %s failed", source.url)
-            error = f"what answers at {source.url} can't be read"
+            _log.exception("polling %s failed", source.url)
+            error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
             source.asking = False
@@ -214,19 +225,19 @@ class PrometheusProbes:
                 source.failing_since = None
             elif source.failing_since is None:
                 source.failing_since = loop.time()
-            patient = source.failing_since is not None and loop.time() - source.failing_since < PATIENCE_SECONDS
-            news = [
+            short_outage = source.failing_since is not None and loop.time() - source.failing_since < OUTAGE_SECONDS
+            changed = [
                 key
                 for key, reader in source.readers.items()
-                if _answer(source, key, reader.counter) != reader.told and (reader.waits or not patient)
+                if _answer(source, key, reader.counter) != reader.reported and (reader.waits or not short_outage)
             ]
             waits = any(reader.waits for reader in source.readers.values())
-            there = self._sources.get(source.url) is source
-        if there:
-            seconds = (FAILED_SECONDS if error else WAITED_SECONDS) if waits else REST_SECONDS
+            tracked = self._sources.get(source.url) is source
+        if tracked:
+            seconds = (FAILED_SECONDS if error else WAITING_SECONDS) if waits else REST_SECONDS
             schedule.put(source.url, loop.time() + jittered(seconds))
             woken.set()
-        for key in news:
+        for key in changed:
             self._on_change(key)
 
 

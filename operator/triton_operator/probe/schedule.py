@@ -1,4 +1,4 @@
-"""When to ask again."""
+"""Decides when a server or a Prometheus is polled again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENT_SECONDS = 60.0
 
 
 class Schedule(Generic[K]):
-    """Keys and the time at which each is due. A key has one time. Not thread-safe."""
+    """Keys with the time at which each is due. Each key has one time. Not thread-safe."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, K]] = []
@@ -27,12 +27,12 @@ class Schedule(Generic[K]):
         self._numbers = itertools.count()
 
     def put(self, key: K, when: float) -> None:
-        """Makes `key` due at `when` (seconds of any clock), and at no other time."""
+        """Makes `key` due at `when` (seconds of any clock). Replaces an earlier time of the key."""
         number = self._entries[key] = next(self._numbers)
         heapq.heappush(self._heap, (when, number, key))
 
     def due(self, now: float) -> list[K]:
-        """Takes out the keys that are due, the earliest first."""
+        """Removes and returns the keys that are due, the earliest first."""
         found = []
         while self._heap and (self._heap[0][0] <= now or not self._valid()):
             _, number, key = heapq.heappop(self._heap)
@@ -42,7 +42,7 @@ class Schedule(Generic[K]):
         return found
 
     def next(self) -> float | None:
-        """When the next key is due; None where there is none."""
+        """Returns the time at which the next key is due; None if there are no keys."""
         while self._heap and not self._valid():
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -53,16 +53,19 @@ class Schedule(Generic[K]):
 
 
 def server_delay(answer: Answer | None, repeats: int, rest_seconds: float) -> float:
-    """Seconds until a server is asked again. `answer`: its last one, None where it gave none that can be used;
-    `repeats`: how many times in a row it hadn't all its models ready. At rest that is `rest_seconds`."""
-    if answer is not None and answer.settled:
+    """Returns the seconds until a server is polled again: `rest_seconds` if all its models are ready.
+
+    - `answer`: the last answer; None if it wasn't usable.
+    - `repeats`: number of polls in a row in which not all models were ready.
+    """
+    if answer is not None and answer.all_ready:
         return jittered(rest_seconds)
     longest = _SILENT_SECONDS if answer is None else _LOADING_SECONDS
     return jittered(min(longest, _FIRST_SECONDS * 2.0 ** min(repeats, 16)))
 
 
 def jittered(seconds: float) -> float:
-    """`seconds`, give or take a tenth, so that a thousand servers aren't asked in step."""
+    """Returns `seconds` ± 10 %, so that a thousand servers aren't polled at the same moment."""
     return seconds * random.uniform(0.9, 1.1)  # noqa: S311
 
 

@@ -1,4 +1,4 @@
-"""Keeps the repository index of every Triton server, by asking each one as often as needed."""
+"""Polls the repository index of every Triton server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import aiohttp
 from triton_operator.api.servers import Index, Server
 
 from . import fetch
+from .answer_cache import AnswerCache
 from .fetch import FetchError, UnusableError
-from .kept import KeptAnswers
 from .lanes import Lanes
 from .schedule import Schedule, server_delay, wait
 from .triton import Answer, repository_index
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 REST_SECONDS = 300.0
 EXPLICIT_REST_SECONDS = 60.0
-"""With model control `explicit` a model can be unloaded through Triton's API, and no event tells of it."""
+"""With model control `explicit` a model can be unloaded through Triton's API, which causes no Kubernetes event."""
 _NO_ROOM = (
     "can't be stored: the stored answers of the servers in this namespace already use the namespace's share of the "
     "operator's memory"
@@ -34,9 +34,12 @@ Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class ServerAnswers:
-    """The last answers of a TritonModel's servers. `indexes`: pod name → models, for the servers whose answer can be
-    used. `unusable`: pod name → what is wrong with the answer. `pending`: whether a server hasn't been asked yet since
-    it started or its readiness changed."""
+    """The last answers of a TritonModel's servers.
+
+    - `indexes`: pod name → models, for the servers with a usable answer.
+    - `unusable`: pod name → why the server's answer can't be used.
+    - `pending`: whether a server hasn't been polled since it started or since its readiness changed.
+    """
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
@@ -45,8 +48,11 @@ class ServerAnswers:
 
 @dataclass(eq=False, slots=True)
 class _Target:
-    """One server, and what is known of it. `unusable`: what is wrong with its last answer. `repeats`: how many times in
-    a row it hadn't all its models ready."""
+    """One server and its last answer.
+
+    - `unusable`: why the last answer can't be used.
+    - `repeats`: number of polls in a row in which not all models were ready.
+    """
 
     key: str
     server: Server
@@ -60,14 +66,16 @@ class _Target:
 
 
 class ServerProbes:
-    """The repository indexes of all servers. `want` and `forget` are for the reconcile's threads and never wait;
-    `run` belongs to the prober's event loop.
+    """The repository indexes of all servers.
 
-    `on_change(key)` is called in that loop when there is an answer that the last `want` of `key` didn't return.
-    `on_answer` is told of each attempt whether there was an answer.
+    `track` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's event loop.
 
-    Servers of TritonModels that have a server without a usable answer are asked in a slow lane, so that they delay no
-    others. All answers together take no more memory than `kept` allows.
+    - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
+    - `on_answer(answered)`: called after each poll.
+    - `cache`: limits the memory of all answers together.
+
+    If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
+    delay others.
     """
 
     def __init__(
@@ -75,19 +83,21 @@ class ServerProbes:
         on_change: Callable[[str], None],
         ask: Ask = repository_index,
         on_answer: Callable[[bool], None] = lambda _: None,
-        kept: KeptAnswers | None = None,
+        cache: AnswerCache | None = None,
     ) -> None:
         self._on_change, self._ask, self._on_answer = on_change, ask, on_answer
-        self._kept = kept or KeptAnswers()
+        self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
         self._silent: dict[str, set[str]] = {}
         self._due_now: deque[_Target] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def want(self, key: str, servers: Iterable[Server], *, explicit: bool = False) -> ServerAnswers:
-        """The last answers of these servers of the TritonModel `key`, which are asked from now on; all others of `key`
-        are not any more."""
+    def track(self, key: str, servers: Iterable[Server], *, explicit: bool = False) -> ServerAnswers:
+        """Returns the last answers of these servers of the TritonModel `key`.
+
+        From now on polls these servers, and no others of `key`. `explicit`: whether the model control is `explicit`.
+        """
         rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
         with self._lock:
             known, targets = self._targets.pop(key, {}), {}
@@ -98,7 +108,7 @@ class ServerProbes:
                     self._due_now.append(target)
                 elif target.server != server:
                     if target.server.epoch[0] != server.epoch[0]:
-                        # It was restarted, so that its last answer says nothing about it.
+                        # The server restarted, so its last answer is out of date.
                         self._set(target, None, "")
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
@@ -117,8 +127,8 @@ class ServerProbes:
         return ServerAnswers(indexes, unusable, pending)
 
     def forget(self, key: str) -> None:
-        """Asks the servers of `key` no more."""
-        self.want(key, ())
+        """Stops polling the servers of `key`."""
+        self.track(key, ())
 
     def _remove(self, target: _Target) -> None:
         target.removed = True
@@ -129,7 +139,7 @@ class ServerProbes:
             self._silent.pop(target.key, None)
 
     async def run(self) -> None:
-        """Asks, for ever."""
+        """Polls until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -163,7 +173,7 @@ class ServerProbes:
         lanes: Lanes,
         woken: asyncio.Event,
     ) -> None:
-        """Asks one server once, and schedules the next time. Never raises."""
+        """Polls one server once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
             server, answer, unusable = target.server, None, ""
@@ -173,11 +183,11 @@ class ServerProbes:
                 except UnusableError as error:
                     unusable = str(error)
                 except FetchError as error:
-                    # On its way up or down; one that hangs shows by its missing answer.
+                    # The server is starting or stopping. If it hangs, the missing answer shows that.
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
-                    _log.exception("asking %s failed", server.pod, extra={"key": target.key})
-        news = self._take(target, server, answer, unusable)
+                    _log.exception("polling %s failed", server.pod, extra={"key": target.key})
+        changed = self._record(target, server, answer, unusable)
         if target.removed:
             return
         self._on_answer(answer is not None)
@@ -185,17 +195,17 @@ class ServerProbes:
         wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
         schedule.put(target, loop.time() + wait)
         woken.set()
-        if news:
+        if changed:
             self._on_change(target.key)
 
-    def _take(self, target: _Target, server: Server, answer: Answer | None, unusable: str) -> bool:
-        """Takes an answer; whether it is news for the TritonModel."""
+    def _record(self, target: _Target, server: Server, answer: Answer | None, unusable: str) -> bool:
+        """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.asking = False
             if target.removed or target.server != server:
                 return False
             before, pending = (target.answer, target.unusable), target.pending
-            was_ready = target.answer is not None and target.answer.settled
+            was_ready = target.answer is not None and target.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
             self._set(target, answer, unusable)
@@ -213,7 +223,7 @@ class ServerProbes:
         if answer == target.answer:
             return
         if target.answer is not None:
-            self._kept.release(target.key, target.answer)
-        target.answer = None if answer is None else self._kept.keep(target.key, answer)
+            self._cache.release(target.key, target.answer)
+        target.answer = None if answer is None else self._cache.add(target.key, answer)
         if answer is not None and target.answer is None:
             target.unusable = _NO_ROOM

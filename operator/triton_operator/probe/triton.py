@@ -1,4 +1,4 @@
-"""Triton's repository index: which models a server has, and in which state."""
+"""Reads Triton's repository index: the models of a server and their states."""
 
 from __future__ import annotations
 
@@ -16,38 +16,44 @@ from .fetch import Limits, UnusableError, fetch
 LIMITS = Limits()
 MAX_ENTRIES = 2000
 _MAX_NAME, _MAX_REASON = 256, 4096
-"""Characters. A model's name is that of a directory, and Triton's reasons are sentences."""
+"""Characters. The name of a model is the name of a directory, and Triton's reasons are sentences."""
 READY = "READY"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server says of its models. `index`: those that it shall have loaded. `settled`: whether it knows any
-    model, and all of `index` are READY."""
+    """The answer of a server about its models.
+
+    - `index`: the models that should be loaded.
+    - `all_ready`: whether the server lists a model, and all models in `index` are READY.
+    """
 
     index: Index
-    settled: bool
+    all_ready: bool
 
 
 async def repository_index(client: aiohttp.ClientSession, address: str) -> Answer:
-    """The models of the server at `address` (host:port), as its repository index lists them. Raises FetchError."""
+    """Returns the models in the repository index of the server at `address` (host:port). Raises FetchError."""
     return parse(await fetch(client, "POST", f"http://{address}/v2/repository/index", LIMITS))
 
 
 def parse(body: bytes) -> Answer:
-    """An answer that may not be Triton's. Raises UnusableError, whose message doesn't repeat what the server says."""
+    """Parses an answer, which may not come from Triton.
+
+    Raises UnusableError, whose message contains no text from the answer.
+    """
     try:
         listed = orjson.loads(body)
     except ValueError:
-        raise UnusableError("is no JSON") from None
+        raise UnusableError("isn't JSON") from None
     if not isinstance(listed, list):
-        raise UnusableError("is no list")
-    # Most entries have the same version and state: each text is kept once.
+        raise UnusableError("isn't a list")
+    # Most entries have the same version and state. Each text is stored once.
     texts: dict[str, str] = {}
     entries = [_entry(one, lambda text: texts.setdefault(text, text)) for one in listed]
     index = tuple(entry for entry in entries if _counts(entry))
     if len(index) > MAX_ENTRIES:
-        raise UnusableError(f"lists more than {MAX_ENTRIES} models to be loaded")
+        raise UnusableError(f"lists more than {MAX_ENTRIES} models that should be loaded")
     return Answer(index, bool(listed) and all(entry.state == READY for entry in index))
 
 
@@ -57,7 +63,7 @@ def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
     except (TypeError, KeyError, AttributeError):
         raise UnusableError("has an entry without a name") from None
     if not all(isinstance(field, str) for field in fields):
-        raise UnusableError("has an entry with a field that is no string")
+        raise UnusableError("has an entry with a field that isn't a string")
     name, version, state, reason = fields
     if state == READY:
         reason = ""
@@ -67,6 +73,8 @@ def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
 
 
 def _counts(entry: IndexEntry) -> bool:
-    """Whether a model shall be loaded. One that was never asked to load has no state; "unloaded" is Triton's reason for
-    one that was taken away on purpose."""
+    """Whether the model should be loaded.
+
+    A model that was never loaded has no state. The reason "unloaded" means that it was unloaded on purpose.
+    """
     return bool(entry.state) and entry.reason != "unloaded"

@@ -18,15 +18,17 @@ _log = logging.getLogger(__name__)
 _EVENTS = Kind("events.k8s.io", "v1", "Event", "events")
 _NOTE_BYTES = 1024
 BURST, REFILL_SECONDS = 25, 300.0
-"""Of the Events about one TritonModel, as client-go's EventCorrelator has it for one object."""
+"""Rate limit of the Events about one TritonModel: the same as in client-go's EventCorrelator for one object."""
 
 
 class Recorder:
     """Posts Events. Safe to use from several threads.
 
-    Of those about one TritonModel it posts BURST, and then one every REFILL_SECONDS, also where that is deleted and
-    made again. The others are left out: the status and the log say the same. `clock` gives the time of an Event,
-    `elapsed` seconds that never go back.
+    Posts at most BURST Events about one TritonModel, and then one every REFILL_SECONDS, even if it is deleted and
+    created again. Drops the others, because the status and the log contain the same information.
+
+    - `clock`: the time of an Event.
+    - `elapsed`: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -37,8 +39,7 @@ class Recorder:
         self._buckets = TokenBuckets[str](BURST, REFILL_SECONDS)
 
     def post(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
-        """Posts an Event about the TritonModel `raw`; `kind` is Normal or Warning. One that can't be posted is logged
-        and not tried again."""
+        """Posts an Event about the TritonModel `raw`; `kind` is Normal or Warning. Logs a failure and doesn't retry."""
         metadata = raw["metadata"]
         if not self._spend(f"{metadata['namespace']}/{metadata['name']}"):
             return
@@ -62,10 +63,13 @@ class Recorder:
         try:
             self._api.create(_EVENTS, metadata["namespace"], body)
         except ApiError as error:
-            _log.warning("an Event could not be posted: %s", error.message)
+            _log.warning(
+                "could not post the Event %s of %s/%s: %s",
+                reason, metadata["namespace"], metadata["name"], error.message,
+            )  # fmt: skip
 
     def _spend(self, key: str) -> bool:
-        """Takes a token of this TritonModel; whether there was one."""
+        """Takes a token of this TritonModel; returns False if there was none."""
         with self._lock:
             now = self._elapsed()
             if self._buckets.wait(key, now):

@@ -23,8 +23,11 @@ _SETTLED = timedelta(minutes=10)
 
 
 class LeftoverPodCollector:
-    """Deletes the ReplicaSets and pods of earlier Deployments with the same name. Their pods have the same labels, so
-    the Service still sends requests to them. Safe to use from several threads, with one thread at a time for each key.
+    """Deletes the ReplicaSets and pods of earlier Deployments with the same name.
+
+    Their pods have the same labels, so the Service still sends requests to them. Safe to use from several threads, with
+    one thread at a time for each key.
+
 
     Kubernetes' garbage collector misses a Deployment that was deleted and created again while the collector's watch was
     interrupted (see leftovers.py). The same is true of a ReplicaSet and its pods.
@@ -34,9 +37,11 @@ class LeftoverPodCollector:
         self._api, self._store, self._clock = api, store, clock
 
     def delete_leftovers(self, key: str, deployment: Object, cache: ReconcileCache) -> float | None:
-        """Deletes the leftovers once for each Deployment, when the grace period after its creation is over. Returns the
-        seconds until it should be called again, None when it is done. Raises ApiError for failures that a retry may
-        fix."""
+        """Deletes the leftovers once for each Deployment, when the grace period after its creation is over.
+
+        Returns the seconds until it should be called again, None when it is done. Raises ApiError for failures that a
+        retry may fix.
+        """
         metadata = deployment["metadata"]
         if cache.cleaned_up == metadata["uid"]:
             return None

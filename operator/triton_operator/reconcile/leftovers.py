@@ -25,8 +25,11 @@ garbage collector usually needs one or two seconds."""
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Leftovers of a deleted TritonModel of the same name. `blocked`: the problem to report for each. `wait`: seconds
-    that are left of the grace period; nothing needs to be reported before its end."""
+    """Leftovers of a deleted TritonModel of the same name.
+
+    `blocked`: the problem to report for each. `wait`: seconds that are left of the grace period; nothing needs to be
+    reported before its end.
+    """
 
     blocked: dict[Identity, Problem] = field(default_factory=dict)
     wait: float = 0
@@ -50,8 +53,10 @@ class LeftoverCollector:
         self._ends: dict[str, datetime] = {}
 
     def delete_leftovers(self, key: str, uid: str) -> Leftovers:
-        """Deletes the leftovers that block the TritonModel with this uid, after the grace period. Raises ApiError for
-        failures that a retry may fix."""
+        """Deletes the leftovers that block the TritonModel with this uid, after the grace period.
+
+        Raises ApiError for failures that a retry may fix.
+        """
         left = self._store.leftovers(key, uid)
         if not left:
             self._ends.pop(key, None)
@@ -62,8 +67,10 @@ class LeftoverCollector:
         return Leftovers(self._collect(key, uid, left))
 
     def clean_up(self, key: str) -> float:
-        """Deletes the leftovers of a deleted TritonModel after the grace period. Returns the seconds until it should be
-        called again, 0 when it is done. Raises ApiError."""
+        """Deletes the leftovers of a deleted TritonModel after the grace period.
+
+        Returns the seconds until it should be called again, 0 when it is done. Raises ApiError.
+        """
         wait = self._wait(key, self._grace_period)
         if not wait:
             self._collect(key, "", [obj for obj in self._store.leftovers(key) if not is_deleting(obj)])
@@ -89,7 +96,7 @@ class LeftoverCollector:
         for number, obj in enumerate(obj for obj in left if not is_deleting(obj)):
             if number == 0 and self._api.uid_of(kinds.TRITON_MODEL, *key.split("/")) != uid:
                 # The owner may be a new TritonModel that no watch has reported yet.
-                raise ApiError(0, "Stale", f"{key} was deleted or created again meanwhile")
+                raise ApiError(0, "Stale", f"{key} was deleted or created again in the meantime")
             kind, metadata = children.of(obj).kind, obj["metadata"]
             # In the foreground, because the garbage collector could miss the Deployment's deletion in the same way.
             foreground = kind == kinds.DEPLOYMENT

@@ -1,5 +1,4 @@
-"""Collects the input of the status: the objects and pods of a TritonModel, and the last answers of its servers and of
-Prometheus."""
+"""Collects the input of the status: objects, pods, and the last answers of the servers and of Prometheus."""
 
 from __future__ import annotations
 
@@ -23,8 +22,10 @@ Object = dict[str, Any]
 
 
 class Observer:
-    """Observes TritonModels, and has the prober poll what it observes. Waits only for the API server. Safe to use from
-    several threads, with one thread at a time for each key."""
+    """Observes TritonModels, and has the prober poll what it observes.
+
+    Waits only for the API server. Safe to use from several threads, with one thread at a time for each key.
+    """
 
     def __init__(self, store: Store, prober: Prober, monitoring: Monitoring) -> None:
         self._store, self._prober, self._monitoring = store, prober, monitoring
@@ -41,13 +42,15 @@ class Observer:
         requested: Thresholds,
         refused: Mapping[str, Problem],
     ) -> Observation:
-        """The state after the writes. `requested`: the thresholds in the annotations. `refused`: refused writes, by
-        kind."""
+        """The state after the writes.
+
+        `requested`: the thresholds in the annotations. `refused`: refused writes, by kind.
+        """
         key = model.key
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
         explicit = model.spec.server.model_control == "explicit"
-        servers = self._prober.servers.want(key, [one for pod in pods if (one := server(pod))], explicit=explicit)
+        servers = self._prober.servers.track(key, [one for pod in pods if (one := server(pod))], explicit=explicit)
         observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,
@@ -68,16 +71,15 @@ class Observer:
         return replace(observed, answer=self._answer(model, observed))
 
     def _answer(self, model: TritonModel, observed: Observation) -> Answer | None:
-        """The last answer of the Prometheus that evaluates this model's rules; None where there is no such Prometheus,
-        or there are no rules."""
+        """Returns the last answer of the Prometheus that evaluates this model's rules; None if none evaluates any."""
         url = self._url(model, observed)
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None
-        return self._prober.prometheuses.want(model.key, url, model.spec.monitoring.token_counter or "")
+        return self._prober.prometheuses.track(model.key, url, model.spec.monitoring.token_counter or "")
 
     def _url(self, model: TritonModel, observed: Observation) -> str:
-        """URL of the Prometheus that evaluates this model's rules; "" where there is none, or no rules."""
+        """Returns the URL of the Prometheus that evaluates this model's rules; "" if none evaluates any."""
         if observed.installed is None or not observed.has_rules or observed.requested.invalid:
             return ""
         selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)

@@ -133,7 +133,7 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, observed, endpoint(model), before, now)
-        self._settle(key, status, observed)
+        self._set_waiting(key, status, observed)
         requeue_after = None
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
@@ -156,14 +156,14 @@ class Reconciler:
         found = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
         return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
 
-    def _settle(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
+    def _set_waiting(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
         waits = live is not None and live.status != "True"
         stale = (
             observed.answer is not None and bool(observed.answer.at) and outdated(observed.answer, status.thresholds)
         )
-        self._prober.prometheuses.settle(key, waits=waits, outdated=stale)
+        self._prober.prometheuses.set_waiting(key, waits=waits, outdated=stale)
 
     def _clean_up(self, key: str) -> float | None:
         """Deletes the leftovers of a deleted TritonModel. Returns the requeue delay, None when nothing is left."""
@@ -199,8 +199,11 @@ class Reconciler:
         observed: Observation,
         now: datetime,
     ) -> timedelta:
-        """How long to delay this status update. A step without urgency waits for the next step, and every update waits
-        for a server's answer that is about to arrive."""
+        """How long to delay this status update.
+
+        A step without urgency waits for the next step, and every update waits for a server's answer that is about to
+        arrive.
+        """
         if not observed.pending:
             cache.pending = None
         else:

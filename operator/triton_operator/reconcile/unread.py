@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from triton_operator.api import names
-from triton_operator.cluster.shallow import MOST_BYTES, most_values
+from triton_operator.cluster.shallow import MAX_BYTES, most_values
 from triton_operator.cluster.store import LARGEST, Large
 from triton_operator.status.observation import Problem
 
@@ -35,7 +35,7 @@ def too_large(large: Sequence[Large]) -> Problem:
         )
     return Problem(
         "TooLarge",
-        f"{', '.join(map(_sized, large[:_TOLD]))}, and the operator reads objects of up to {_most(MOST_BYTES)}: take "
+        f"{', '.join(map(_sized, large[:_TOLD]))}, and the operator reads objects of up to {_most(MAX_BYTES)}: take "
         f"away what others have added, or delete the object, which is then made anew; {_UNTOUCHED}",
     )
 

@@ -30,8 +30,11 @@ _ABOUT_CONTENT = (400, 413, 422, 500)
 
 @dataclass
 class Written:
-    """The result of the writes. `refused`: the problem of a refused write, by kind. `states`: versions of the applied
-    objects. `forbidden`: whether a write was refused with 403, for lack of permissions or by a quota."""
+    """The result of the writes.
+
+    `refused`: the problem of a refused write, by kind. `states`: versions of the applied objects. `forbidden`: whether
+    a write was refused with 403, for lack of permissions or by a quota.
+    """
 
     refused: dict[str, Problem] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
@@ -52,15 +55,18 @@ class ChildWriter:
         blocked: Mapping[Identity, Problem],
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Written:
-        """Executes the steps in order, except for `blocked` objects. A refused write doesn't stop the other writes.
-        Records the API server's answers to applies in `applied`. Raises ApiError for failures that a retry may fix."""
+        """Executes the steps in order, except for `blocked` objects.
+
+        A refused write doesn't stop the other writes. Records the API server's answers to applies in `applied`. Raises
+        ApiError for failures that a retry may fix.
+        """
         written = Written()
         foreign, hidden = set[str](), secrets.values(model)
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
             if _account(obj) in foreign:
-                # The ServiceAccount belongs to somebody else. Pods must not run with its permissions.
+                # The ServiceAccount doesn't belong to this TritonModel. Pods must not run with its permissions.
                 continue
             if problem := blocked.get(identity(obj)):
                 written.refused.setdefault(obj["kind"], problem)
@@ -89,9 +95,11 @@ class ChildWriter:
         return written
 
     def find_lost(self, model: TritonModel, desired: Iterable[dict[str, Any]]) -> bool:
-        """Reads the objects that have lost their label and aren't `desired`; returns whether one of them still exists
-        and belongs to the TritonModel. Desired objects are found when they are applied. Raises ApiError for failures
-        that a retry may fix."""
+        """Reads the objects that have lost their label and aren't `desired`.
+
+        Returns whether one of them still exists and belongs to the TritonModel. Desired objects are found when they are
+        applied. Raises ApiError for failures that a retry may fix.
+        """
         found = False
         for kind, name in self._store.lost(model.key) - {identity(obj) for obj in desired}:
             try:
@@ -109,8 +117,11 @@ class ChildWriter:
         return found
 
     def _apply_or_adopt(self, step: Apply, log: logging.LoggerAdapter[logging.Logger]) -> dict[str, Any]:
-        """Applies the object. If one of our objects without its owner reference has the name, adopts that object, as
-        Kubernetes' controllers do."""
+        """Applies the object.
+
+        If one of our objects without its owner reference has the name, adopts that object, as Kubernetes' controllers
+        do.
+        """
         try:
             return self._apply(step)
         except ApiError as error:
@@ -150,8 +161,11 @@ class ChildWriter:
             self._store.remove(live)
 
     def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
-        """The problem to report for a refused write. Raises ApiError (Stale) if the store was out of date: an object of
-        ours was created or deleted and no watch has reported it yet."""
+        """The problem to report for a refused write.
+
+        Raises ApiError (Stale) if the store was out of date: an object of ours was created or deleted and no watch has
+        reported it yet.
+        """
         name = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if error.code == 404 and children.of(obj).kind.optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
@@ -167,14 +181,14 @@ class ChildWriter:
                 raise
             if live is not None:
                 self._store.remove(live)
-            raise ApiError(0, "Stale", f"{name} was deleted meanwhile") from error
+            raise ApiError(0, "Stale", f"{name} was deleted in the meantime") from error
         if live is not None and there["metadata"]["uid"] != live["metadata"]["uid"]:
             self._store.remove(live)
         owner = controller(there)
         if owner is not None and owner["name"] == model.name:
             # It may also be a leftover of a deleted TritonModel. The next reconcile finds it in the store.
             self._store.put(there)
-            raise ApiError(0, "Stale", f"{name} was changed meanwhile, or isn't deleted yet") from error
+            raise ApiError(0, "Stale", f"{name} was changed in the meantime, or isn't deleted yet") from error
         return Problem(
             "NameTaken",
             f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "
@@ -183,9 +197,12 @@ class ChildWriter:
 
 
 def is_orphan(there: Any, model: str) -> bool:
-    """Whether `there` is an object of the operator for the TritonModel `model` that has no controller: it has all
-    labels, and managedFields shows that the operator applied them. Labels alone prove nothing, because anybody who
-    creates an object can set them. Somebody who can forge managedFields could set the owner reference too."""
+    """Whether the operator created the object `there` for the TritonModel `model`, and it has no controller.
+
+    It must have all labels, and managedFields must show that the operator applied them. Labels alone prove nothing,
+    because every user who may create an object can set them. A user who can forge managedFields could also set the
+    owner reference.
+    """
     metadata = there["metadata"]
     applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
     found = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}

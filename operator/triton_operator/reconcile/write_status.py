@@ -44,8 +44,10 @@ class StatusWriter:
         status: TritonModelStatus,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> Object | None:
-        """Writes `status`; returns the TritonModel as the API server has it now, None if it was deleted. Raises
-        ApiError."""
+        """Writes `status`; returns the TritonModel as the API server has it now, None if it was deleted.
+
+        Raises ApiError.
+        """
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
@@ -74,8 +76,8 @@ class StatusWriter:
             self._on_threshold(change.threshold.kind, "accepted")
             if before.observed_generation:  # not for the thresholds that it was created with
                 self._events.post(raw, "Normal", "ThresholdChanged", str(change))
-        told = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
-        if not told & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
+        reported = {c.message for c in before.conditions if c.reason == THRESHOLD_INVALID}
+        if not reported & {c.message for c in status.conditions if c.reason == THRESHOLD_INVALID}:
             for invalid in thresholds.of(raw).invalid:
                 _log.warning("threshold refused: %s", invalid.message, extra={"key": key, "threshold": invalid.source})
                 self._on_threshold(invalid.threshold.kind if invalid.threshold else "unknown", "refused")

@@ -35,8 +35,8 @@ _WATCHES_SECONDS = 2
 """How long to wait for the watches to end."""
 _STUCK_SECONDS = 300
 _OBJECTS = 3
-"""Sixteenths of the memory for the objects that are kept, before namespaces are held to their share. All may take twice
-that; the process itself, the answers of servers and the passes need the rest."""
+"""Part of the memory for the store, in sixteenths, from which on each namespace is limited to its share. The store may
+take twice that. The process itself, the servers' answers and the reconciles need the rest."""
 _RELIST_SECONDS = 5
 """Delay from the restart of a watch to a resync, because the other watches usually restart too."""
 
@@ -61,7 +61,7 @@ class App:
         )
         self._stop, self._watching = asyncio.Event(), asyncio.Event()
         self._known, self._listed = asyncio.Event(), asyncio.Event()
-        self._relisted, self._due, self._anew = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._relisted, self._due, self._restart_requested = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
         self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe)
         self._reconciler: Reconciler | None = None
@@ -96,7 +96,12 @@ class App:
             await asyncio.sleep(0.1)  # lets it create its tasks
             watching = asyncio.create_task(
                 watch.watch(
-                    self._on_event, self._discover, self._settings.namespaces, self._stop, self._anew, self._watching
+                    self._on_event,
+                    self._discover,
+                    self._settings.namespaces,
+                    self._stop,
+                    self._restart_requested,
+                    self._watching,
                 ),
                 name="watch",
             )
@@ -143,7 +148,8 @@ class App:
         """Lists all objects: at the start, when leading begins, and about every ten minutes. A watch can miss a change.
 
         A replica that doesn't lead lists too, because Prometheus also reads its thresholds. When it begins to lead, it
-        starts with the objects that it knows."""
+        starts with the objects that it knows.
+        """
         failures = 0
         while True:
             leads, began = self._elector.leading.is_set(), time.monotonic()
@@ -153,7 +159,7 @@ class App:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
                         self._enqueue_all()
-                if await asyncio.to_thread(self._listing.everything):
+                if await asyncio.to_thread(self._listing.list_all):
                     self._restart_watches()
             except Exception as error:
                 # Watches and workers continue after any failure.
@@ -185,8 +191,10 @@ class App:
             self._relisted.clear()
 
     async def _pause(self, seconds: float) -> None:
-        """Waits for `seconds`, or until a listing is due. Creates no task, because kopf waits 5 s for tasks that were
-        created while it ran."""
+        """Waits for `seconds`, or until a listing is due.
+
+        Creates no task, because kopf waits 5 s for tasks that were created while it ran.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._due.wait()
@@ -203,10 +211,13 @@ class App:
             self._loop.call_soon_threadsafe(self._restart_watches)
 
     def _restart_watches(self) -> None:
-        """Restarts the watches and the listing. After a restore of etcd a watch that continues from an older
-        resourceVersion gets no error, and no event until the cluster has reached that number again."""
+        """Restarts the watches and the listing.
+
+        After a restore of etcd a watch that continues from an older resourceVersion gets no error, and no event until
+        the cluster has reached that number again.
+        """
         _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading all objects again")
-        self._anew.set()
+        self._restart_requested.set()
         self._relist()
 
     async def _resync_when_leading(self) -> None:
@@ -218,15 +229,17 @@ class App:
         """Discovers the optional kinds; returns all kinds to watch."""
         served = await asyncio.to_thread(self._listing.discover)
         if served != self._listing.served and self._known.is_set():
-            _log.info("the cluster now has %s", ", ".join(sorted(k.kind for k in served)) or "no monitoring")
+            _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in served)) or "none")
             self._monitoring.forget()
             self._relist()
         self._listing.served = served
         return self._listing.kinds()
 
     async def _poll_discovery(self) -> None:
-        """Polls for optional kinds and restarts the watches when they change. Enqueues all TritonModels when the
-        cluster's Prometheuses change."""
+        """Polls for optional kinds and restarts the watches when they change.
+
+        Enqueues all TritonModels when the cluster's Prometheuses change.
+        """
         while True:
             await asyncio.sleep(self._settings.discovery_seconds)
             before = self._listing.served
@@ -236,7 +249,7 @@ class App:
                 _log.warning("could not discover the cluster's kinds: %s", error.message)
                 continue
             if self._listing.served != before:
-                self._anew.set()
+                self._restart_requested.set()
             known = self._store.all_keys() if self._listed.is_set() and self._listing.served else []
             namespaces = {key.split("/")[0] for key in known}
             if not namespaces:
@@ -284,17 +297,17 @@ class App:
         """Waits until the API server serves TritonModels, because kopf discovers kinds only when it starts."""
         while not self._stop.is_set():
             try:
-                await asyncio.to_thread(self._listing.models)
+                await asyncio.to_thread(self._listing.list_models)
                 await self._discover()
             except ApiError as error:
-                _log.warning("waiting for the CRD and the rights to read it: %s", error.message)
+                _log.warning("waiting for the CRD and the permission to read TritonModels: %s", error.message)
                 await asyncio.sleep(2)
             else:
                 return
 
     def _on_permissions_restored(self) -> None:
         """The operator may write again. Lists Prometheuses again too, because that probably failed meanwhile."""
-        _log.info("the API server lets the operator write again")
+        _log.info("the API server allows the operator's writes again")
         self._monitoring.forget()
 
     def _on_event(self, kind: str | None, obj: dict[str, Any]) -> None:
@@ -325,8 +338,11 @@ class App:
 
 
 def _retry_seconds(error: Exception, failures: int, took: float) -> float:
-    """Delay before a failed listing is retried. A forbidden one is retried every 2 to 5 s, because permissions may
-    return at any moment; less often if it takes long until the refusal."""
+    """Delay before a failed listing is retried.
+
+    A forbidden one is retried every 2 to 5 s, because permissions may return at any moment; less often if it takes long
+    until the refusal.
+    """
     if isinstance(error, ApiError) and error.code == 403:
         return min(60.0, random.uniform(2.0, 5.0) + 10 * took)  # noqa: S311
     return min(60.0, 2.0**failures)

@@ -81,8 +81,10 @@ class Elector:
         _log.error("could not renew the lease within %s s: no longer leading", RENEW_SECONDS)
 
     def may_write(self) -> bool:
-        """Whether this process leads according to the clock. Thread-safe, and correct before the event loop has noticed
-        the end of the lease."""
+        """Whether this process leads according to the clock.
+
+        Thread-safe, and correct before the event loop has noticed the end of the lease.
+        """
         return self._clock() < self._until
 
     async def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Logging: one JSON object a line, with the resource's key and generation where there is one; or plain text."""
+"""Logging: one JSON object per line, with the TritonModel's key and generation if it has one; or plain text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple
 
 
 class _PlainFormatter(logging.Formatter):
-    """A record is one line. The lines of a traceback follow it, each with an indent, so that no text in a record can
-    look like another record."""
+    """A record is one line.
+
+    The lines of a traceback follow it, each with an indent, so that no text in a record can look like another record.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return one_line(super().formatMessage(record))
@@ -39,6 +41,6 @@ def configure(form: str, level: str) -> None:
     else:
         handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # kopf tells of every event that it hands over.
+    # kopf logs every event.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level)))
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

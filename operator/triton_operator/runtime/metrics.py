@@ -91,7 +91,8 @@ class Metrics:
         """Adds gauges: the number of TritonModels by their Ready condition, and thresholds and servers of each.
 
         Each scrape, on every replica of the operator, reads them from `models` (key and values) and `wanted` (desired
-        number of servers, by the TritonModel's uid)."""
+        number of servers, by the TritonModel's uid).
+        """
         self.registry.register(_Models(models))
         self.registry.register(_Thresholds(models, wanted))
 

@@ -1,4 +1,4 @@
-"""The level-triggered work queue: which keys to look at, when, and never one of them twice at a time."""
+"""The level-triggered work queue: keys to reconcile. A key is never given to two workers at the same time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Callable, Collection
 from triton_operator.fairness import FairQueue, TokenBuckets
 
 BURST, INTERVAL = 20, 0.5
-"""A key is taken so many times in a row, and then every so many seconds, however often it is added."""
+"""Rate limit of one key: it can be taken BURST times in a row, and then once every INTERVAL seconds."""
 
 
 class WorkQueue:
-    """Keys to work on, each at most once however often it is added, as client-go's work queue does it.
+    """A queue that contains each key at most once, like client-go's work queue.
 
-    The `workers` are shared fairly between namespaces (`FairQueue`), and a key that is added all the time is taken
-    no more often than its token bucket allows. A key that is added while it is worked on comes back once that is done.
-    For one event loop; not thread-safe. `waited(seconds)` is told how long a key was due before it was taken.
+    - Namespaces share the `workers` fairly (`FairQueue`).
+    - A token bucket limits how often a key can be taken.
+    - A key that is added while a worker has it returns to the queue when the worker is done.
+    - `waited(seconds)` is called when a key is taken, with the time that it was due.
+
+    For one event loop; not thread-safe.
     """
 
     def __init__(
@@ -29,7 +32,7 @@ class WorkQueue:
     ) -> None:
         self._base, self._cap, self._waited = base, cap, waited
         self._due = FairQueue[str, str](workers)
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._buckets = TokenBuckets[str](BURST, INTERVAL)
         self._since: dict[str, float] = {}
         self._working: set[str] = set()
@@ -41,13 +44,16 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, key: str, news: str = "") -> None:
-        """Makes `key` due now, or as soon as it has a token. `news`: of what it is, for `done`."""
+    def add(self, key: str, version: str = "") -> None:
+        """Makes `key` due now, or as soon as it has a token.
+
+        `version`: the version of the object whose event caused this, for `done`.
+        """
         if self._closed:
             return
         now = asyncio.get_running_loop().time()
         if key in self._working:
-            self._dirty.setdefault(key, set()).add(news)
+            self._dirty.setdefault(key, set()).add(version)
         elif key in self._since:
             return
         elif pause := self._buckets.wait(key, now):
@@ -55,59 +61,62 @@ class WorkQueue:
         else:
             self._since[key] = now
             self._due.put(_namespace(key), key)
-            self._news.set()
+            self._changed.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Makes `key` due in `seconds`, or earlier where that was said before."""
+        """Makes `key` due in `seconds`. An earlier time from a previous call stays."""
         loop = asyncio.get_running_loop()
         handle = self._later.get(key)
         if handle is not None:
             if handle.when() <= loop.time() + seconds:
                 return
             handle.cancel()
-        self._later[key] = loop.call_later(seconds, self._ripen, key)
+        self._later[key] = loop.call_later(seconds, self._add_delayed, key)
 
     def add_rate_limited(self, key: str) -> None:
-        """Makes `key` due after a pause that doubles each time until `forget`."""
+        """Makes `key` due after a delay that doubles with each call until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.add_after(key, min(self._cap, self._base * 2.0 ** min(failures, 16)))
 
     def forget(self, key: str) -> None:
-        """Ends the backoff of `key`."""
+        """Resets the backoff of `key`."""
         self._failures.pop(key, None)
 
     async def take(self) -> str:
-        """The next key; the caller says `done` when it is through with it."""
+        """Waits for the next key and returns it. The caller must call `done` for it."""
         while (key := self._due.take()) is None:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         now = asyncio.get_running_loop().time()
         self._waited(now - self._since.pop(key))
         self._buckets.spend(key, now)
         self._working.add(key)
         return key
 
-    def done(self, key: str, known: Collection[str] = ()) -> None:
-        """The work on `key` has ended. `all_keys`: news that it made itself, for which it needs not come back."""
+    def done(self, key: str, written: Collection[str] = ()) -> None:
+        """Marks the work on `key` as done.
+
+        `written`: versions of the objects that the worker wrote itself. Their events don't bring the key back.
+        """
         self._working.discard(key)
         self._due.leave(_namespace(key))
-        self._news.set()
-        if self._dirty.pop(key, set()).difference(known):
+        self._changed.set()
+        if self._dirty.pop(key, set()).difference(written):
             self.add(key)
 
     def close(self) -> None:
-        """Takes no more keys; those that are worked on go on."""
+        """Accepts no more keys. Running work continues."""
         self._closed = True
         for handle in self._later.values():
             handle.cancel()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being worked on."""
+        """Whether no worker has a key."""
         return not self._working
 
-    def _ripen(self, key: str) -> None:
+    def _add_delayed(self, key: str) -> None:
         self._later.pop(key, None)
         self.add(key)
 

@@ -13,7 +13,8 @@ from triton_operator.api import names
 
 @dataclass(frozen=True)
 class Settings:
-    """
+    """The settings.
+
     - `namespaces`: the namespaces to watch; empty means all.
     - `workers`: number of TritonModels that are reconciled at the same time.
     - `resync_seconds`: interval between complete listings.

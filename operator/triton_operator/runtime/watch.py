@@ -54,14 +54,14 @@ async def watch(
     kinds: Callable[[], Awaitable[Collection[Kind]]],
     namespaces: Collection[str],
     stop: asyncio.Event,
-    anew: asyncio.Event,
+    restart: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
     """Calls `seen(type, object)` for every event of `kinds` until `stop` is set.
 
     - `type`: ADDED, MODIFIED or DELETED, or None for an object in a listing.
     - `namespaces`: empty means all.
-    - `anew`: the caller sets it to restart the watches, for instance because `kinds` would return other kinds.
+    - `restart`: the caller sets it to restart the watches, for instance because `kinds` would return other kinds.
     - `ready`: set while all kinds are watched.
     """
     failures = 0
@@ -69,8 +69,8 @@ async def watch(
         stop_on_signals(stop)
         started = asyncio.get_running_loop().time()
         try:
-            anew.clear()
-            await _run(seen, await kinds(), namespaces, stop, anew, ready)
+            restart.clear()
+            await _run(seen, await kinds(), namespaces, stop, restart, ready)
         except Exception as error:
             # kopf ends on some errors of the API server. Start it again.
             if asyncio.get_running_loop().time() - started > 300:
@@ -96,13 +96,13 @@ async def _run(
     kinds: Collection[Kind],
     namespaces: Collection[str],
     stop: asyncio.Event,
-    anew: asyncio.Event,
+    restart: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
     """Runs kopf once. Raises WatchIncompleteError if it doesn't watch all kinds."""
     up, over, insights = asyncio.Event(), asyncio.Event(), Insights()
     # Created before kopf starts, because kopf waits at its end for tasks that were created meanwhile.
-    ends = [asyncio.create_task(event.wait()) for event in (stop, anew)]
+    ends = [asyncio.create_task(event.wait()) for event in (stop, restart)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
     queueing.watcher = _direct_watcher(seen)  # type: ignore[assignment]
     # kopf uses only these two functions of `json` and `fetching`. The originals parse objects of any size.
@@ -125,7 +125,7 @@ async def _run(
         ready.clear()
         for task in (guard, *ends):
             task.cancel()
-    if anew.is_set() and not stop.is_set():
+    if restart.is_set() and not stop.is_set():
         return
     if over.is_set() and not stop.is_set():
         raise WatchIncompleteError(f"kopf watches only {sorted(_watched(insights))}")
@@ -236,16 +236,18 @@ def _event(line: str) -> Any:
 async def _listed(
     *, settings: kopf.OperatorSettings, resource: Resource, namespace: Namespace, logger: Any
 ) -> AsyncIterator[tuple[list[Object], str]]:
-    """Pages of all objects of `resource` with the list's resourceVersion, as kopf's `fetch_objs` has them; see
-    cluster/pages for their size."""
+    """Yields pages of all objects of `resource` with the list's resourceVersion.
+
+    Replaces kopf's `fetch_objs`. cluster/pages decides the size of a page.
+    """
     selectors = sorted(set(settings.watching.label_selectors.collect(resource)))
     selected = {"labelSelector": ",".join(selectors)} if selectors else {}
-    limit, token = pages.MOST, ""
+    limit, token = pages.MAX_LIMIT, ""
     while True:
         params = {"limit": str(limit), **selected, **({"continue": token} if token else {})}
         url = resource.get_url(namespace=namespace, params=params)
         async with await api.request("get", url, settings=settings, logger=logger) as response:
-            data = await _body(response, None if limit == 1 else shallow.MOST_BYTES)
+            data = await _body(response, None if limit == 1 else shallow.MAX_BYTES)
         if limit > 1 and not shallow.size(data).fits():
             limit = pages.smaller(limit)
             continue
@@ -260,12 +262,12 @@ async def _listed(
         del page, items
 
 
-async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:
-    """The body of an answer, or its first bytes where it has more than `most`."""
+async def _body(response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
+    """Returns the body of the answer, cut off after about `max_bytes`."""
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
-        if most is not None and len(body) > most:
+        if max_bytes is not None and len(body) > max_bytes:
             break
     return bytes(body)
 

@@ -1,4 +1,4 @@
-"""The workers: they take keys from the queue and have each looked at by a pass."""
+"""The workers: they take keys from the work queue and reconcile them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 _REFUSED_SECONDS = (2.0, 5.0)
-"""Between two tries for want of rights: at least, and at most."""
+"""Minimum and maximum interval between retries of forbidden reconciles."""
 
 
 class Workers:
-    """So many passes at a time, each in a thread. For one event loop, like the queue.
+    """Runs up to `count` reconciles at the same time, each in a thread. For one event loop, like the queue.
 
-    `permissions_restored` is called when a pass gets through that was refused before: the operator's rights are back.
+    `permissions_restored` is called when a reconcile succeeds that was forbidden before.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class Workers:
         self._busy_since: dict[str, float] = {}
 
     async def work(self, reconcile: Callable[[str], Result]) -> None:
-        """One worker, for ever."""
+        """Runs one worker until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             key = await self._queue.take()
             started = self._busy_since[key] = time.monotonic()
             result = None
             try:
-                result = await loop.run_in_executor(self._pool, self._pass, reconcile, key)
+                result = await loop.run_in_executor(self._pool, self._reconcile, reconcile, key)
                 self._after(key, result)
             finally:
                 self._metrics.seconds.observe(time.monotonic() - started)
@@ -50,44 +50,48 @@ class Workers:
                 self._queue.done(key, result.written if result else ())
 
     async def retry_refused(self) -> None:
-        """Tries one key that was refused for want of rights every few seconds, for ever. The backoff of each key grows
-        to a minute; when the first gets through, all others follow. So thousands don't ask the API server all the time,
-        and none waits for long once the rights are back."""
+        """Retries one forbidden key every few seconds, until it is cancelled.
+
+        The backoff of each key grows to a minute. When one key succeeds, all others are retried at once. So thousands
+        of keys send few requests while permissions are missing, and don't wait long when they are restored.
+        """
         while True:
             await asyncio.sleep(random.uniform(*_REFUSED_SECONDS))  # noqa: S311
             if self._refused:
                 key = next(iter(self._refused))
-                self._refused[key] = self._refused.pop(key)  # the next time it is another's turn
+                self._refused[key] = self._refused.pop(key)  # moves it to the end
                 self._queue.add(key)
 
     async def drain(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
-        """Lets the passes that have begun come to their end, within so many seconds, or until it is `over`."""
+        """Waits until the running reconciles are done, for at most `seconds`, or until `over` returns True."""
         deadline = time.monotonic() + seconds
         while not self._queue.idle and not over() and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
     def close(self) -> None:
-        """Waits for no pass."""
+        """Stops the threads without waiting for running reconciles."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def busy_seconds(self) -> float:
-        """For how long the longest pass has been running; 0 where there is none."""
+        """Run time of the longest running reconcile, in seconds; 0 if there is none."""
         return max((time.monotonic() - since for since in self._busy_since.values()), default=0.0)
 
-    def _pass(self, reconcile: Callable[[str], Result], key: str) -> Result | None:
-        """One pass, in a worker's thread; None where it has to be tried again. One resource never stops another,
-        so whatever goes wrong with it ends here."""
+    def _reconcile(self, reconcile: Callable[[str], Result], key: str) -> Result | None:
+        """Runs one reconcile in a worker's thread; returns None if it must be retried.
+
+        Catches all errors, so that one TritonModel doesn't stop the others.
+        """
         try:
             result = reconcile(key)
         except ApiError as error:
             self._metrics.reconciles.labels("retry").inc()
-            _log.warning("%s; trying again", error.message, extra={"key": key})
+            _log.warning("the reconcile failed and will be retried: %s", error.message, extra={"key": key})
             if error.code == 403:
                 return Result(requeue=True, forbidden=True)
         except Exception:
             self._metrics.reconciles.labels("error").inc()
-            _log.exception("the pass failed; trying again", extra={"key": key})
+            _log.exception("the reconcile failed and will be retried", extra={"key": key})
         else:
             self._metrics.reconciles.labels("ok").inc()
             return result

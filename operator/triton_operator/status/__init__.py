@@ -1,1 +1,1 @@
-"""What the cluster and Triton show → what the TritonModel's status says. Pure."""
+"""Computes the status of a TritonModel from the state of the cluster, of Triton and of Prometheus. Pure."""

@@ -54,28 +54,31 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
 def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[Transition]:
     """The changes of status or reason that cause an Event. Steps cause none, unless a condition was True before."""
     previous = {c.type: (c.status, c.reason) for c in before}
-    told: list[Transition] = []
+    found: list[Transition] = []
     for condition in now:
         was = previous.get(condition.type, ("", ""))
         if was == (condition.status, condition.reason) or not _deserves_event(condition, was[0]):
             continue
         transition = Transition(_severity(condition), condition.reason, condition.message)
-        if transition not in told:
-            told.append(transition)
-    return told
+        if transition not in found:
+            found.append(transition)
+    return found
 
 
 def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
-    """Whether this change must be written at once. A step or a different message can wait for the next step, which
-    avoids most writes during a start. In the first status only a failure is urgent."""
-    told = transitions(before.conditions, now.conditions)
+    """Whether this change must be written at once.
+
+    A step or a different message can wait for the next step, which avoids most writes during a start. In the first
+    status only a failure is urgent.
+    """
+    found = transitions(before.conditions, now.conditions)
     if not before.observed_generation:
-        return any(t.kind == "Warning" for t in told)
+        return any(t.kind == "Warning" for t in found)
     return (
         before.observed_generation != now.observed_generation
         or before.thresholds != now.thresholds
         or _true(before) != _true(now)
-        or bool(told)
+        or bool(found)
     )
 
 

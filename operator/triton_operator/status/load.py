@@ -149,24 +149,24 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
             "the capacity of one server isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
             "tritonoperator.io/max-qps, which is divided by spec.autoscaling.max",
         )  # fmt: skip
-    told = {c["type"]: c for c in (observed.autoscaler or {}).get("status", {}).get("conditions", [])}
-    if not told:
+    reported = {c["type"]: c for c in (observed.autoscaler or {}).get("status", {}).get("conditions", [])}
+    if not reported:
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't reported a status yet"
         )
     for kind in ("AbleToScale", "ScalingActive"):
-        if told.get(kind, {}).get("status") == "False":
-            words = told[kind]
+        if reported.get(kind, {}).get("status") == "False":
+            words = reported[kind]
             if words["reason"] == _NO_LOAD and not any(map(pods.is_ready, observed.pods)):
                 return condition(
                     AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load"
                 )
             return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
-    if "ScalingActive" not in told:
+    if "ScalingActive" not in reported:
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't reported a status yet"
         )
-    limited = told.get("ScalingLimited", {})
+    limited = reported.get("ScalingLimited", {})
     if limited.get("status") == "True" and limited.get("reason") == "TooManyReplicas":
         return condition(
             AUTOSCALER_ACTIVE, "True", "AtMaximum",
@@ -182,8 +182,11 @@ def _refusal(condition_type: str, observed: Observation) -> Problem | None:
 
 
 def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:
-    """The time from the annotation to Prometheus, as text. Empty if something else caused the delay: the rules were
-    new, Prometheus was unreachable, or a threshold was removed."""
+    """The time from the annotation to Prometheus, as text.
+
+    Empty if something else caused the delay: the rules were new, Prometheus was unreachable, or a threshold was
+    removed.
+    """
     since = max((t.since for t in states), default="")
     if before is None or before.reason != "Propagating" or since[:19] < (before.last_transition_time or "")[:19]:
         return ""
@@ -225,7 +228,7 @@ def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
     return (
         "no Prometheus selects both the PrometheusRule and the PodMonitor: set spec.monitoring.labels to the labels "
         "that yours selects; "
-        f"{first.namespace}/{first.name} wants rules with {describe(first.rules.objects)} and pod monitors with "
+        f"{first.namespace}/{first.name} selects rules with {describe(first.rules.objects)} and pod monitors with "
         f"{describe(first.pod_monitors.objects)}, in namespaces with {_namespaces(first.rules.namespaces)}"
     )
 
@@ -238,6 +241,6 @@ def _hint(reason: str) -> str:
     if reason not in (_NO_LOAD, "InvalidMetricSourceType"):
         return ""
     return (
-        "; is prometheus-adapter installed with the rule of manifests/monitoring/adapter, and does MonitoringAvailable "
-        "say True? The number of servers stays as it is until the metric is there"
+        "; check that prometheus-adapter is installed with the rule of manifests/monitoring/adapter, and that the "
+        "condition MonitoringAvailable is True. The number of servers doesn't change while the metric is missing"
     )

@@ -15,7 +15,7 @@ READY = "READY"
 MISSING = "MISSING"
 MOST = 5000
 """Models that are looked at, by name and version. One server lists 2,000 at most; several may list others."""
-_TOLD = 50
+_MAX_REASONS = 50
 """Models that fail to load, of which a condition gives the reason."""
 _REASON_MAX = 1024
 _ROOM = 256 << 10
@@ -24,8 +24,10 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 
 
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
-    """The models that the servers should have loaded, and all others that a server reports, by name and version. At
-    most MOST of them, the expected ones first.
+    """The models that the servers should have loaded, and all others that a server reports, by name and version.
+
+    At most MOST of them, the expected ones first.
+
 
     With several servers it has the worst state, and `pods` has the number of servers on which the model is READY.
     """
@@ -65,11 +67,14 @@ def loaded(models: Sequence[ModelStatus]) -> str:
 
 
 def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """`models` within the maximum size. Long reasons are cut. If that isn't enough, models are left out, READY ones
-    first. `status.loaded` counts all of them."""
+    """`models` within the maximum size.
+
+    Long reasons are cut. If that isn't enough, models are left out, READY ones first. `status.loaded` counts all of
+    them.
+    """
     reasoned = [m.model_copy(update={"reason": ""}) for m in models if m.reason]
     room = max(0, _ROOM - sum(map(_size, reasoned)))
-    longest = min(_REASON_MAX, room // (_MOST_BYTES * max(len(reasoned), 1)))
+    longest = min(_REASON_MAX, room // (_MAX_BYTES * max(len(reasoned), 1)))
     kept, room = [], _ROOM
     for model in sorted((_short(m, longest) for m in models), key=lambda m: m.state == READY):
         size = _size(model)
@@ -79,7 +84,7 @@ def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
     return sorted(kept, key=lambda m: (m.name, m.version))
 
 
-_MOST_BYTES = 6
+_MAX_BYTES = 6
 """Bytes of the longest JSON escape of a character: \\u0000."""
 
 
@@ -100,9 +105,9 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
         return None
     # A missing model is often a consequence of a failed one, so the failed ones come first.
     failed.sort(key=lambda m: m.state == MISSING)
-    told = [f"{m.name}: {m.reason or m.state}" for m in failed[:_TOLD]]
-    more = [f"and {len(failed) - _TOLD} more models"] if len(failed) > _TOLD else []
-    return Problem("ModelLoadFailed", "; ".join(told + more))
+    reasons = [f"{m.name}: {m.reason or m.state}" for m in failed[:_MAX_REASONS]]
+    more = [f"and {len(failed) - _MAX_REASONS} more models"] if len(failed) > _MAX_REASONS else []
+    return Problem("ModelLoadFailed", "; ".join(reasons + more))
 
 
 def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool) -> ModelStatus:

@@ -23,7 +23,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Observation:
-    """
+    """The input of `assess`.
+
     - `template`: hash of the desired pod template.
     - `selector`: labels that select the pods.
     - `newer_template`: whether this version of the operator would render a different one.

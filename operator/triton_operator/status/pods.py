@@ -28,7 +28,7 @@ _START_REASONS = {
     "PreStartHookError", "PostStartHookError", "ContainerCannotRun",
 }  # fmt: skip
 
-SERVERS_OWN_WORDS = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
+WITH_SERVER_LOG = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
 """Problems whose message contains the server's log, or the container runtime's message. Both may contain secrets."""
 
 

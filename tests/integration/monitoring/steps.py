@@ -1,4 +1,4 @@
-"""What these tests do to the world, and how they look at it."""
+"""Steps and reads that these tests share."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ QUICK = {"DISCOVERY_SECONDS": "1"}
 def namespace(plane: ControlPlane, name: str, **labels: str) -> Api:
     metadata = {"name": name, "labels": labels}
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    return plane.api.within(name)
+    return plane.api.in_namespace(name)
 
 
 def prometheus(
     api: Api, name: str, objects: Object, namespaces: Object | None = None, own: str = "monitoring", **more: Any
 ) -> None:
-    """A Prometheus resource in the namespace `own` that selects so; by default in every namespace. `more`: of its
-    spec."""
+    """Creates a Prometheus resource with these selectors; by default it selects in every namespace.
+
+    `more`: further fields of its spec.
+    """
     everywhere = {} if namespaces is None else namespaces
     spec = {"ruleSelector": objects, "ruleNamespaceSelector": everywhere,
             "podMonitorSelector": objects, "podMonitorNamespaceSelector": everywhere, **more}  # fmt: skip
     metadata = {"name": name, "namespace": own}
-    api.within(own).create(
+    api.in_namespace(own).create(
         {"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata, "spec": spec}
     )
 
 
-def told(api: Api, kind: str, status: str, reason: str, name: str = gen.NAME) -> str:
-    """Waits for this condition; its message."""
+def wait_for_condition(api: Api, kind: str, status: str, reason: str, name: str = gen.NAME) -> str:
+    """Waits for this condition and returns its message."""
 
     def look() -> Object | None:
         found = condition(api.get("TritonModel", name), kind)
@@ -51,13 +53,13 @@ def told(api: Api, kind: str, status: str, reason: str, name: str = gen.NAME) ->
 
 
 def in_status(api: Api) -> dict[str, str]:
-    """The thresholds that status shows."""
+    """Returns the thresholds in the status."""
     found = api.get("TritonModel", gen.NAME).get("status", {}).get("thresholds", [])
     return {t["kind"] + (f".{t['version']}" if t.get("version") else ""): t["value"] for t in found}
 
 
 def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "detection-abc-1") -> None:
-    """A pod whose check knows the entry model, and then the rules that follow from it."""
+    """Creates a pod with a finished repository check, and waits for the rules."""
     eventually(lambda: api.find("Deployment", name), SOON, lambda: operator.log)
     report = gen.report("pre", "detection", entrypoint="detection")
     add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name=pod, model=name)
@@ -65,9 +67,9 @@ def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "dete
 
 
 def gauge(operator: Operator, api: Api, kind: str = "max-qps", version: str = "") -> float | None:
-    """A threshold as this replica tells Prometheus; None where it doesn't."""
+    """Returns the threshold in the metrics of this replica; None if there is none."""
     labels = {"namespace": api.namespace, "tritonmodel": gen.NAME, "kind": kind, "version": version}
-    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.ask("/metrics"), re.M):
+    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.get("/metrics"), re.M):
         if dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:
             return float(value)
     return None
@@ -79,7 +81,7 @@ def events(api: Api, reason: str) -> list[str]:
 
 
 def literals(api: Api) -> str:
-    """The expressions of the rules that hold the thresholds as numbers."""
+    """Returns the expressions of the rules with the fallback values."""
     groups = api.get("PrometheusRule", gen.NAME)["spec"]["groups"]
     return json.dumps([r for g in groups for r in g["rules"] if r.get("record") == "triton:threshold:literal"])
 
@@ -89,7 +91,7 @@ def versions(api: Api, *kinds: str) -> dict[str, str]:
 
 
 def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
-    """Writes since then, by resource and subresource."""
+    """Returns the writes since `before`, by resource and subresource."""
     out: dict[str, float] = {}
     for labels, count in now.items():
         found = dict(re.findall(r'(\w+)="([^"]*)"', labels))

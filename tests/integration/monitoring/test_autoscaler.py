@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, P, difference, events, serving, told
+from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, P, difference, events, serving, wait_for_condition
 from support import gen, operator_process
 from support.api import Api, Object, condition, eventually, states
 from support.controlplane import ControlPlane
@@ -48,7 +48,7 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
         own.patch("TritonModel", gen.NAME, {"spec": {"replicas": None, "autoscaling": {"min": 2, "max": 8}}})
         created = eventually(lambda: own.find(AUTOSCALER, gen.NAME), SOON, lambda: operator.log)
         assert (created["spec"]["minReplicas"], created["spec"]["maxReplicas"]) == (2, 8)
-        assert "max-qps-per-replica" in told(own, "AutoscalerActive", "False", "NoThreshold")
+        assert "max-qps-per-replica" in wait_for_condition(own, "AutoscalerActive", "False", "NoThreshold")
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 6}}, "scale")
         change_spec(own, {"server": {"image": "triton:2"}})
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
@@ -59,18 +59,18 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
         assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
 
         annotate(own, max_qps="80")
-        told(own, "AutoscalerActive", "Unknown", "Starting")
+        wait_for_condition(own, "AutoscalerActive", "Unknown", "Starting")
         write_autoscaler_status(own, ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
         add_pod(own, gen.put("status.podIP", ""))
-        message = told(own, "AutoscalerActive", "False", "FailedGetObjectMetric")
-        assert message.startswith("the message of FailedGetObjectMetric; is prometheus-adapter installed")
+        message = wait_for_condition(own, "AutoscalerActive", "False", "FailedGetObjectMetric")
+        assert message.startswith("the message of FailedGetObjectMetric; check that prometheus-adapter is installed")
         eventually(lambda: events(own, "FailedGetObjectMetric"), SOON)
         write_autoscaler_status(own, ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange"))
-        told(own, "AutoscalerActive", "True", "Scaling")
+        wait_for_condition(own, "AutoscalerActive", "True", "Scaling")
         write_autoscaler_status(own, ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas"))
-        assert "spec.autoscaling.max (8)" in told(own, "AutoscalerActive", "True", "AtMaximum")
+        assert "spec.autoscaling.max (8)" in wait_for_condition(own, "AutoscalerActive", "True", "AtMaximum")
         write_autoscaler_status(own, ("AbleToScale", "False", "FailedGetScale"))
-        told(own, "AutoscalerActive", "False", "FailedGetScale")
+        wait_for_condition(own, "AutoscalerActive", "False", "FailedGetScale")
         # The threshold doesn't change the autoscaler.
         assert own.get(AUTOSCALER, gen.NAME)["spec"] == created["spec"]
 
@@ -88,7 +88,7 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
 def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
     plane: ControlPlane, kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
-    fake.tell(own.namespace, gen.NAME, max_qps=80, max_qps_per_replica=12.5)
+    fake.set_thresholds(own.namespace, gen.NAME, max_qps=80, max_qps_per_replica=12.5)
     own_behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
     specs: dict[str, Object] = {
         gen.NAME: {"autoscaling": {"max": 4}, "monitoring": {"labels": {"release": "prometheus"}}},
@@ -101,20 +101,20 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
     with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
         for name, spec in specs.items():
             make(own, name, thresholds_of, **spec)
-            fake.tell(own.namespace, name, max_qps=80, max_qps_per_replica=12.5)
+            fake.set_thresholds(own.namespace, name, max_qps=80, max_qps_per_replica=12.5)
             serving(own, operator, name, f"{name}-pod")
             eventually(lambda n=name: condition(own.get("TritonModel", n), "ThresholdLive").get("status") == "True",
                        SOON, lambda n=name: own.get("TritonModel", n)["status"])  # fmt: skip
         write_autoscaler_status(own, ABLE, ACTIVE)
-        told(own, "AutoscalerActive", "True", "Scaling")
+        wait_for_condition(own, "AutoscalerActive", "True", "Scaling")
         plane.wait_until_quiet()
         before, writes = difference({}, plane.writes()), operator.writes()
 
         # A resync also reconciles TritonModels that an earlier test left.
-        known = len(own.within("*").list("Deployment"))
+        known = len(own.in_namespace("*").list("Deployment"))
 
         def reconciles() -> float:
-            return operator.passes(result="ok")
+            return operator.reconciles(result="ok")
 
         def expected_reconciles() -> float:
             """Reconciles by the resyncs since `started`, with one resync more at either end."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, serving, told
+from integration.monitoring.steps import AUTOSCALER, QUICK, SOON, serving, wait_for_condition
 from support import gen, operator_process
 from support.api import Api, eventually
 from support.operator_process import Operator
@@ -65,7 +65,7 @@ def test_deletes_undesired_children_that_lost_their_label(own: Api, kubeconfig: 
     with running_operator(kubeconfig, tmp_path) as operator:
         create_all_children(own, operator)
         own.patch("TritonModel", gen.NAME, {"spec": {"server": {"args": TOO_LARGE}}})
-        told(own, "Progressing", "False", "TooLarge")
+        wait_for_condition(own, "Progressing", "False", "TooLarge")
         remove_label(own, *KINDS)
         time.sleep(1)  # until the watches have reported the changes
         own.patch("TritonModel", gen.NAME, {"spec": {"server": {"args": None}, **UNDESIRED}})

@@ -1,4 +1,4 @@
-"""PodMonitors and PrometheusRules: there with their kinds, and as long as they are wanted."""
+"""PodMonitors and PrometheusRules exist while the cluster has their kinds and the spec needs them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from integration.monitoring.steps import (
     literals,
     namespace,
     serving,
-    told,
     versions,
+    wait_for_condition,
 )
 from support import controlplane, gen, operator_process
 from support.api import Api, eventually
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 
 class Readiness:
-    """Watches /readyz for how long it fails at a time."""
+    """Polls /readyz, and records how long it fails."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator, self._over, self.longest = operator, threading.Event(), 0.0
@@ -48,45 +48,45 @@ class Readiness:
         good = time.monotonic()
         while not self._over.wait(0.1):
             now = time.monotonic()
-            if self._operator.ask("/readyz") == "ok":
+            if self._operator.get("/readyz") == "ok":
                 good = now
             self.longest = max(self.longest, now - good)
 
 
-def passes_within(operator: Operator, seconds: float) -> float:
-    """How many there are in the next seconds."""
-    before = operator.passes()
+def reconciles_within(operator: Operator, seconds: float) -> float:
+    """Returns the number of reconciles in the next seconds."""
+    before = operator.reconciles()
     time.sleep(seconds)
-    return operator.passes() - before
+    return operator.reconciles() - before
 
 
-def test_kinds_that_come_and_go(tmp_path: Path) -> None:
+def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> None:
     with controlplane.running() as plane:
         plane.install_crds()
         kubeconfig = operator_process.install(plane)
         api = namespace(plane, "vision")
         with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator, Readiness(operator) as ready:
             make(api, annotations={f"{P}max-qps": "80"}, autoscaling={"max": 3})
-            told(api, "MonitoringAvailable", "False", "CRDsMissing")
-            told(api, "ThresholdLive", "Unknown", "NotMonitored")
+            wait_for_condition(api, "MonitoringAvailable", "False", "CRDsMissing")
+            wait_for_condition(api, "ThresholdLive", "Unknown", "NotMonitored")
             for kind in ("Deployment", "Service", AUTOSCALER):
                 assert api.find(kind, gen.NAME), kind
-            assert events(api, "CRDsMissing") == []  # nobody lost anything
+            assert events(api, "CRDsMissing") == []  # no child was lost
             assert gauge(operator, api) == 80
 
             plane.install_monitoring()
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
-            told(api, "ThresholdLive", "Unknown", "Starting")
+            wait_for_condition(api, "ThresholdLive", "Unknown", "Starting")
             serving(api, operator)
-            message = told(api, "MonitoringAvailable", "False", "NoPrometheus")
+            message = wait_for_condition(api, "MonitoringAvailable", "False", "NoPrometheus")
             assert "no Prometheus resource in the namespaces of" in message
             assert "80" in literals(api)
 
             before = versions(api, "Deployment", "Service", AUTOSCALER)
             plane.remove_monitoring()
-            told(api, "MonitoringAvailable", "False", "CRDsMissing")
-            eventually(lambda: operator.ask("/readyz") == "ok", SOON, lambda: operator.log)
-            eventually(lambda: passes_within(operator, 4) < 5, SOON, lambda: operator.log[-3000:])
+            wait_for_condition(api, "MonitoringAvailable", "False", "CRDsMissing")
+            eventually(lambda: operator.get("/readyz") == "ok", SOON, lambda: operator.log)
+            eventually(lambda: reconciles_within(operator, 4) < 5, SOON, lambda: operator.log[-3000:])
             assert versions(api, "Deployment", "Service", AUTOSCALER) == before
             api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {f"{P}max-qps": "90"}}})
             eventually(lambda: gauge(operator, api) == 90, SOON, lambda: operator.log)
@@ -100,12 +100,12 @@ def test_kinds_that_come_and_go(tmp_path: Path) -> None:
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             assert operator.process.poll() is None
             assert operator.stop() == 0
-        # A second or so; on a busy machine longer, and never as long as a watch that isn't begun anew.
+        # It takes about a second, or longer on a busy machine, but less than a watch that isn't restarted.
         assert ready.longest < 20, ready.longest
         assert "Traceback" not in operator.log, operator.log
 
 
-def test_rules_stay_while_another_entry_model_is_not_known(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+def test_keeps_rules_while_a_new_entrypoint_is_unknown(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
     with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
         make(own)
         serving(own, operator)

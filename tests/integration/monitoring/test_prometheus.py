@@ -1,4 +1,4 @@
-"""Which Prometheus picks the objects up, and what it says that it compares with."""
+"""Which Prometheus selects the objects, and which thresholds it uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from integration.monitoring.steps import QUICK, SOON, P, events, in_status, namespace, prometheus, serving, told
+from integration.monitoring.steps import (
+    QUICK,
+    SOON,
+    P,
+    events,
+    in_status,
+    namespace,
+    prometheus,
+    serving,
+    wait_for_condition,
+)
 from support import bad_servers, gen, operator_process
 from support.api import Api, RefusedError, condition, eventually
 from support.controlplane import ROOT, ControlPlane
@@ -23,7 +33,9 @@ from support.thresholds import annotate
 pytestmark = pytest.mark.integration
 
 
-def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+def test_reports_which_prometheus_selects_the_objects(
+    plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
+) -> None:
     chosen = namespace(plane, f"{own.namespace}-chosen", team="vision")
     prometheus(plane.api, own.namespace, {}, {"matchLabels": {"team": "vision"}})
     labels = {"monitoring": {"labels": {"release": "prometheus"}}}
@@ -32,11 +44,13 @@ def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Ap
         make(own, "labelled", **labels)
         make(own, "silent", monitoring={"enabled": False})
         make(chosen)
-        message = told(own, "MonitoringAvailable", "False", "NotSelected")
+        message = wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected")
         assert "set spec.monitoring.labels to the labels that yours selects" in message
-        assert "monitoring/k8s wants rules with release=prometheus" in message
-        assert told(own, "MonitoringAvailable", "True", "Selected", "labelled").endswith("Prometheus monitoring/k8s")
-        message = told(chosen, "MonitoringAvailable", "True", "Selected")
+        assert "monitoring/k8s selects rules with release=prometheus" in message
+        assert wait_for_condition(own, "MonitoringAvailable", "True", "Selected", "labelled").endswith(
+            "Prometheus monitoring/k8s"
+        )
+        message = wait_for_condition(chosen, "MonitoringAvailable", "True", "Selected")
         assert message.endswith(f"monitoring/{own.namespace}")
         assert own.get("PodMonitor", "labelled")["metadata"]["labels"]["release"] == "prometheus"
         eventually(lambda: condition(own.get("TritonModel", "silent"), "Ready"), SOON)
@@ -44,10 +58,10 @@ def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Ap
         assert own.find("PodMonitor", "silent") is None
         # Posted once the status is there.
         eventually(lambda: events(own, "NotSelected"), SOON)
-        assert events(own, "NotSelected") == [told(own, "MonitoringAvailable", "False", "NotSelected")]
+        assert events(own, "NotSelected") == [wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected")]
         # Labels that the spec no longer has go.
         own.patch("TritonModel", "labelled", {"spec": {"monitoring": None}})
-        told(own, "MonitoringAvailable", "False", "NotSelected", "labelled")
+        wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected", "labelled")
         assert "release" not in own.get("PodMonitor", "labelled")["metadata"]["labels"]
         own.patch("TritonModel", "labelled", {"spec": {"monitoring": {"enabled": False}}})
         eventually(lambda: own.find("PodMonitor", "labelled") is None, SOON, lambda: operator.log)
@@ -56,14 +70,14 @@ def test_who_picks_the_objects_up(plane: ControlPlane, kubeconfig: Path, own: Ap
 
 
 def liar(namespace: str) -> bad_servers.Behaviour:
-    """Says that it compares with the limit 80 of this namespace's TritonModel."""
+    """Claims to use the threshold 80 for the TritonModel of this namespace."""
     labels = {"namespace": namespace, "tritonmodel": gen.NAME, "kind": "max-qps"}
     result = [{"metric": labels, "value": [1.0, "80"]}]
     return bad_servers.answers(json.dumps({"status": "success", "data": {"result": result}}).encode())
 
 
 @pytest.mark.parametrize("where", ["the tenant's namespace", "a namespace that counts"])
-def test_a_prometheus_object_sends_the_operator_to_no_address_of_its_authors_choice(
+def test_prometheus_resource_cannot_redirect_the_operator_to_another_address(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path, where: str
 ) -> None:
     tenant = namespace(plane, f"{own.namespace}-tenant").namespace
@@ -74,20 +88,20 @@ def test_a_prometheus_object_sends_the_operator_to_no_address_of_its_authors_cho
             with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
                 make(own, annotations={f"{P}max-qps": "80"})
                 serving(own, operator)
-                told(own, "ThresholdLive", "Unknown", "NoPrometheus")
-                told(own, "MonitoringAvailable", "False", "NotSelected")
+                wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
+                wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected")
                 time.sleep(5)
-                assert served.asked == 0
-                told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+                assert served.connections == 0
+                wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
                 warned = "spec.serviceName must be a DNS label" in operator.log
                 assert warned is (objects == "monitoring")
                 assert operator.stop() == 0
                 assert "Traceback" not in operator.log
         finally:
-            plane.api.within(objects).delete("Prometheus", "evil")
+            plane.api.in_namespace(objects).delete("Prometheus", "evil")
 
 
-def test_an_administrator_chooses_whose_prometheuses_count(
+def test_uses_only_prometheuses_in_the_configured_namespaces(
     plane: ControlPlane, kubeconfig: Path, own: Api, tmp_path: Path
 ) -> None:
     prometheus(plane.api, "teams", {}, own=own.namespace)
@@ -96,19 +110,17 @@ def test_an_administrator_chooses_whose_prometheuses_count(
             kubeconfig, tmp_path, PROMETHEUS_NAMESPACES=f"monitoring,{own.namespace}", **QUICK
         ) as operator:
             make(own)
-            message = told(own, "MonitoringAvailable", "True", "Selected")
+            message = wait_for_condition(own, "MonitoringAvailable", "True", "Selected")
             assert message.endswith(f"{own.namespace}/teams")
             assert operator.stop() == 0
         with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_NAMESPACES="elsewhere", **QUICK):
-            message = told(own, "MonitoringAvailable", "False", "NoPrometheus")
+            message = wait_for_condition(own, "MonitoringAvailable", "False", "NoPrometheus")
             assert "PROMETHEUS_NAMESPACES (elsewhere)" in message
     finally:
         own.delete("Prometheus", "teams")
 
 
-def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
-    plane: ControlPlane, own: Api, tmp_path: Path
-) -> None:
+def test_reports_unknown_if_it_may_not_list_prometheuses(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
     kubeconfig = operator_process.install(plane, bind_cluster=False)
     admin = plane.api
     binding = admin.path("ClusterRoleBinding")
@@ -121,9 +133,9 @@ def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
     try:
         with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace, **QUICK) as operator:
             make(own, annotations={f"{P}max-qps": "80"})
-            assert "isn't allowed to list" in told(own, "MonitoringAvailable", "Unknown", "NotPermitted")
+            assert "isn't allowed to list" in wait_for_condition(own, "MonitoringAvailable", "Unknown", "NotPermitted")
             serving(own, operator)
-            told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+            wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
             assert operator.stop() == 0
             assert "orbidden" not in operator.log
             assert "Traceback" not in operator.log
@@ -131,40 +143,40 @@ def test_an_operator_that_may_not_list_prometheuses_says_that_it_does_not_know(
         operator_process.install(plane)
 
 
-def asked_within(fake: FakePrometheus, seconds: float) -> int:
-    """Questions in the next seconds."""
+def queries_within(fake: FakePrometheus, seconds: float) -> int:
+    """Returns the number of queries in the next seconds."""
     before = len(fake.queries)
     time.sleep(seconds)
     return len(fake.queries) - before
 
 
-def test_prometheus_is_asked_whether_it_compares_with_what_is_set(
+def test_queries_prometheus_until_the_thresholds_are_live(
     kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL=fake.url, **QUICK) as operator:
-        fake.tell(own.namespace, gen.NAME)
+        fake.set_thresholds(own.namespace, gen.NAME)
         make(own)
         serving(own, operator)
-        told(own, "ThresholdLive", "True", "Live")
+        wait_for_condition(own, "ThresholdLive", "True", "Live")
         annotate(own, max_qps="80")
-        message = told(own, "ThresholdLive", "False", "Propagating")
+        message = wait_for_condition(own, "ThresholdLive", "False", "Propagating")
         assert message == "max-qps is 80; Prometheus still uses none"
-        fake.tell(own.namespace, gen.NAME, max_qps=80)
-        message = told(own, "ThresholdLive", "True", "Live")
+        fake.set_thresholds(own.namespace, gen.NAME, max_qps=80)
+        message = wait_for_condition(own, "ThresholdLive", "True", "Live")
         found = re.fullmatch(r"Prometheus uses max-qps 80; (\d+\.\d) s after it was set", message)
         assert found, message
         assert float(found[1]) < 30
-        eventually(lambda: not asked_within(fake, 4), 30, "what is live isn't asked for again and again")
+        eventually(lambda: not queries_within(fake, 4), 30, "queries continue although the thresholds are live")
         fake.status = 500
         annotate(own, max_qps="90")
-        assert "HTTP status 500" in told(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
+        assert "HTTP status 500" in wait_for_condition(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
         assert in_status(own) == {"max-qps": "90"}
         assert events(own, "Propagating") == []
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 
 
-def test_thresholds_on_their_way_are_asked_for_once_for_all(
+def test_queries_pending_thresholds_of_all_tritonmodels_together(
     kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
 ) -> None:
     names = [f"model-{number}" for number in range(6)]
@@ -174,21 +186,21 @@ def test_thresholds_on_their_way_are_asked_for_once_for_all(
         for name in names:
             serving(own, operator, name, f"{name}-abc-1")
         for name in names:
-            told(own, "ThresholdLive", "False", "Propagating", name)
+            wait_for_condition(own, "ThresholdLive", "False", "Propagating", name)
 
         def asked_and_not_looked_at() -> bool:
-            passes = operator.passes()
-            return 1 <= asked_within(fake, 4) <= 3 and operator.passes() == passes
+            passes = operator.reconciles()
+            return 1 <= queries_within(fake, 4) <= 3 and operator.reconciles() == passes
 
         # Not at once: servers that don't answer are asked again, less and less often.
         eventually(asked_and_not_looked_at, 60, lambda: operator.log[-3000:])
-        fake.tell(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
-        told(own, "ThresholdLive", "True", "Live", names[0])
-        told(own, "ThresholdLive", "False", "Propagating", names[1])
+        fake.set_thresholds(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
+        wait_for_condition(own, "ThresholdLive", "True", "Live", names[0])
+        wait_for_condition(own, "ThresholdLive", "False", "Propagating", names[1])
         fake.close()
         time.sleep(5)
         fake.start()
-        fake.tell(own.namespace, names[1], max_qps=80, max_qps_per_replica=80)
-        told(own, "ThresholdLive", "True", "Live", names[1])
+        fake.set_thresholds(own.namespace, names[1], max_qps=80, max_qps_per_replica=80)
+        wait_for_condition(own, "ThresholdLive", "True", "Live", names[1])
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

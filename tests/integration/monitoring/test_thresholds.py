@@ -20,8 +20,8 @@ from integration.monitoring.steps import (
     in_status,
     literals,
     serving,
-    told,
     versions,
+    wait_for_condition,
 )
 from support import gen, operator_process
 from support.api import Api, Object, eventually
@@ -57,7 +57,7 @@ def test_threshold_takes_effect_with_few_writes_and_no_restart(
     ):
         make(own)
         serving(own, leader)
-        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
         both = (leader, standby)
         eventually(lambda: [gauge(o, own) for o in both] == [math.inf] * 2, SOON)
         plane.wait_until_quiet()
@@ -80,7 +80,7 @@ def test_threshold_takes_effect_with_few_writes_and_no_restart(
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z", threshold["since"])
         assert column(plane, "QPS limit") == ".status.maxQps"
         eventually(lambda: events(own, "ThresholdChanged") == ["max-qps: none → 80 (annotation max_qps)"], SOON)
-        assert leader.counted("triton_operator_threshold_changes_total", kind="max-qps", result="accepted") == 1
+        assert leader.metric_sum("triton_operator_threshold_changes_total", kind="max-qps", result="accepted") == 1
         line = next(entry for entry in log_entries(leader) if entry.get("threshold") == "max-qps")
         assert (line["old"], line["new"], line["key"]) == ("", "80", f"{own.namespace}/{gen.NAME}")
 
@@ -120,15 +120,15 @@ def test_invalid_value_is_reported_and_the_accepted_value_survives_a_restart(
         plane.wait_until_quiet()
         rule = versions(own, "PrometheusRule")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "8O"}}})
-        message = told(own, "ThresholdLive", "False", "ThresholdInvalid")
+        message = wait_for_condition(own, "ThresholdLive", "False", "ThresholdInvalid")
         assert message == (
             f"{annotation}='8O' is not a plain number such as 80 or 12.5 (without a unit); "
             "the last accepted value stays in effect"
         )
         eventually(lambda: events(own, "ThresholdInvalid"), SOON)
-        assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 1
+        assert operator.metric_sum("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 1
         labels = {"namespace": own.namespace, "tritonmodel": gen.NAME}
-        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 1
+        assert operator.metric_sum("triton_operator_thresholds_invalid", **labels) == 1
         assert any(entry.get("threshold") == annotation for entry in log_entries(operator))
         plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
@@ -138,17 +138,17 @@ def test_invalid_value_is_reported_and_the_accepted_value_survives_a_restart(
         plane.wait_until_quiet()
         assert (gauge(operator, own), in_status(own)) == (80, {"max-qps": "80"})
         assert versions(own, "PrometheusRule") == rule, operator.log
-        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 1
+        assert operator.metric_sum("triton_operator_thresholds_invalid", **labels) == 1
         assert len(events(own, "ThresholdInvalid")) == 1
-        assert operator.counted("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 0
+        assert operator.metric_sum("triton_operator_threshold_changes_total", kind="max-qps", result="refused") == 0
         # Two annotations that differ are invalid too. A valid value resolves the condition.
         annotate(own, max_qps="70")
         own.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {annotation: "60"}}})
-        eventually(lambda: "differ" in told(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
+        eventually(lambda: "differ" in wait_for_condition(own, "ThresholdLive", "False", "ThresholdInvalid"), SOON)
         assert gauge(operator, own) == 80
         annotate(own, max_qps=None)
         eventually(lambda: gauge(operator, own) == 60, SOON)
-        told(own, "ThresholdLive", "Unknown", "NoPrometheus")
-        assert operator.counted("triton_operator_thresholds_invalid", **labels) == 0
+        wait_for_condition(own, "ThresholdLive", "Unknown", "NoPrometheus")
+        assert operator.metric_sum("triton_operator_thresholds_invalid", **labels) == 0
         assert operator.stop() == 0
         assert "Traceback" not in operator.log

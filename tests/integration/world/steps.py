@@ -1,4 +1,4 @@
-"""What these tests wait for."""
+"""Waits that these tests share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def model(api: Api) -> Object:
     return api.get("TritonModel", gen.NAME)
 
 
-def settled(api: Api) -> Object:
-    """The TritonModel as soon as its status is about its spec and its Deployment is there."""
+def wait_until_observed(api: Api) -> Object:
+    """Waits until the status has the generation of the spec and the Deployment exists; returns the TritonModel."""
 
     def look() -> Object | None:
         found = model(api)
@@ -41,7 +41,7 @@ def ready(api: Api, reason: str) -> Object:
 
 
 def _reached(api: Api, kind: str, reason: str) -> Object:
-    """The condition as soon as it has this reason."""
+    """Waits until the condition has this reason, and returns it."""
 
     def look() -> Object | None:
         found = condition(model(api), kind)
@@ -51,6 +51,6 @@ def _reached(api: Api, kind: str, reason: str) -> Object:
 
 
 def events(api: Api) -> list[str]:
-    """Reasons of the Events on TritonModels, in order."""
+    """Returns the reasons of the Events about TritonModels, in order."""
     found = [e for e in api.list("Event") if e["involvedObject"]["kind"] == "TritonModel"]
     return [e["reason"] for e in sorted(found, key=lambda e: int(version(e)))]

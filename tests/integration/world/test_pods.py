@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from integration.world.steps import SOON, events, model, progressing, ready, settled
+from integration.world.steps import SOON, events, model, progressing, ready, wait_until_observed
 from support import gen
 from support.api import Api, condition, eventually
 from support.kubelet import add_pod
@@ -23,7 +23,7 @@ FINDING = {"code": "TR101", "severity": "error", "file": "pre/config.pbtxt", "li
 
 def test_reports_each_problem_of_a_pod_until_it_is_ready(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection", server={"resources": {"limits": {"memory": "8Gi"}}})
-    settled(api)
+    wait_until_observed(api)
     add_pod(api, gen.unschedulable("0/1 nodes are available: 1 Insufficient memory."))
     assert "Insufficient memory" in ready(api, "Unschedulable")["message"]
     add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "Back-off pulling image: not found"))
@@ -52,11 +52,11 @@ def test_reports_each_problem_of_a_pod_until_it_is_ready(api: Api, operator: Ope
 
 def test_stays_ready_while_new_pods_fail_and_old_ones_serve(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection")
-    settled(api)
+    wait_until_observed(api)
     add_pod(api, gen.put("status.podIP", ""), name="old")
     ready(api, "EntrypointAnswers")
     api.patch("TritonModel", gen.NAME, {"spec": {"modelImage": {"reference": "r:typo"}}})
-    settled(api)
+    wait_until_observed(api)
     add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "not found"), name="new")
     found = progressing(api, "ImagePullFailed")
     assert found["message"].endswith("the servers of the previous spec keep serving")
@@ -66,7 +66,7 @@ def test_stays_ready_while_new_pods_fail_and_old_ones_serve(api: Api, operator: 
 
 def test_posts_an_event_with_a_long_message(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     add_pod(api, gen.ended("triton", 1, "🚦" * 500))
     ready(api, "ServerCrashed")
     eventually(lambda: "ServerCrashed" in events(api), SOON, lambda: operator.log[-2000:])
@@ -74,6 +74,6 @@ def test_posts_an_event_with_a_long_message(api: Api, operator: Operator) -> Non
 
 def test_overwrites_status_that_others_wrote(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("TritonModel", gen.NAME, {"status": {"loaded": "7/7"}}, "status")
     eventually(lambda: model(api)["status"].get("loaded") != "7/7", SOON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.world.steps import SOON, events, model, progressing, settled, version
+from integration.world.steps import SOON, events, model, progressing, version, wait_until_observed
 from support import gen
 from support.api import Api, Object, eventually
 from support.operator_process import Operator
@@ -28,7 +28,7 @@ def test_reports_a_rejected_pod_template_and_keeps_the_last_accepted_one(
     template: Object, text: str, api: Api, operator: Operator
 ) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     before = api.get("Deployment", gen.NAME)
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": template}})
     found = progressing(api, "ApplyRefused")
@@ -45,5 +45,5 @@ def test_reports_a_rejected_pod_template_and_keeps_the_last_accepted_one(
 def test_passes_any_character_to_the_pods(api: Api, operator: Operator) -> None:
     text = 'ä 漢字 🚦 \u0085 \x7f "\\ud83d" \n'
     make(api, podTemplate={"metadata": {"annotations": {"note": text}}})
-    settled(api)
+    wait_until_observed(api)
     assert api.get("Deployment", gen.NAME)["spec"]["template"]["metadata"]["annotations"]["note"] == text

@@ -1,4 +1,4 @@
-"""Who decides about the replicas."""
+"""The replicas come from the spec, from the TritonModel's autoscaler, or from a foreign autoscaler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import SOON, model, settled, version
+from integration.world.steps import SOON, model, version, wait_until_observed
 from support import gen
 from support.api import Api, condition, eventually, states
 from support.operator_process import Operator
@@ -15,16 +15,16 @@ from support.people import make
 pytestmark = pytest.mark.integration
 
 
-def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Operator) -> None:
+def test_hands_replicas_over_without_scaling_to_one(api: Api, operator: Operator) -> None:
     make(api, replicas=4)
-    settled(api)
+    wait_until_observed(api)
     start = version(api.get("Deployment", gen.NAME))
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": None}})
-    settled(api)
+    wait_until_observed(api)
     api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
     time.sleep(0.5)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
-    settled(api)
+    wait_until_observed(api)
     # Every state there was, in order: the watch cache keeps them.
     seen = [obj["spec"]["replicas"] for obj in states(api, "Deployment", gen.NAME, since=start)]
     assert set(seen) == {4, 5}
@@ -38,9 +38,11 @@ def test_replicas_are_handed_over_without_a_moment_at_one(api: Api, operator: Op
     eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 2, SOON)
 
 
-def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(api: Api, operator: Operator) -> None:
+def test_keeps_replicas_set_by_a_foreign_autoscaler_and_creates_a_disruption_budget(
+    api: Api, operator: Operator
+) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 1
     api.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
@@ -48,9 +50,9 @@ def test_a_scaler_of_the_deployment_is_left_alone_and_its_fleet_gets_a_budget(ap
     assert api.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
 
 
-def test_the_scale_subresource_of_the_model(api: Api, operator: Operator) -> None:
+def test_supports_the_scale_subresource(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
-    settled(api)
+    wait_until_observed(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}}, "scale")
     eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 3, SOON)
     scale = api.request("GET", api.path("TritonModel", gen.NAME) + "/scale")

@@ -1,4 +1,4 @@
-"""How many objects a page of a listing has."""
+"""The limit of list requests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import random
 import pytest
 
 from triton_operator.cluster import pages
-from triton_operator.cluster.shallow import MOST_BYTES
+from triton_operator.cluster.shallow import MAX_BYTES
 
 
-def test_a_page_that_does_not_fit_is_asked_for_again_with_fewer_objects() -> None:
-    limits = [pages.MOST]
+def test_requests_fewer_objects_after_a_page_that_is_too_large() -> None:
+    limits = [pages.MAX_LIMIT]
     while limits[-1] > 1:
         limits.append(pages.smaller(limits[-1]))
     assert limits == [100, 25, 6, 1]
@@ -24,34 +24,34 @@ def test_a_page_that_does_not_fit_is_asked_for_again_with_fewer_objects() -> Non
     [(100, 100, 100_000, 100), (100, 100, 1_000_000, 78), (25, 25, 500_000, 39), (1, 1, 5_000, 4), (1, 1, 1_500_000, 1),
      (100, 0, 100, 1), (100, 3, 10, 100)],
 )  # fmt: skip
-def test_the_next_page_has_about_three_quarters_of_what_is_read(
+def test_next_page_has_about_three_quarters_of_the_maximum_size(
     limit: int, count: int, size: int, expected: int
 ) -> None:
     assert pages.following(limit, count, size) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_objects_of_any_size_are_listed_in_pages_that_fit(seed: int) -> None:
+def test_lists_objects_of_any_size_in_pages_below_the_maximum(seed: int) -> None:
     chance = random.Random(seed)
     sizes = [chance.choice((300, 5_000, 20_000, 900_000, 1_500_000)) for _ in range(300)]
-    limit, place, requests = pages.MOST, 0, 0
+    limit, place, requests = pages.MAX_LIMIT, 0, 0
     while place < len(sizes):
         page = sizes[place : place + limit]
         requests += 1
-        if limit > 1 and sum(page) > MOST_BYTES:
+        if limit > 1 and sum(page) > MAX_BYTES:
             limit = pages.smaller(limit)
             continue
-        assert len(page) == 1 or sum(page) <= MOST_BYTES
+        assert len(page) == 1 or sum(page) <= MAX_BYTES
         place += len(page)
         limit = pages.following(limit, len(page), sum(page))
     assert requests < 3 * len(sizes)
 
 
-def test_usual_objects_are_listed_in_large_pages() -> None:
-    limit, left, requests = pages.MOST, 1000, 0
+def test_lists_ordinary_objects_in_large_pages() -> None:
+    limit, left, requests = pages.MAX_LIMIT, 1000, 0
     for requests in itertools.count(1):  # noqa: B007
         count = min(limit, left)
-        if count * 19_000 > MOST_BYTES:
+        if count * 19_000 > MAX_BYTES:
             limit = pages.smaller(limit)
             continue
         left -= count

@@ -46,7 +46,7 @@ def test_store_keeps_an_object_that_is_nested_too_deeply() -> None:
 
 
 def large(**fields: object) -> dict[str, object]:
-    """An object of which a map has more bytes than are read."""
+    """An object with a map that is larger than the maximum size."""
     fields_of_all = [{"manager": "m", "fieldsV1": {"f:spec": {"f:x": {}}}}]
     return {
         "kind": "TritonModel",
@@ -71,7 +71,7 @@ OUTLINE = {
         (lambda obj: {"kind": "List", "metadata": {"continue": "x"}, "items": [obj]}, ("items", 0)),
     ],
 )
-def test_an_object_that_is_too_large_is_read_in_outline(
+def test_reads_an_object_that_is_too_large_in_outline(
     around: Callable[[object], dict[str, object]], at: shallow.Path
 ) -> None:
     text = json.dumps(around(large()))
@@ -79,13 +79,13 @@ def test_an_object_that_is_too_large_is_read_in_outline(
     assert found == around({**OUTLINE, shallow.TOO_LARGE: shallow.size(text.encode())})
 
 
-def test_many_small_values_are_too_large_where_their_bytes_are_not() -> None:
+def test_object_with_too_many_small_values_is_too_large() -> None:
     text = json.dumps({**large(), "spec": {"a": [{}] * 70_000}})
-    assert len(text) < shallow.MOST_BYTES
+    assert len(text) < shallow.MAX_BYTES
     assert shallow.loads(text)["spec"] == {}
 
 
-def test_reading_what_is_too_large_takes_little_memory() -> None:
+def test_reads_a_large_object_in_outline_with_little_memory() -> None:
     text = json.dumps(large()).encode()
     tracemalloc.start()
     shallow.loads(text)
@@ -99,6 +99,6 @@ def test_reading_what_is_too_large_takes_little_memory() -> None:
 @pytest.mark.parametrize(
     "text", [b"[" + b"{}," * 400_000 + b"{}]", b'{"items": [' + b"[]," * 400_000 + b"[]]}", b"[" * 2_000_000]
 )
-def test_what_is_too_large_and_no_object_is_refused(text: bytes) -> None:
+def test_rejects_large_json_that_is_not_a_kubernetes_object(text: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         shallow.loads(text, ("items", 0))

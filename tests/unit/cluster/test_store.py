@@ -482,7 +482,7 @@ def test_a_child_may_be_several_times_as_large_as_its_tritonmodel() -> None:
 
 def in_outline(obj: dict[str, Any]) -> dict[str, Any]:
     """As it is read where it is too large for that."""
-    text = orjson.dumps(gen.modified(obj, gen.put("spec.padding", "x" * shallow.MOST_BYTES)))
+    text = orjson.dumps(gen.modified(obj, gen.put("spec.padding", "x" * shallow.MAX_BYTES)))
     found: dict[str, Any] = shallow.loads(text)
     return found
 

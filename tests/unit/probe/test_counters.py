@@ -1,4 +1,4 @@
-"""Request counters from metrics pages, good and bad."""
+"""Reads request counters from valid and invalid metrics pages."""
 
 from __future__ import annotations
 

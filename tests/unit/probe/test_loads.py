@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import pytest
 
-from support.probing import run_beside, until
+from support.probing import run_with, until
 from triton_operator.api.servers import Counters, Server
 from triton_operator.probe import loads
 from triton_operator.probe.fetch import FetchError
@@ -41,7 +41,7 @@ class SimulatedServers:
         return {model: Counters(success=self.requests[name]) for model in models}
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        run_beside(self.probes.run, scene)
+        run_with(self.probes.run, scene)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A Prometheus that answers, fails, hangs and lies."""
+"""Queries a Prometheus that answers, fails, hangs or returns invalid data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prometheus() -> Iterator[FakePrometheus]:
 
 
 def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
-    """A client whose requests are fetched as the prober does it: in an event loop, while the caller waits."""
+    """A client that fetches as the prober does: in an event loop, while the caller waits."""
 
     def get(wanted: str) -> bytes:
         async def within() -> bytes:
@@ -63,12 +63,12 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
     assert prometheus.queries == [THRESHOLDS]
 
 
-def test_an_operator_of_some_namespaces_asks_for_these(prometheus: FakePrometheus) -> None:
+def test_queries_only_the_watched_namespaces(prometheus: FakePrometheus) -> None:
     asking(prometheus.url, "vision", "speech").thresholds()
     assert prometheus.queries == ['triton:threshold{tritonmodel!="",namespace=~"speech|vision"}']
 
 
-def test_counters_are_asked_for_together(prometheus: FakePrometheus) -> None:
+def test_queries_many_counters_at_once(prometheus: FakePrometheus) -> None:
     query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"a_total|b_total",tritonmodel!=""})'
     prometheus.series[query] = [{"metric": {"__name__": "a_total", **OWN}, "value": [1.0, "3"]}]
     assert asking(prometheus.url).counters(["b_total", "a_total", "b_total"]) == {(KEY, "a_total")}
@@ -98,7 +98,7 @@ def test_counters_are_asked_for_together(prometheus: FakePrometheus) -> None:
         (200, '{"data": {"result": [{"metric": {}, "value": [1, "many"]}]}}', "many"),
     ],
 )
-def test_what_is_no_answer_is_told_in_words_that_stay(
+def test_reports_an_unusable_answer_with_a_constant_message(
     prometheus: FakePrometheus, status: int, body: str, words: str
 ) -> None:
     prometheus.status, prometheus.body = status, body
@@ -129,36 +129,36 @@ SECOND = Limits(connect_seconds=1.0, total_seconds=1.0, body_bytes=LIMITS.body_b
         (bad_servers.closes, ""),
     ],
 )
-def test_an_answer_is_limited_in_time_and_size(behave: bad_servers.Behaviour, words: str) -> None:
+def test_limits_the_time_and_size_of_an_answer(behave: bad_servers.Behaviour, words: str) -> None:
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with bad_servers.server("127.0.0.1", behave, 0) as served:
         assert words in failure(f"http://{served.address}", SECOND)
         # aiohttp tries once more where the connection closes without an answer.
-        assert served.asked <= 2
+        assert served.connections <= 2
     assert time.monotonic() - started < 3
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < (50 << 10)
 
 
-def test_a_redirect_is_not_followed() -> None:
+def test_does_not_follow_a_redirect() -> None:
     with bad_servers.server("127.0.0.1", bad_servers.answers(b"{}"), 0) as target:
         away = bad_servers.redirects(f"http://{target.address}/latest/meta-data")
         with bad_servers.server("127.0.0.1", away, 0) as served:
             assert "HTTP status 307" in failure(f"http://{served.address}", SECOND)
-        assert target.asked == 0
+        assert target.connections == 0
 
 
-def test_a_bomb_is_small_on_the_wire() -> None:
-    """What the tests above rely on."""
+def test_compressed_answer_is_small_on_the_wire() -> None:
+    """The tests above rely on this."""
     packed = bad_servers.bomb(2)
     assert len(packed) < 4000
     assert len(gzip.decompress(gzip.decompress(packed))) == 64 << 20
 
 
-def test_passwords_in_the_url_are_not_told() -> None:
+def test_messages_contain_no_password_of_the_url() -> None:
     assert "//127.0.0.1:9:" in failure("http://operator:secret@127.0.0.1:9", SECOND)
 
 
-def test_one_that_is_not_there() -> None:
+def test_reports_a_prometheus_that_refuses_connections() -> None:
     first = failure("http://127.0.0.1:9")
     assert first.startswith("no usable answer from Prometheus at http://127.0.0.1:9: Cannot connect to host")
     assert failure("http://127.0.0.1:9") == first

@@ -1,4 +1,4 @@
-"""When Prometheus is asked, and who hears of what it says."""
+"""When Prometheus is polled, and to which TritonModels a change is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from support.fake_prometheus import FakePrometheus
-from support.probing import run_beside, until
+from support.probing import run_with, until
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import prometheuses
@@ -25,46 +25,46 @@ class World:
         self.prometheus, self.changed = prometheus, Counter[str]()
         self.probes = PrometheusProbes(lambda key: self.changed.update([key]))
 
-    def want(self, key: str = KEY, counter: str = "", *, waits: bool = True) -> Answer:
-        answer = self.probes.want(key, self.prometheus.url, counter)
-        self.probes.settle(key, waits=waits)
+    def track(self, key: str = KEY, counter: str = "", *, waits: bool = True) -> Answer:
+        answer = self.probes.track(key, self.prometheus.url, counter)
+        self.probes.set_waiting(key, waits=waits)
         return answer
 
-    async def news(self, key: str = KEY) -> Answer:
-        """What it says when it says something else."""
+    async def next_change(self, key: str = KEY) -> Answer:
+        """Waits for the next changed answer and returns it."""
         before = self.changed[key]
         await until(lambda: self.changed[key] > before)
-        return self.want(key)
+        return self.track(key)
 
     @property
     def asked(self) -> int:
         return len(self.prometheus.queries)
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        run_beside(self.probes.run, scene)
+        run_with(self.probes.run, scene)
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    for name in ("SHORTEST_SECONDS", "WAITED_SECONDS", "FAILED_SECONDS"):
+    for name in ("SHORTEST_SECONDS", "WAITING_SECONDS", "FAILED_SECONDS"):
         monkeypatch.setattr(prometheuses, name, 0.05)
     fake = FakePrometheus()
     yield World(fake)
     fake.close()
 
 
-def test_it_is_asked_once_for_all_who_wait_until_nobody_does(world: World) -> None:
+def test_polls_once_for_all_tritonmodels_until_none_waits(world: World) -> None:
     async def scene() -> None:
-        world.prometheus.tell("vision", "detection", max_qps=80)
-        assert world.want() == Answer()
-        assert world.want().at == "", "it hasn't been asked"
-        answer = await world.news()
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
+        assert world.track() == Answer()
+        assert world.track().at == "", "polled too early"
+        answer = await world.next_change()
         assert answer.values == {QPS: 80}
         assert datetime.fromisoformat(answer.at).tzinfo == UTC
-        world.want(OTHER)
+        world.track(OTHER)
         await until(lambda: world.asked > 3)
-        world.want(waits=False)
-        world.want(OTHER, waits=False)
+        world.track(waits=False)
+        world.track(OTHER, waits=False)
         await asyncio.sleep(0.1)
         asked = world.asked
         await asyncio.sleep(0.4)
@@ -73,83 +73,83 @@ def test_it_is_asked_once_for_all_who_wait_until_nobody_does(world: World) -> No
     world.run(scene)
 
 
-def test_what_changes_is_news_for_whom_it_is_about(world: World) -> None:
+def test_reports_a_change_only_to_the_affected_tritonmodel(world: World) -> None:
     async def scene() -> None:
-        world.want()
-        world.want(OTHER)
+        world.track()
+        world.track(OTHER)
         await until(lambda: world.changed[KEY] and world.changed[OTHER])
-        world.want()
-        world.want(OTHER)
+        world.track()
+        world.track(OTHER)
         asked = world.asked
         await until(lambda: world.asked > asked + 3)
-        assert world.changed == {KEY: 1, OTHER: 1}, "the same again is no news"
-        world.prometheus.tell("vision", "detection", max_qps=80)
-        assert (await world.news()).values == {QPS: 80}
+        assert world.changed == {KEY: 1, OTHER: 1}, "reported the same answer again"
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
+        assert (await world.next_change()).values == {QPS: 80}
         assert world.changed[OTHER] == 1
 
     world.run(scene)
 
 
-def test_an_answer_from_before_a_change_is_followed_by_another_even_if_it_is_the_same(world: World) -> None:
+def test_outdated_answer_is_followed_by_a_report_of_the_next_one(world: World) -> None:
     async def scene() -> None:
-        world.prometheus.tell("vision", "detection", max_qps=80)
-        world.want()
-        first = await world.news()
-        world.probes.settle(KEY, waits=True, outdated=True)
-        second = await world.news()
+        world.prometheus.set_thresholds("vision", "detection", max_qps=80)
+        world.track()
+        first = await world.next_change()
+        world.probes.set_waiting(KEY, waits=True, outdated=True)
+        second = await world.next_change()
         assert first == second
         assert second.at > first.at
 
     world.run(scene)
 
 
-def test_whether_there_are_tokens(world: World) -> None:
+def test_reports_whether_the_token_counter_exists(world: World) -> None:
     query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"tokens_total",tritonmodel!=""})'
 
     async def scene() -> None:
-        world.want(counter="tokens_total")
+        world.track(counter="tokens_total")
         await until(lambda: world.changed[KEY])
-        assert not world.want(counter="tokens_total").tokens
+        assert not world.track(counter="tokens_total").tokens
         labels = {"__name__": "tokens_total", "namespace": "vision", "tritonmodel": "detection"}
         world.prometheus.series[query] = [{"metric": labels, "value": [1.0, "3"]}]
         before = world.changed[KEY]
         await until(lambda: world.changed[KEY] > before)
-        assert world.want(counter="tokens_total").tokens
+        assert world.track(counter="tokens_total").tokens
 
     world.run(scene)
 
 
-def test_silence_is_news_for_those_who_wait_and_later_for_the_others(
+def test_reports_an_outage_at_once_to_waiting_tritonmodels_and_later_to_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
-        world.want()
-        world.want(OTHER)
+        world.track()
+        world.track(OTHER)
         await until(lambda: world.changed[KEY] and world.changed[OTHER])
-        world.want()
-        world.want(OTHER, waits=False)
+        world.track()
+        world.track(OTHER, waits=False)
         world.prometheus.status = 500
-        assert "HTTP status 500" in (await world.news()).error
+        assert "HTTP status 500" in (await world.next_change()).error
         asked = world.asked
         await until(lambda: world.asked > asked + 3)
         assert world.changed[OTHER] == 1
-        monkeypatch.setattr(prometheuses, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(prometheuses, "OUTAGE_SECONDS", 0.0)
         await until(lambda: world.changed[OTHER] == 2)
         world.prometheus.status = 200
-        assert (await world.news()).error == ""
+        assert (await world.next_change()).error == ""
 
     world.run(scene)
 
 
-def test_one_that_hangs_delays_no_other(world: World) -> None:
+def test_hanging_prometheus_does_not_delay_others(world: World) -> None:
     hanging = FakePrometheus()
     hanging.hang = 30
 
     async def scene() -> None:
         for number in range(20):
-            world.probes.want(f"ns/{number}", hanging.url)
+            world.probes.track(f"ns/{number}", hanging.url)
         await until(lambda: hanging.queries)
-        world.want()
+        world.track()
         await until(lambda: world.changed[KEY])
 
     try:
@@ -158,14 +158,14 @@ def test_one_that_hangs_delays_no_other(world: World) -> None:
         hanging.close()
 
 
-def test_who_goes_to_another_prometheus_leaves_nothing_at_the_first(world: World) -> None:
+def test_stops_polling_the_previous_prometheus(world: World) -> None:
     async def scene() -> None:
-        world.want()
+        world.track()
         await until(lambda: world.changed[KEY])
-        world.probes.want(KEY, "http://127.0.0.1:9")
+        world.probes.track(KEY, "http://127.0.0.1:9")
         before = world.changed[KEY]
         await until(lambda: world.changed[KEY] > before)
-        assert "Connect call failed" in world.probes.want(KEY, "http://127.0.0.1:9").error
+        assert "Connect call failed" in world.probes.track(KEY, "http://127.0.0.1:9").error
         assert list(world.probes._sources) == ["http://127.0.0.1:9"]
         world.probes.forget(KEY)
         assert not world.probes._sources

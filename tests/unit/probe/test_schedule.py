@@ -1,4 +1,4 @@
-"""When servers and Prometheuses are asked again."""
+"""The schedule of polls, and the delay until the next poll of a server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.probe.schedule import Schedule, server_delay
 from triton_operator.probe.triton import Answer
 
-READY = Answer((IndexEntry("a", "1", "READY", ""),), settled=True)
-LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), settled=False)
+READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
+LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 
 
-def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
+def test_key_is_due_once_at_its_last_time() -> None:
     schedule = Schedule[str]()
     assert schedule.next() is None
     for key, when in (("a", 5.0), ("b", 3.0), ("a", 1.0), ("c", 2.0), ("b", 9.0)):
@@ -28,9 +28,9 @@ def test_a_key_is_due_once_at_the_time_that_was_said_last() -> None:
     ("answer", "repeats", "expected"),
     [
         (READY, 0, 300), (READY, 50, 300),
-        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), settled=False), 5, 10),
+        (LOADING, 0, 0.5), (LOADING, 3, 4), (LOADING, 5, 10), (LOADING, 5000, 10), (Answer((), all_ready=False), 5, 10),
         (None, 0, 0.5), (None, 5, 16), (None, 5000, 60),
     ],
 )  # fmt: skip
-def test_how_soon_a_server_is_asked_again(answer: Answer | None, repeats: int, expected: float) -> None:
+def test_delay_until_the_next_poll_of_a_server(answer: Answer | None, repeats: int, expected: float) -> None:
     assert server_delay(answer, repeats, 300) == pytest.approx(expected, rel=0.101)

@@ -1,4 +1,4 @@
-"""Which servers are asked, when, and who hears of it. The servers are played, the rest is real."""
+"""When servers are polled, and which changes are reported. Only the servers are simulated."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from support.probing import run_beside, until
+from support.probing import run_with, until
 from triton_operator.api.servers import IndexEntry, Server
 from triton_operator.probe import lanes, schedule, servers
+from triton_operator.probe.answer_cache import AnswerCache, size_of
 from triton_operator.probe.fetch import FetchError, UnusableError
-from triton_operator.probe.kept import KeptAnswers, size_of
 from triton_operator.probe.servers import ServerAnswers, ServerProbes
 from triton_operator.probe.triton import Answer
 
-READY = Answer((IndexEntry("a", "1", "READY", ""),), settled=True)
-LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), settled=False)
+READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
+LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 KEY = "ns/a"
 
 
@@ -26,7 +26,7 @@ def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = ""
 
 
 class World:
-    """Servers by address; one without an answer is silent, and takes `hang` seconds for it."""
+    """Simulated servers and their answers by address. A server without an answer fails after `hang` seconds."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {"pod": READY}
@@ -52,7 +52,7 @@ class World:
             self.asking -= 1
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
-        run_beside(self.probes.run, scene)
+        run_with(self.probes.run, scene)
 
 
 @pytest.fixture
@@ -62,26 +62,26 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World()
 
 
-def test_who_wants_an_answer_gets_the_last_one_and_hears_of_the_next(world: World) -> None:
+def test_track_returns_the_last_answer_and_reports_the_next(world: World) -> None:
     async def scene() -> None:
-        assert world.probes.want(KEY, [server()]) == ServerAnswers({}, pending=True)
+        assert world.probes.track(KEY, [server()]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY])
-        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
+        assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
         await asyncio.sleep(0.2)
-        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "at rest it is left alone"
+        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "polls again at rest"
 
     world.run(scene)
 
 
-def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
+def test_polls_a_loading_server_until_it_is_ready(world: World) -> None:
     async def scene() -> None:
         world.answers["pod"] = LOADING
-        world.probes.want(KEY, [server()])
+        world.probes.track(KEY, [server()])
         await until(lambda: world.asked["pod"] > 5)
-        assert world.changed[KEY] == 1, "the same answer is no news"
+        assert world.changed[KEY] == 1, "reported the same answer again"
         world.answers["pod"] = READY
         await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.want(KEY, [server()]).indexes == {"pod": READY.index}
+        assert world.probes.track(KEY, [server()]).indexes == {"pod": READY.index}
         asked = world.asked["pod"]
         await asyncio.sleep(0.2)
         assert world.asked["pod"] == asked
@@ -89,58 +89,58 @@ def test_a_server_that_loads_is_asked_until_it_is_ready(world: World) -> None:
     world.run(scene)
 
 
-def test_a_server_is_asked_at_once_when_it_may_have_changed(world: World) -> None:
+def test_polls_a_changed_server_at_once(world: World) -> None:
     async def scene() -> None:
-        world.probes.want(KEY, [server(epoch=(0, False))])
+        world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
-        # Its readiness changed: the last answer stands until the next comes, which is news even if it is the same.
-        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
+        # The readiness changed. The last answer stays valid until the next one, which is reported in any case.
+        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
         await until(lambda: world.changed[KEY] == 2)
-        # It was restarted.
-        assert world.probes.want(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
+        # The server restarted.
+        assert world.probes.track(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY] == 3)
-        # Another pod of that name.
-        assert world.probes.want(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
+        # Another pod with the same name.
+        assert world.probes.track(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
         await until(lambda: world.changed[KEY] == 4)
         assert world.asked["pod"] == 4
 
     world.run(scene)
 
 
-def test_a_server_that_falls_silent_has_no_answer(world: World) -> None:
+def test_silent_server_has_no_answer(world: World) -> None:
     async def scene() -> None:
-        world.probes.want(KEY, [server(epoch=(0, False))])
+        world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.changed[KEY] == 1)
         del world.answers["pod"]
-        world.probes.want(KEY, [server(epoch=(0, True))])
+        world.probes.track(KEY, [server(epoch=(0, True))])
         await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers()
+        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers()
         world.answers["pod"] = READY
         await until(lambda: world.changed[KEY] == 3)
-        assert world.probes.want(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY.index}
+        assert world.probes.track(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY.index}
 
     world.run(scene)
 
 
-def test_what_changes_while_a_server_is_asked_is_asked_again(world: World) -> None:
+def test_polls_a_server_again_that_changed_during_a_poll(world: World) -> None:
     async def scene() -> None:
         world.hang = 0.2
         del world.answers["pod"]
-        world.probes.want(KEY, [server(epoch=(0, False))])
+        world.probes.track(KEY, [server(epoch=(0, False))])
         await until(lambda: world.asked["pod"] == 1)
         world.answers["pod"] = READY
-        world.probes.want(KEY, [server(epoch=(0, True))])
+        world.probes.track(KEY, [server(epoch=(0, True))])
         await until(lambda: world.changed[KEY])
-        assert world.probes.want(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
+        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
         assert world.asked["pod"] == 2
 
     world.run(scene)
 
 
-def test_what_is_forgotten_is_asked_no_more_and_nothing_of_it_is_kept(world: World) -> None:
+def test_forget_stops_polling_and_frees_the_state(world: World) -> None:
     async def scene() -> None:
         del world.answers["pod"]
-        world.probes.want(KEY, [server()])
+        world.probes.track(KEY, [server()])
         await until(lambda: world.asked["pod"] > 2)
         world.probes.forget(KEY)
         await asyncio.sleep(0.05)
@@ -153,63 +153,63 @@ def test_what_is_forgotten_is_asked_no_more_and_nothing_of_it_is_kept(world: Wor
     world.run(scene)
 
 
-def test_an_explicit_server_is_asked_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polls_a_server_with_explicit_model_control_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "EXPLICIT_REST_SECONDS", 0.05)
 
     async def scene() -> None:
-        world.probes.want(KEY, [server()], explicit=True)
+        world.probes.track(KEY, [server()], explicit=True)
         await until(lambda: world.asked["pod"] > 3)
         assert world.changed[KEY] == 1
 
     world.run(scene)
 
 
-def test_an_answer_that_cannot_be_used_is_told(world: World) -> None:
+def test_reports_an_unusable_answer_once(world: World) -> None:
     async def scene() -> None:
-        world.unusable = "is no JSON"
-        world.probes.want(KEY, [server()])
+        world.unusable = "isn't JSON"
+        world.probes.track(KEY, [server()])
         await until(lambda: world.changed[KEY] == 1)
-        assert world.probes.want(KEY, [server()]) == ServerAnswers({}, {"pod": "is no JSON"})
+        assert world.probes.track(KEY, [server()]) == ServerAnswers({}, {"pod": "isn't JSON"})
         asked = world.asked["pod"]
         await until(lambda: world.asked["pod"] > asked + 1)
-        assert world.changed[KEY] == 1, "the same fault is no news"
+        assert world.changed[KEY] == 1, "reported the same fault again"
         world.unusable = ""
         await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.want(KEY, [server()]) == ServerAnswers({"pod": READY.index})
+        assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index})
 
     world.run(scene)
 
 
-def test_an_answer_for_which_there_is_no_room_is_told(world: World) -> None:
-    world.probes = ServerProbes(lambda key: world.changed.update([key]), world.ask, kept=KeptAnswers(size_of(LOADING)))
+def test_reports_an_answer_that_exceeds_the_memory_share(world: World) -> None:
+    world.probes = ServerProbes(lambda key: world.changed.update([key]), world.ask, cache=AnswerCache(size_of(LOADING)))
 
     async def scene() -> None:
         world.answers = {"a": READY, "b": READY, "c": LOADING}
-        world.probes.want("ns/one", [server("a"), server("b")])
+        world.probes.track("ns/one", [server("a"), server("b")])
         await until(lambda: world.asked["a"] and world.asked["b"])
-        world.probes.want("ns/two", [server("c")])
+        world.probes.track("ns/two", [server("c")])
         await until(lambda: world.changed["ns/two"])
-        assert set(world.probes.want("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
-        told = world.probes.want("ns/two", [server("c")])
+        assert set(world.probes.track("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
+        told = world.probes.track("ns/two", [server("c")])
         assert not told.indexes
         assert "already use the namespace's share" in told.unusable["c"]
         world.probes.forget("ns/one")
-        await until(lambda: world.probes.want("ns/two", [server("c")]).indexes)
+        await until(lambda: world.probes.track("ns/two", [server("c")]).indexes)
         world.probes.forget("ns/two")
-        assert not world.probes._kept._kept
+        assert not world.probes._cache._entries
 
     world.run(scene)
 
 
-def test_silent_servers_delay_no_others(world: World) -> None:
-    """Of one TritonModel and of many: they share the slow lane, once they have been silent for the first time."""
+def test_silent_servers_do_not_delay_others(world: World) -> None:
+    """Silent servers of one TritonModel and of many. After their first failure they share the slow lane."""
 
     async def scene() -> None:
         world.hang = 0.5
         many = {f"ns/{n}": [server(f"silent-{n}")] for n in range(150)}
         many["ns/big"] = [server(f"big-{n}") for n in range(150)]
         for key, group in many.items():
-            world.probes.want(key, group)
+            world.probes.track(key, group)
         await until(lambda: sum(world.asked.values()) >= 300 + lanes.SLOW)
         assert world.most <= lanes.FAST + lanes.SLOW
         loop = asyncio.get_running_loop()
@@ -217,7 +217,7 @@ def test_silent_servers_delay_no_others(world: World) -> None:
         for number in range(10):
             began, key = loop.time(), f"ns/good-{number}"
             world.answers[key] = READY
-            world.probes.want(key, [server(key)])
+            world.probes.track(key, [server(key)])
             await until(lambda key=key: world.changed[key])
             longest = max(longest, loop.time() - began)
         assert longest < world.hang
@@ -225,32 +225,32 @@ def test_silent_servers_delay_no_others(world: World) -> None:
     world.run(scene)
 
 
-def test_silent_servers_of_one_namespace_delay_no_silent_server_of_another(world: World) -> None:
-    """The first time all are asked in the fast lane, afterwards in the slow one."""
+def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(world: World) -> None:
+    """The first poll of each server uses the fast lane, later polls use the slow lane."""
 
     async def scene() -> None:
         world.hang = 0.5
         for number in range(300):
-            world.probes.want(f"noisy/{number}", [server(f"noisy-{number}")])
+            world.probes.track(f"noisy/{number}", [server(f"noisy-{number}")])
         await until(lambda: sum(world.asked.values()))
-        world.probes.want("quiet/a", [server("quiet")])
+        world.probes.track("quiet/a", [server("quiet")])
         await until(lambda: world.asked["quiet"])
-        assert sum(world.asked.values()) < 300 / 2, "it waited for the fast lane"
+        assert sum(world.asked.values()) < 300 / 2, "waited for the fast lane"
         await until(lambda: world.asked["quiet"] > 1)
-        assert sum(world.asked.values()) < 300, "it waited for the slow lane"
+        assert sum(world.asked.values()) < 300, "waited for the slow lane"
 
     world.run(scene)
 
 
-def test_a_fault_of_our_own_ends_nothing(world: World) -> None:
+def test_polling_continues_after_an_unexpected_error(world: World) -> None:
     async def scene() -> None:
         world.answers["other"] = READY
         world.answers["pod"] = READY
         world.wrong = True
-        world.probes.want("ns/bad", [server()])
+        world.probes.track("ns/bad", [server()])
         await until(lambda: world.asked["pod"])
         world.wrong = False
-        world.probes.want(KEY, [server("other")])
+        world.probes.track(KEY, [server("other")])
         await until(lambda: world.changed[KEY] and world.asked["pod"] > 1)
 
     world.run(scene)

@@ -34,19 +34,19 @@ def parse_index(body: bytes, host: str = "127.0.0.1") -> Answer:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_reads_a_repository_index(host: str) -> None:
     body = b'[{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "no file"}, {"name": "b"}]'
-    assert parse_index(body, host) == Answer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), settled=False)
+    assert parse_index(body, host) == Answer((IndexEntry("a", "1", "UNAVAILABLE", "no file"),), all_ready=False)
 
 
 @pytest.mark.parametrize(
     ("body", "wrong"),
-    [("", "is no JSON"), ("{", "is no JSON"), ("[" * 100_000, "is no JSON"), ('[{"name": "\\ud800"}]', "is no JSON"),
-     ("null", "is no list"), ("5", "is no list"), ('"a"', "is no list"), ("{}", "is no list"),
+    [("", "isn't JSON"), ("{", "isn't JSON"), ("[" * 100_000, "isn't JSON"), ('[{"name": "\\ud800"}]', "isn't JSON"),
+     ("null", "isn't a list"), ("5", "isn't a list"), ('"a"', "isn't a list"), ("{}", "isn't a list"),
      ("[5]", "has an entry without a name"), ("[[]]", "has an entry without a name"),
      ("[{}]", "has an entry without a name"), ('["a"]', "has an entry without a name"),
-     ('[{"name": 5}]', "a field that is no string"), ('[{"name": ["a"]}]', "a field that is no string"),
-     ('[{"name": "a", "state": null}]', "a field that is no string"),
-     ('[{"name": "a", "version": 1}]', "a field that is no string"),
-     ('[{"name": "a", "reason": {}}]', "a field that is no string")],
+     ('[{"name": 5}]', "a field that isn't a string"), ('[{"name": ["a"]}]', "a field that isn't a string"),
+     ('[{"name": "a", "state": null}]', "a field that isn't a string"),
+     ('[{"name": "a", "version": 1}]', "a field that isn't a string"),
+     ('[{"name": "a", "reason": {}}]', "a field that isn't a string")],
 )  # fmt: skip
 def test_rejects_an_answer_that_is_not_a_repository_index(body: str, wrong: str) -> None:
     with pytest.raises(UnusableError, match=wrong):
@@ -62,7 +62,7 @@ def test_reports_the_status_of_an_http_error() -> None:
 def test_limits_the_size_of_an_answer() -> None:
     entry = b'{"name": "a", "state": "READY"}'
     assert len(parse_index(b"[" + b",".join([entry] * triton.MAX_ENTRIES) + b"]").index) == triton.MAX_ENTRIES
-    with pytest.raises(UnusableError, match="lists more than 2000 models to be loaded"):
+    with pytest.raises(UnusableError, match="lists more than 2000 models that should be loaded"):
         parse_index(b"[" + b",".join([entry] * (triton.MAX_ENTRIES + 1)) + b"]")
     with pytest.raises(UnusableError, match="is larger than 256 KiB"):
         parse_index(b"[" + b" " * (256 << 10) + b"]")
@@ -71,7 +71,7 @@ def test_limits_the_size_of_an_answer() -> None:
 def test_ignores_models_without_state_when_it_checks_the_limit() -> None:
     idle = [{"name": f"model-{n}"} for n in range(5000)]
     loaded = {"name": "a", "version": "1", "state": "READY", "reason": ""}
-    assert parse(json.dumps([*idle, loaded]).encode()) == Answer(READY, settled=True)
+    assert parse(json.dumps([*idle, loaded]).encode()) == Answer(READY, all_ready=True)
 
 
 def test_keeps_only_what_the_status_uses() -> None:
@@ -111,7 +111,7 @@ def test_does_not_follow_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
         redirects = bad_servers.server("127.0.0.1", bad_servers.redirects(to), 0)
         with redirects as served, pytest.raises(FetchError, match="has the HTTP status 307"):
             get_index(served.address)
-        assert other.asked == 0
+        assert other.connections == 0
 
 
 def test_does_not_use_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +121,10 @@ def test_does_not_use_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "settled"),
+    ("listed", "all_ready"),
     [([], False), (["READY"], True), (["READY", ""], True), ([""], True), (["LOADING"], False),
      (["READY", "UNAVAILABLE"], False)],
 )  # fmt: skip
-def test_server_is_settled_when_all_models_are_ready(listed: list[str], settled: bool) -> None:
+def test_all_ready_means_that_all_listed_models_are_ready(listed: list[str], all_ready: bool) -> None:
     body = json.dumps([{"name": f"m{n}", "state": state} for n, state in enumerate(listed)]).encode()
-    assert parse(body).settled is settled
+    assert parse(body).all_ready is all_ready

@@ -1,4 +1,4 @@
-"""A line of the log is what the operator wrote, whatever strangers say."""
+"""Log records stay on one line, even if a message contains line breaks or control characters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def logging_as_before() -> Iterator[None]:
 
 
 def written(form: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """The log of one message and one failure."""
+    """Returns the log of one message and one exception."""
     logs.configure(form, "INFO")
     logging.getLogger("operator").warning("a server %s", HOSTILE)
     try:
@@ -35,7 +35,7 @@ def written(form: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_a_plain_record_is_one_line_and_only_tracebacks_follow_indented(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_record_is_one_line_followed_by_an_indented_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     text = written("plain", capsys)
     assert all(line.isprintable() for line in text.split("\n"))
     lines = text.split("\n")
@@ -45,7 +45,7 @@ def test_a_plain_record_is_one_line_and_only_tracebacks_follow_indented(capsys: 
     assert not any(line.startswith(FORGED) for line in lines)
 
 
-def test_a_json_record_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_record_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     text = written("json", capsys)
     assert text.isascii()
     assert all(line.isprintable() for line in text.split("\n"))

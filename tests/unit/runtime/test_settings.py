@@ -1,4 +1,4 @@
-"""Settings: what is wrong is told by the variable's name."""
+"""Settings from environment variables. An error names the variable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_everything() -> None:
     assert Settings.from_environment(LEAST | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 
 
-def test_two_lives_of_one_pod_are_two_candidates() -> None:
+def test_restarted_pod_has_a_new_lease_identity() -> None:
     assert Settings.from_environment(LEAST).identity != Settings.from_environment(LEAST).identity
 
 
@@ -62,7 +62,7 @@ def test_errors(env: dict[str, str], words: str) -> None:
         Settings.from_environment(LEAST | env)
 
 
-def test_the_command_tells_them_without_a_traceback() -> None:
+def test_command_reports_invalid_settings_without_a_traceback() -> None:
     result = CliRunner().invoke(main, ["run"], env={"TOOLS_IMAGE": ""})
     assert result.exit_code == 2
     assert "TOOLS_IMAGE must name the operator's own image" in result.output

@@ -1,4 +1,4 @@
-"""The whole status, from what a cluster would show."""
+"""Computes the status from observations."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def judge(
 
 
 _TYPES = ("Ready", "Progressing", "ModelsLoaded")
-"""What these tests are about; what follows from the load is in test_load.py."""
+"""The conditions that these tests check. test_load.py checks the others."""
 
 
-def told(status: TritonModelStatus) -> dict[str, tuple[str, str]]:
+def reasons(status: TritonModelStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status.conditions if c.type in _TYPES}
 
 
@@ -62,9 +62,9 @@ SERVING = {"Ready": ("True", "EntrypointAnswers"), "ModelsLoaded": ("True", "All
 COMPLETE = {**SERVING, "Progressing": ("False", "Complete")}
 
 
-def test_fresh() -> None:
+def test_reports_the_steps_of_a_new_tritonmodel() -> None:
     status = judge(deployment=None)
-    assert told(status) == {
+    assert reasons(status) == {
         "Ready": ("False", "Creating"), "Progressing": ("True", "Creating"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
     }  # fmt: skip
@@ -72,23 +72,23 @@ def test_fresh() -> None:
     assert status.selector == "tritonoperator.io/model=detection"
 
 
-def test_before_the_first_pod() -> None:
-    assert told(judge(replicas=2))["Progressing"] == ("True", "RollingOut")
-    assert told(judge(replicas=2))["Ready"] == ("False", "Creating")
+def test_reports_creating_before_the_first_pod() -> None:
+    assert reasons(judge(replicas=2))["Progressing"] == ("True", "RollingOut")
+    assert reasons(judge(replicas=2))["Ready"] == ("False", "Creating")
 
 
-def test_starting() -> None:
+def test_reports_the_step_of_a_starting_pod() -> None:
     status = judge(pod(LOADING, gen.checked(gen.report("a", "b", entrypoint="b"))), indexes={})
-    assert told(status) == {
+    assert reasons(status) == {
         "Ready": ("False", "LoadingModels"), "Progressing": ("True", "RollingOut"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
     }  # fmt: skip
     assert (status.loaded, status.entrypoint, status.models) == ("0/2", "b", [])
 
 
-def test_complete() -> None:
+def test_reports_ready_when_all_servers_are_ready() -> None:
     status = judge(pod(), pod(name="other"))
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert (status.replicas, status.ready_replicas, status.loaded) == (2, 2, "1/1")
     assert status.image is not None
     assert (status.image.reference, status.image.digest) == (gen.IMAGE, gen.DIGEST)
@@ -99,12 +99,12 @@ def test_complete() -> None:
     [{"replicas": 3}, {"deployment": {**deployment(1), "status": {"observedGeneration": 2}}}],
     ids=["a server is missing", "the controller has not seen the spec"],
 )
-def test_not_complete_yet(change: dict[str, Any]) -> None:
-    assert told(judge(pod(), **change)) == {**SERVING, "Progressing": ("True", "RollingOut")}
+def test_reports_progressing_until_the_rollout_is_complete(change: dict[str, Any]) -> None:
+    assert reasons(judge(pod(), **change)) == {**SERVING, "Progressing": ("True", "RollingOut")}
 
 
-def test_a_rollout_is_on_while_old_servers_are_left() -> None:
-    assert told(judge(pod(), pod(name="old", template=OLD), replicas=1))["Progressing"] == ("True", "RollingOut")
+def test_reports_a_rollout_while_old_servers_exist() -> None:
+    assert reasons(judge(pod(), pod(name="old", template=OLD), replicas=1))["Progressing"] == ("True", "RollingOut")
 
 
 @pytest.mark.parametrize(
@@ -112,57 +112,57 @@ def test_a_rollout_is_on_while_old_servers_are_left() -> None:
     [(waiting("fetch", "ImagePullBackOff", "not found"), "ImagePullFailed"), (ended("triton", 1), "ServerCrashed"),
      (unschedulable("0/1 nodes"), "Unschedulable")],
 )  # fmt: skip
-def test_new_pods_fail_while_old_ones_serve(trouble: gen.Modifier, reason: str) -> None:
+def test_stays_ready_while_new_pods_fail(trouble: gen.Modifier, reason: str) -> None:
     old = pod(name="old", template=OLD)
     status = judge(old, pod(trouble, name="new"), replicas=1, indexes={"old": READY_INDEX})
-    assert told(status) == {**SERVING, "Progressing": ("False", reason)}
+    assert reasons(status) == {**SERVING, "Progressing": ("False", reason)}
     assert message(status, "Progressing").endswith("the servers of the previous spec keep serving")
     assert status.ready_replicas == 1
 
 
-def test_new_models_are_judged_by_the_new_servers() -> None:
-    """An image that renames a model or raises its version must not look broken while it rolls out."""
+def test_model_states_come_from_the_new_servers_during_a_rollout() -> None:
+    """A new image that renames a model or increases its version causes no problem during the rollout."""
     new = (IndexEntry("a", "2", "READY", ""), IndexEntry("b", "1", "READY", ""))
     pods = [pod(name="old", template=OLD), pod(gen.checked(gen.report("a", "b")), name="new")]
     status = judge(*pods, replicas=2, indexes={"old": READY_INDEX, "new": new})
-    assert told(status)["ModelsLoaded"] == ("True", "AllLoaded")
+    assert reasons(status)["ModelsLoaded"] == ("True", "AllLoaded")
     assert [(m.name, m.version, m.pods) for m in status.models] == [("a", "2", "1/1"), ("b", "1", "1/1")]
 
 
-def test_scaled_to_zero_by_the_spec_or_by_something_else() -> None:
+def test_reports_zero_replicas() -> None:
     for spec in ({"replicas": 0}, {}):
         status = judge(replicas=0, spec=spec)
-        assert told(status)["Ready"] == ("False", "ScaledToZero")
-        assert told(status)["Progressing"] == ("False", "Complete")
+        assert reasons(status)["Ready"] == ("False", "ScaledToZero")
+        assert reasons(status)["Progressing"] == ("False", "Complete")
 
 
-def test_a_refusal_is_told_and_what_runs_stays_ready() -> None:
+def test_reports_a_refused_write_and_stays_ready() -> None:
     refused = {"Deployment": Problem("ApplyRefused", "the API server refuses Deployment vision/detection: no")}
     status = judge(pod(), refused=refused)
-    assert told(status) == {**SERVING, "Progressing": ("False", "ApplyRefused")}
+    assert reasons(status) == {**SERVING, "Progressing": ("False", "ApplyRefused")}
     assert "refuses Deployment" in message(status, "Progressing")
     taken = {"Deployment": Problem("NameTaken", "x")}
-    assert told(judge(deployment=None, refused=taken))["Ready"] == ("False", "NameTaken")
-    # What serving doesn't need is told where it belongs.
-    assert told(judge(pod(), refused={"PrometheusRule": Problem("ApplyRefused", "no")})) == COMPLETE
+    assert reasons(judge(deployment=None, refused=taken))["Ready"] == ("False", "NameTaken")
+    # Conditions of optional children are separate.
+    assert reasons(judge(pod(), refused={"PrometheusRule": Problem("ApplyRefused", "no")})) == COMPLETE
 
 
-def test_pods_that_the_api_server_refuses() -> None:
+def test_reports_that_the_api_server_refuses_pods() -> None:
     quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
     status = judge(deployment=deployment(1, conditions=[quota]))
-    assert told(status)["Ready"] == ("False", "PodsRefused")
+    assert reasons(status)["Ready"] == ("False", "PodsRefused")
     assert "exceeded quota" in message(status, "Ready")
 
 
-def test_a_model_that_does_not_load() -> None:
+def test_reports_a_model_that_does_not_load() -> None:
     broken = (*READY_INDEX, IndexEntry("b", "1", "UNAVAILABLE", "no such file"))
     status = judge(pod(not_ready), indexes={"detection-abc-1": broken})
-    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
+    assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
     assert message(status, "ModelsLoaded") == "b: no such file"
     assert status.loaded == "1/2"
     # The entrypoint needs it not: that one answers, and the rollout is through.
     status = judge(pod(), indexes={"detection-abc-1": broken})
-    assert told(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
+    assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
 
 SECRETIVE = {
@@ -172,7 +172,7 @@ SAID = "login as hunter22 with pass22 refused"
 REDACTED = "login as (hidden) with (hidden) refused"
 
 
-def test_the_end_of_a_servers_log_is_told_without_the_values_of_the_spec() -> None:
+def test_redacts_sensitive_values_in_the_server_log() -> None:
     for crash in (
         pod(not_ready, ended("triton", 1, message=SAID)),
         pod(not_ready, waiting("triton", "RunContainerError", SAID)),
@@ -183,7 +183,7 @@ def test_the_end_of_a_servers_log_is_told_without_the_values_of_the_spec() -> No
         assert REDACTED in message(status, "Progressing")
 
 
-def test_why_a_model_does_not_load_is_told_without_the_values_of_the_spec() -> None:
+def test_redacts_sensitive_values_in_the_reason_of_a_model() -> None:
     index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", SAID),)}
     status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
     assert "hunter22" not in status.model_dump_json()
@@ -191,43 +191,43 @@ def test_why_a_model_does_not_load_is_told_without_the_values_of_the_spec() -> N
     assert status.models[0].reason == REDACTED
 
 
-def test_an_invalid_repository_says_so_in_every_condition() -> None:
+def test_reports_an_invalid_repository_in_every_condition() -> None:
     import json
 
     finding = {"code": "TR1", "severity": "error", "file": "a/config.pbtxt", "line": 1, "message": "m", "remedy": "r"}
     status = judge(pod(ended("check", 1, json.dumps(gen.report("a", findings=[finding])))), indexes={})
-    assert told(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "RepositoryInvalid"))
+    assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "RepositoryInvalid"))
     assert "a/config.pbtxt:1" in message(status, "Ready")
 
 
-def test_what_an_eviction_leaves_behind_is_told_only_while_a_server_is_missing() -> None:
+def test_reports_an_evicted_pod_only_while_a_server_is_missing() -> None:
     evicted = pod(failed("Evicted", "low on memory"), name="gone")
     status = judge(pod(), evicted, replicas=1)
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert status.replicas == 1
     status = judge(evicted, pod(LOADING, name="next"), replicas=1, indexes={})
-    assert told(status)["Progressing"] == ("False", "Evicted")
+    assert reasons(status)["Progressing"] == ("False", "Evicted")
 
 
-def test_pods_that_leave_do_not_count() -> None:
+def test_ignores_pods_that_are_being_deleted() -> None:
     status = judge(pod(), pod(gen.deleting, name="leaving"), replicas=1)
     assert (status.replicas, status.ready_replicas) == (1, 1)
 
 
-def test_digests_of_a_moving_tag() -> None:
+def test_reports_the_digests_of_a_moving_tag() -> None:
     other = "sha256:" + "2" * 64
     status = judge(pod(), pod(put("status.initContainerStatuses.1.imageID", f"x@{other}"), name="other"))
     assert status.image is not None
     assert status.image.digest == f"{gen.DIGEST}, {other}"
 
 
-def test_what_a_pod_told_of_its_entrypoint_outlives_it() -> None:
+def test_keeps_the_entrypoint_after_its_pod_is_gone() -> None:
     before = judge(pod(gen.checked(gen.report("a", "b", entrypoint="b"))))
     assert judge(replicas=1, before=before).entrypoint == "b"
     assert judge(replicas=1, before=before, spec={"entrypoint": "a"}).entrypoint == "a"
 
 
-def test_the_same_observation_gives_the_same_status_at_any_time() -> None:
+def test_same_observation_gives_the_same_status_at_any_time() -> None:
     first = judge(pod(), now=THEN)
     assert judge(pod(), before=first, now=NOW) == first
 
@@ -235,17 +235,17 @@ def test_the_same_observation_gives_the_same_status_at_any_time() -> None:
 # Conditions over time
 
 
-def test_the_time_moves_only_with_the_status() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     first = judge(pod(LOADING), indexes={}, now=THEN)
     second = judge(pod(not_ready), indexes={}, before=first, now=NOW)
-    assert told(first)["Ready"] != told(second)["Ready"]
+    assert reasons(first)["Ready"] != reasons(second)["Ready"]
     assert {c.type: c.last_transition_time for c in second.conditions}["Ready"] == THEN
     third = judge(pod(), before=second, now=NOW)
     times = {c.type: c.last_transition_time for c in third.conditions if c.type in _TYPES}
     assert times == {"Ready": NOW, "Progressing": NOW, "ModelsLoaded": NOW}
 
 
-def test_conditions_carry_the_generation() -> None:
+def test_conditions_contain_the_observed_generation() -> None:
     (condition,) = settle([], [cond("Ready", "True", "R")], NOW, 7)
     assert condition.observed_generation == 7
 
@@ -278,7 +278,9 @@ TRANSITIONS: dict[str, tuple[list[Condition], list[Condition], list[tuple[str, s
 
 
 @pytest.mark.parametrize(("before", "now", "expected"), TRANSITIONS.values(), ids=TRANSITIONS.keys())
-def test_transitions(before: list[Condition], now: list[Condition], expected: list[tuple[str, str]]) -> None:
+def test_returns_the_transitions_that_cause_events(
+    before: list[Condition], now: list[Condition], expected: list[tuple[str, str]]
+) -> None:
     assert [(t.kind, t.reason) for t in transitions(before, now)] == expected
 
 
@@ -295,18 +297,18 @@ PRESSING: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("change", "expected"), PRESSING.values(), ids=PRESSING.keys())
-def test_pressing(change: dict[str, Any], expected: bool) -> None:
+def test_is_urgent_for_important_changes(change: dict[str, Any], expected: bool) -> None:
     before = TritonModelStatus(observed_generation=1, conditions=CREATED)
     assert is_urgent(before, before.model_copy(update=change)) == expected
 
 
-def test_the_loss_of_what_was_true_is_pressing() -> None:
+def test_is_urgent_when_a_condition_is_no_longer_true() -> None:
     before = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "True", "AllLoaded")])
     now = TritonModelStatus(observed_generation=1, conditions=[cond("ModelsLoaded", "Unknown", "NoServerAnswers")])
     assert is_urgent(before, now)
 
 
-def test_of_the_first_status_only_a_failure_is_pressing() -> None:
+def test_first_status_is_urgent_only_after_a_failure() -> None:
     before = TritonModelStatus()
     for conditions, expected in (
         ([cond("Ready", "False", "Creating"), cond("MonitoringAvailable", "True", "Selected")], False),
@@ -318,21 +320,21 @@ def test_of_the_first_status_only_a_failure_is_pressing() -> None:
 @pytest.mark.parametrize(
     ("unusable", "words"),
     [
-        ({"p1": "is no JSON"}, "the repository index of p1 is no JSON"),
-        ({"p2": "is no list", "p1": "is no JSON", "p3": "x"},
-         "the repository index of p1 is no JSON (the same is true of 2 more servers)"),
+        ({"p1": "isn't JSON"}, "the repository index of p1 isn't JSON"),
+        ({"p2": "isn't a list", "p1": "isn't JSON", "p3": "x"},
+         "the repository index of p1 isn't JSON (the same is true of 2 more servers)"),
     ],
 )  # fmt: skip
-def test_an_answer_that_cannot_be_used_is_told_with_the_reason(unusable: dict[str, str], words: str) -> None:
+def test_reports_why_an_answer_cannot_be_used(unusable: dict[str, str], words: str) -> None:
     status = judge(pod(), indexes={}, unusable=unusable)
-    assert told(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "AnswerUnusable")}
+    assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("Unknown", "AnswerUnusable")}
     assert message(status, "ModelsLoaded") == words
     status = judge(pod(), unusable=unusable)
-    assert told(status) == COMPLETE
+    assert reasons(status) == COMPLETE
     assert message(status, "ModelsLoaded") == f"every model is loaded on every server that answers; {words}"
 
 
-def test_reports_that_only_the_first_of_very_many_models_are_in_the_status() -> None:
+def test_reports_that_the_status_has_only_the_first_5000_models() -> None:
     index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MOST))
     status = judge(pod(), indexes={gen.NAME: index})
     assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")

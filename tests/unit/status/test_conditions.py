@@ -1,4 +1,4 @@
-"""What a condition may say: one word, and text that can be written."""
+"""Conditions have a valid reason and a message that the API server accepts."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
         ("End\n", "End"),
     ],
 )  # fmt: skip
-def test_a_reason_is_one_word(given: str, told: str) -> None:
+def test_replaces_a_reason_that_kubernetes_would_reject(given: str, told: str) -> None:
     assert condition(READY, "False", given, "").reason == told
 
 
-def test_a_message_can_be_written_and_is_bounded() -> None:
+def test_limits_a_message_and_replaces_invalid_characters() -> None:
     told = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
     assert told.message.encode()[:2] == b"?a"
     assert len(told.message) == 4096
 
 
-def test_a_spec_that_is_not_read_is_told() -> None:
+def test_reports_a_spec_that_cannot_be_read() -> None:
     status = unread(TritonModelStatus(), INVALID, "2026-01-01T00:00:00Z", 3)
     assert [(c.type, c.status, c.reason) for c in status.conditions] == [
         (READY, "False", "SpecInvalid"), (PROGRESSING, "False", "SpecInvalid"),
@@ -42,7 +42,7 @@ def test_a_spec_that_is_not_read_is_told() -> None:
     assert unread(status, INVALID, "2027-01-01T00:00:00Z", 3) == status
 
 
-def test_servers_that_run_stay_ready_while_the_spec_is_not_read() -> None:
+def test_stays_ready_while_the_spec_cannot_be_read() -> None:
     before = TritonModelStatus(
         conditions=[condition(READY, "True", "EntrypointAnswers", "a answers")], ready_replicas=2
     )

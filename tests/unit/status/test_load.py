@@ -1,4 +1,4 @@
-"""What follows from the load: each state of the three conditions, in stable words."""
+"""The conditions MonitoringAvailable, ThresholdLive and AutoscalerActive in each state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge(
     spec: dict[str, Any] | None = None,
     **seen: Any,
 ) -> TritonModelStatus:
-    """As the reconciler does it, with a Prometheus that picks the rules up and nothing else to say."""
+    """Computes the conditions as the reconciler does, with a Prometheus that selects the rules."""
     raw = gen.raw(gen.put("metadata.annotations", annotations or {}), **(spec or {}))
     before = before or TritonModelStatus()
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -56,7 +56,7 @@ def words(status: TritonModelStatus, kind: str) -> str:
     return next(c.message for c in status.conditions if c.type == kind)
 
 
-def says(tokens: bool = False, **values: float) -> Answer:
+def answers(tokens: bool = False, **values: float) -> Answer:
     found = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
     return Answer({QPS: math.inf, **found}, tokens, at=ASKED)
 
@@ -78,23 +78,25 @@ def available(**more: Any) -> TritonModelStatus:
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
         ({"installed": Installed((prometheus(rules=RELEASE),))}, ("False", "NotSelected"),
-         "monitoring/k8s wants rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
+         "monitoring/k8s selects rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
          "with everything"),
         ({"installed": Installed((prometheus(pods=RELEASE),))}, ("False", "NotSelected"),
-         "wants rules with everything and pod monitors with release=prometheus"),
+         "selects rules with everything and pod monitors with release=prometheus"),
         ({"installed": Installed((prometheus(namespaces={"matchLabels": {"a": "b"}}),))}, ("False", "NotSelected"),
          "in namespaces with a=b"),
         ({"refused": {"PrometheusRule": Problem("ApplyRefused", "it says no")}}, ("False", "ApplyRefused"), "says no"),
         ({"refused": {"PodMonitor": Problem("NameTaken", "is another's")}}, ("False", "NameTaken"), "another's"),
     ],
 )  # fmt: skip
-def test_monitoring_available(seen: dict[str, Any], expected: tuple[str, str], part: str) -> None:
+def test_reports_whether_a_prometheus_selects_the_rules(
+    seen: dict[str, Any], expected: tuple[str, str], part: str
+) -> None:
     status = judge(**seen)
     assert told(status, "MonitoringAvailable") == expected
     assert part in words(status, "MonitoringAvailable")
 
 
-def test_a_namespace_that_only_its_own_prometheus_takes() -> None:
+def test_uses_the_prometheus_that_selects_only_its_own_namespace() -> None:
     own = Prometheus("monitoring", "k8s", "http://p", Selection({}, None), Selection({}, None))
     status = judge(installed=Installed((own,)))
     assert told(status, "MonitoringAvailable") == ("False", "NotSelected")
@@ -102,13 +104,13 @@ def test_a_namespace_that_only_its_own_prometheus_takes() -> None:
 
 
 @pytest.mark.parametrize("selector", [RELEASE, {"matchLabels": {"app.kubernetes.io/managed-by": "triton-operator"}}])
-def test_a_prometheus_may_select_by_the_specs_labels_and_by_the_operators_own(selector: Any) -> None:
+def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector: Any) -> None:
     spec = {"monitoring": {"labels": {"release": "prometheus"}}}
     status = judge(spec=spec, installed=Installed((prometheus(rules=selector),)))
     assert told(status, "MonitoringAvailable") == ("True", "Selected")
 
 
-def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
+def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
     status = judge({MAX_QPS: "80"}, spec={"monitoring": {"enabled": False}}, installed=None)
     assert {c.type for c in status.conditions} == {"Ready", "Progressing", "ModelsLoaded"}
     assert status.max_qps == "80"
@@ -129,25 +131,25 @@ def test_who_wants_no_monitoring_hears_nothing_of_it() -> None:
         ({}, {"answer": Answer(at=ASKED)}, ("False", "Propagating"), "max-qps is none; Prometheus doesn't have it yet"),
         ({MAX_QPS: "80"}, {"answer": Answer({QPS: 80}, at=SET)}, ("False", "Propagating"),
          "the operator hasn't queried Prometheus since the threshold changed"),
-        ({}, {"answer": says()}, ("True", "Live"), "Prometheus uses no limit"),
-        ({}, {"answer": says(max_qps=60)}, ("False", "Propagating"),
+        ({}, {"answer": answers()}, ("True", "Live"), "Prometheus uses no limit"),
+        ({}, {"answer": answers(max_qps=60)}, ("False", "Propagating"),
          "max-qps is none; Prometheus still uses 60"),
-        ({MAX_QPS: "80"}, {"answer": says()}, ("False", "Propagating"),
+        ({MAX_QPS: "80"}, {"answer": answers()}, ("False", "Propagating"),
          "max-qps is 80; Prometheus still uses none"),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}, ("True", "Live"), "Prometheus uses max-qps 80"),
-        ({MAX_QPS: "12.5"}, {"answer": says(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
-        ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": says(max_qps=80)}, ("False", "Propagating"),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=80)}, ("True", "Live"), "Prometheus uses max-qps 80"),
+        ({MAX_QPS: "12.5"}, {"answer": answers(max_qps=12.5)}, ("True", "Live"), "max-qps 12.5"),
+        ({MAX_QPS: "80", f"{MAX_QPS}.2": "9"}, {"answer": answers(max_qps=80)}, ("False", "Propagating"),
          "max-qps.v2 is 9; Prometheus doesn't have it yet"),
         ({f"{MAX_QPS}.2": "9"}, {"answer": Answer({QPS: math.inf, ThresholdKey("max-qps", "2"): 9}, at=ASKED)},
          ("True", "Live"),
          "Prometheus uses max-qps.v2 9"),
-        ({PER_REPLICA: "20"}, {"answer": says(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
-        ({MAX_QPS: "many"}, {"answer": says(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
-        ({MAX_QPS: "80", "max_qps": "90"}, {"answer": says()}, ("False", "ThresholdInvalid"), "differ: remove one"),
-        ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": says()}, ("False", "ThresholdInvalid"), "tokenCounter"),
+        ({PER_REPLICA: "20"}, {"answer": answers(max_qps_per_replica=20)}, ("True", "Live"), "max-qps-per-replica 20"),
+        ({MAX_QPS: "many"}, {"answer": answers(), "installed": None}, ("False", "ThresholdInvalid"), "is not a plain"),
+        ({MAX_QPS: "80", "max_qps": "90"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "differ: remove one"),
+        ({f"{thresholds.PREFIX}max-tps": "5"}, {"answer": answers()}, ("False", "ThresholdInvalid"), "tokenCounter"),
     ],
 )  # fmt: skip
-def test_threshold_live(
+def test_reports_whether_prometheus_uses_the_thresholds(
     annotations: dict[str, str], seen: dict[str, Any], expected: tuple[str, str], part: str
 ) -> None:
     status = judge(annotations, **seen)
@@ -156,31 +158,31 @@ def test_threshold_live(
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(True, ("True", "Live")), (False, ("False", "TokenCounterMissing"))])
-def test_tokens_need_a_counter_that_is_there(tokens: bool, expected: tuple[str, str]) -> None:
+def test_max_tps_needs_an_existing_token_counter(tokens: bool, expected: tuple[str, str]) -> None:
     status = judge(
         {f"{thresholds.PREFIX}max-tps": "5"},
         spec={"monitoring": {"tokenCounter": "llm_tokens_total"}},
-        answer=says(tokens=tokens, max_tps=5),
+        answer=answers(tokens=tokens, max_tps=5),
     )
     assert told(status, "ThresholdLive") == expected
     assert tokens or "llm_tokens_total" in words(status, "ThresholdLive")
 
 
-def test_that_a_last_good_value_stays_is_said_only_where_there_is_one() -> None:
+def test_mentions_the_last_accepted_value_only_if_there_is_one() -> None:
     assert "stays so" not in words(judge({MAX_QPS: "x"}), "ThresholdLive")
-    good = judge({MAX_QPS: "80"}, answer=says(max_qps=80))
-    status = judge({MAX_QPS: "x"}, before=good, answer=says(max_qps=80))
+    good = judge({MAX_QPS: "80"}, answer=answers(max_qps=80))
+    status = judge({MAX_QPS: "x"}, before=good, answer=answers(max_qps=80))
     assert words(status, "ThresholdLive").endswith("; the last accepted value stays in effect")
     assert (status.max_qps, status.thresholds) == ("80", good.thresholds)
 
 
-def test_every_annotation_that_is_wrong_is_named() -> None:
+def test_names_every_invalid_annotation() -> None:
     message = words(judge({MAX_QPS: "x", PER_REPLICA: "y"}), "ThresholdLive")
     assert f"{MAX_QPS}='x'" in message
     assert f"{PER_REPLICA}='y'" in message
 
 
-def test_several_models_and_no_entrypoint() -> None:
+def test_reports_several_models_without_an_entrypoint() -> None:
     pods = (gen.pod(gen.checked(gen.report("a", "b"))),)
     status = judge(pods=pods, has_rules=False)
     assert told(status, "ThresholdLive") == ("False", "NoEntrypoint")
@@ -193,39 +195,39 @@ def test_several_models_and_no_entrypoint() -> None:
 
 
 def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
-    """The status just after a threshold was set: Prometheus doesn't know."""
-    return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=says(max_qps=1))
+    """The status just after a threshold was set, when Prometheus doesn't have it yet."""
+    return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=answers(max_qps=1))
 
 
-def test_the_seconds_from_the_annotation_to_prometheus() -> None:
+def test_reports_the_seconds_from_the_annotation_to_prometheus() -> None:
     first = change("80")
     assert told(first, "ThresholdLive") == ("False", "Propagating")
-    live = judge({MAX_QPS: "80"}, before=first, answer=says(max_qps=80))
+    live = judge({MAX_QPS: "80"}, before=first, answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80; 6.5 s after it was set"
     # They stay: what is measured is measured once.
-    again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=says(max_qps=80))
+    again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=answers(max_qps=80))
     assert again == live
 
 
-def test_only_what_took_its_way_is_measured() -> None:
+def test_reports_no_seconds_if_something_else_caused_the_delay() -> None:
     # Prometheus had it before this operator looked.
-    assert words(judge({MAX_QPS: "80"}, answer=says(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
+    assert words(judge({MAX_QPS: "80"}, answer=answers(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
     # Prometheus was away for hours.
-    late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=says(max_qps=80))
+    late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=answers(max_qps=80))
     assert words(late, "ThresholdLive") == "Prometheus uses max-qps 80"
     # The rules were made long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
     behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
-    live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=says(max_qps=80))
+    live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80"
 
 
-def test_a_removal_is_not_measured_by_the_others_age() -> None:
+def test_reports_no_seconds_for_a_removed_threshold() -> None:
     factor = {f"{thresholds.PREFIX}spike-factor": "5"}
-    both = judge({MAX_QPS: "80", **factor}, now=SET, answer=says(max_qps=80, spike_factor=5))
-    removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=says(max_qps=80, spike_factor=5))
+    both = judge({MAX_QPS: "80", **factor}, now=SET, answer=answers(max_qps=80, spike_factor=5))
+    removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=answers(max_qps=80, spike_factor=5))
     assert told(removed, "ThresholdLive") == ("False", "Propagating")
-    live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=says(spike_factor=5))
+    live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=answers(spike_factor=5))
     assert words(live, "ThresholdLive") == "Prometheus uses spike-factor 5"
 
 
@@ -251,7 +253,7 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
         (autoscaler(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale"),
          "words of FailedGetScale"),
         (autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric")), ("False", "FailedGetObjectMetric"),
-         "is prometheus-adapter installed"),
+         "check that prometheus-adapter is installed"),
         (autoscaler(ABLE, ("ScalingActive", "False", "ScalingDisabled")), ("False", "ScalingDisabled"),
          "words of ScalingDisabled"),
         (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "sees the load"),
@@ -261,20 +263,20 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange")), ("True", "Scaling"), "the load"),
     ],
 )  # fmt: skip
-def test_autoscaler_active(found: Any, expected: tuple[str, str], part: str) -> None:
+def test_reports_whether_the_autoscaler_gets_the_load(found: Any, expected: tuple[str, str], part: str) -> None:
     status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found, pods=(gen.pod(),))
     assert told(status, "AutoscalerActive") == expected
     assert part in words(status, "AutoscalerActive")
 
 
-def test_a_load_is_missed_only_where_a_server_is_ready() -> None:
+def test_missing_load_is_a_problem_only_if_a_server_is_ready() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     for pods in ((), (gen.pod(gen.not_ready),)):
         status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=missing, pods=pods)
         assert told(status, "AutoscalerActive") == ("Unknown", "Starting")
 
 
-def test_only_a_metric_that_is_missing_makes_one_think_of_the_adapter() -> None:
+def test_mentions_the_adapter_only_for_a_missing_metric() -> None:
     status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=autoscaler(("AbleToScale", "False", "FailedGetScale")))
     assert "prometheus-adapter" not in words(status, "AutoscalerActive")
 
@@ -284,19 +286,19 @@ def test_only_a_metric_that_is_missing_makes_one_think_of_the_adapter() -> None:
     [({}, False), ({f"{MAX_QPS}.2": "5"}, False), ({MAX_QPS: "x"}, False), ({MAX_QPS: "5"}, True),
      ({PER_REPLICA: "5"}, True)],
 )  # fmt: skip
-def test_an_autoscaler_without_a_threshold(annotations: dict[str, str], known: bool) -> None:
+def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], known: bool) -> None:
     status = judge(annotations, spec=SCALING, autoscaler=autoscaler(ABLE, ACTIVE))
     assert told(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
     assert known or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
 
 
-def test_a_refused_autoscaler() -> None:
+def test_reports_a_refused_autoscaler() -> None:
     status = judge(spec=SCALING, refused={"HorizontalPodAutoscaler": Problem("ApplyRefused", "quota")})
     assert told(status, "AutoscalerActive") == ("False", "ApplyRefused")
 
 
 @pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}])
-def test_where_nothing_scales_nothing_is_said_of_it(spec: dict[str, Any]) -> None:
+def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -> None:
     assert told(judge(spec=spec), "AutoscalerActive") == ("", "")
 
 
@@ -308,14 +310,17 @@ def test_where_nothing_scales_nothing_is_said_of_it(spec: dict[str, Any]) -> Non
     [
         ({}, {"installed": None}),
         ({}, {"installed": Installed((prometheus(rules=RELEASE),))}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80)}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=60)}),
-        ({MAX_QPS: "x"}, {"answer": says()}),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=80)}),
+        ({MAX_QPS: "80"}, {"answer": answers(max_qps=60)}),
+        ({MAX_QPS: "x"}, {"answer": answers()}),
         ({MAX_QPS: "80"}, {"answer": Answer(error="no")}),
-        ({MAX_QPS: "80"}, {"answer": says(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING}),
+        (
+            {MAX_QPS: "80"},
+            {"answer": answers(max_qps=80), "autoscaler": autoscaler(ABLE, ACTIVE), "spec": SCALING},
+        ),
     ],
 )
-def test_the_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], seen: Any) -> None:
+def test_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], seen: Any) -> None:
     first = judge(annotations, now=SET, **seen)
     assert judge(annotations, before=first, now=LATER, **seen) == first
 
@@ -343,5 +348,7 @@ def cond(kind: str, status: str, reason: str) -> Condition:
         ([cond("AutoscalerActive", "True", "AtMaximum")], cond("AutoscalerActive", "True", "Scaling"), []),
     ],
 )  # fmt: skip
-def test_what_people_hear_of(before: list[Condition], now: Condition, expected: list[str]) -> None:
+def test_posts_events_for_transitions_of_load_conditions(
+    before: list[Condition], now: Condition, expected: list[str]
+) -> None:
     assert [t.kind for t in transitions(before, [now])] == expected

@@ -1,4 +1,4 @@
-"""The models over all servers: the worst state counts, in Triton's words."""
+"""The models of all servers: the status has the worst state and Triton's reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report(*models: str) -> reports.Report:
 
 
 @pytest.mark.parametrize("reason", ["a" * 10_000, "\x00" * 10_000, "🚦" * 10_000, ""])
-def test_many_models_with_long_reasons_fit_into_a_status(reason: str) -> None:
+def test_many_models_with_long_reasons_fit_into_the_status(reason: str) -> None:
     entries = [
         (f"model-{n}", str(v), "UNAVAILABLE" if reason else "READY", reason) for n in range(200) for v in range(8)
     ]
@@ -34,7 +34,7 @@ def test_many_models_with_long_reasons_fit_into_a_status(reason: str) -> None:
     assert all(m.reason for m in kept) == bool(reason)
 
 
-def test_what_is_ready_gives_room_to_what_is_not() -> None:
+def test_leaves_out_ready_models_first() -> None:
     long = [(f"{n:03}" + "n" * 250, str(v), "READY") for n in range(500) for v in range(8)]
     states = model_states(gen.model(), {"p1": index(*long, ("z", "1", "UNAVAILABLE", "no such file"))}, None)
     kept = bounded(states)
@@ -43,12 +43,12 @@ def test_what_is_ready_gives_room_to_what_is_not() -> None:
     assert loaded(states) == "4000/4001"
 
 
-def test_a_reason_is_cut_where_it_is_long() -> None:
+def test_cuts_a_long_reason() -> None:
     states = bounded(model_states(gen.model(), {"p1": index(("a", "1", "UNAVAILABLE", "w" * 2000))}, None))
     assert states[0].reason == "w" * 1023 + "…"
 
 
-def test_two_servers_that_agree() -> None:
+def test_counts_the_servers_on_which_a_model_is_ready() -> None:
     states = model_states(gen.model(), {"p1": index(("a",), ("b",)), "p2": index(("a",), ("b",))}, None)
     assert [(m.name, m.version, m.state, m.pods) for m in states] == [("a", "1", "READY", "2/2"),
                                                                       ("b", "1", "READY", "2/2")]  # fmt: skip
@@ -56,7 +56,7 @@ def test_two_servers_that_agree() -> None:
     assert load_problem(states) is None
 
 
-def test_the_worst_state_counts() -> None:
+def test_reports_the_worst_state_of_all_servers() -> None:
     broken = index(("a", "1", "UNAVAILABLE", "no such file: model.onnx"))
     states = model_states(gen.model(), {"p1": index(("a",)), "p2": broken}, None)
     assert [(m.state, m.pods, m.reason) for m in states] == [("UNAVAILABLE", "1/2", "no such file: model.onnx")]
@@ -66,24 +66,24 @@ def test_the_worst_state_counts() -> None:
 
 
 @pytest.mark.parametrize("state", ["LOADING", "UNLOADING"])
-def test_what_is_on_its_way_is_no_problem(state: str) -> None:
+def test_a_loading_model_is_not_a_problem(state: str) -> None:
     states = model_states(gen.model(), {"p1": index(("a", "1", state, ""))}, None)
     assert load_problem(states) is None
     assert loaded(states) == "0/1"
 
 
-def test_a_model_that_no_server_knows_is_missing() -> None:
+def test_reports_an_expected_model_that_no_server_lists() -> None:
     states = model_states(gen.model(), {"p1": index(("a",))}, report("a", "b"))
     assert [(m.name, m.state) for m in states] == [("a", "READY"), ("b", "MISSING")]
     assert loaded(states) == "1/2"
 
 
-def test_a_model_that_one_server_lacks_is_missing() -> None:
+def test_reports_a_model_that_one_server_does_not_list() -> None:
     (state,) = model_states(gen.model(), {"p1": index(("a",)), "p2": ()}, None)
     assert (state.state, state.pods) == ("MISSING", "1/2")
 
 
-def test_explicit_control_expects_what_it_lists_and_suffers_what_else_is_loaded() -> None:
+def test_explicit_control_expects_load_models_and_tolerates_others() -> None:
     model = gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
     assert expected(model, report("a", "b")) == ["a"]
     states = model_states(model, {"p1": index(("a",), ("extra",)), "p2": index(("a",))}, report("a", "b", "extra"))
@@ -92,17 +92,17 @@ def test_explicit_control_expects_what_it_lists_and_suffers_what_else_is_loaded(
     assert (state.name, state.state) == ("a", "MISSING")
 
 
-def test_nothing_is_known_where_no_server_answers() -> None:
+def test_reports_no_models_if_no_server_answers() -> None:
     assert model_states(gen.model(), {}, report("a")) == []
     assert loaded([]) == ""
 
 
-def test_versions_are_told_apart() -> None:
+def test_reports_each_version_of_a_model() -> None:
     states = model_states(gen.model(), {"p1": index(("a", "1", "READY", ""), ("a", "2", "LOADING", ""))}, None)
     assert [(m.version, m.state) for m in states] == [("1", "READY"), ("2", "LOADING")]
 
 
-def test_of_very_many_models_the_expected_ones_are_looked_at_first() -> None:
+def test_limit_on_models_keeps_the_expected_ones() -> None:
     indexes = {name: index(*((f"{name}-{n}",) for n in range(MOST))) for name in ("a", "b")}
     states = model_states(gen.model(), indexes, report("wanted"))
     assert len(states) == MOST

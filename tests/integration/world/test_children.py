@@ -1,4 +1,4 @@
-"""What is made for a TritonModel, and what follows its spec."""
+"""The operator creates the children of a TritonModel and updates them with its spec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import CHILDREN, settled
+from integration.world.steps import CHILDREN, wait_until_observed
 from support import gen
 from support.api import Api
 from support.controlplane import ControlPlane
@@ -17,11 +17,11 @@ from triton_operator.api import names
 pytestmark = pytest.mark.integration
 
 
-def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Api, operator: Operator) -> None:
+def test_creates_every_child_with_one_write(control_plane: ControlPlane, api: Api, operator: Operator) -> None:
     control_plane.wait_until_quiet()
     before = operator.writes()
     uid = make(api, replicas=2)["metadata"]["uid"]
-    settled(api)
+    wait_until_observed(api)
     for kind, name in [*CHILDREN, ("PodDisruptionBudget", gen.NAME)]:
         child = api.get(kind, name)
         (owner,) = child["metadata"]["ownerReferences"]
@@ -34,9 +34,9 @@ def test_every_child_is_made_with_one_write(control_plane: ControlPlane, api: Ap
     assert 6 <= operator.writes() - before <= 7
 
 
-def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
+def test_first_status_is_complete(api: Api, operator: Operator) -> None:
     make(api, entrypoint="detection")
-    status = settled(api)["status"]
+    status = wait_until_observed(api)["status"]
     assert {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]} == {
         "Ready": ("False", "Creating"), "Progressing": ("True", "RollingOut"),
         "ModelsLoaded": ("Unknown", "NoServerAnswers"),
@@ -48,19 +48,19 @@ def test_the_first_status_says_everything(api: Api, operator: Operator) -> None:
     assert status["image"] == {"reference": gen.IMAGE, "digest": "", "delivery": "Copy"}
 
 
-def test_a_change_of_the_spec_reaches_the_deployment(api: Api, operator: Operator) -> None:
+def test_spec_change_reaches_the_deployment(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
-    settled(api)
+    wait_until_observed(api)
     assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["containers"][0]["image"] == "triton:2"
 
 
-def test_a_field_that_the_spec_no_longer_has_goes(api: Api, operator: Operator) -> None:
+def test_removes_a_field_that_the_spec_no_longer_has(api: Api, operator: Operator) -> None:
     make(api, podTemplate={"spec": {"priorityClassName": "high", "nodeSelector": {"a": "b"}}})
-    settled(api)
+    wait_until_observed(api)
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})
-    settled(api)
+    wait_until_observed(api)
     pod = api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]
     assert "priorityClassName" not in pod
     assert not pod.get("nodeSelector")

@@ -1,4 +1,4 @@
-"""What servers and components say ends in status, Events, logs and terminals, as text and in bounds."""
+"""Messages of servers and components appear in status, Events, logs and terminals as plain text of limited length."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def events(api: Api, name: str) -> list[str]:
-    """The notes of the Events about this TritonModel."""
+    """Returns the notes of the Events about this TritonModel."""
     found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events")["items"]
     return [event["note"] for event in found if event["regarding"]["name"] == name]
 
 
 def command(plane: ControlPlane, *arguments: object) -> str:
-    """What a command prints for the cluster admin."""
+    """Runs a command as the cluster admin; returns its output."""
     env = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
     done = subprocess.run(list(map(str, arguments)), env=env, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 def is_text(shown: str) -> bool:
-    """Whether a terminal shows it as it is, and no line in it is one of HOSTILE's."""
+    """Whether the text contains only printable characters, and no line of HOSTILE."""
     lines = shown.split("\n")
     forged = [line for line in lines if line.startswith((FORGED, "Events: <none>"))]
     return all(line.isprintable() for line in lines) and not forged
 
 
-def test_words_of_servers_and_components_are_shown_as_text(
+def test_shows_messages_of_servers_and_components_as_plain_text(
     api: Api, control_plane: ControlPlane, operator: Operator
 ) -> None:
     api.create(tritonmodel("detection"))
@@ -100,7 +100,7 @@ def told(api: Api, reason: str) -> bool:
     return bool(condition(api.get("TritonModel", "detection"), "Ready").get("reason") == reason)
 
 
-def test_a_model_that_flips_gets_as_many_events_as_its_bucket_holds(api: Api, operator: Operator) -> None:
+def test_limits_the_events_of_a_tritonmodel_that_changes_state_often(api: Api, operator: Operator) -> None:
     for name in ("flips", "other"):
         api.create(tritonmodel(name))
         eventually(lambda n=name: api.find("Deployment", n), 60, lambda: operator.log[-2000:])

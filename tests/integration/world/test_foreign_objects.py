@@ -1,10 +1,10 @@
-"""What belongs to others."""
+"""Foreign objects with the names of children, and orphaned children."""
 
 from __future__ import annotations
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, version, wait_until_observed
 from support import gen
 from support.api import Api, Object, condition, eventually
 from support.operator_process import Operator
@@ -14,8 +14,8 @@ from triton_operator.api import names
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("owned", [False, True], ids=["nobody's", "another's"])
-def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator: Operator) -> None:
+@pytest.mark.parametrize("owned", [False, True], ids=["without owner", "with another owner"])
+def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, api: Api, operator: Operator) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
     metadata = {"name": gen.NAME, "namespace": api.namespace, "labels": names.labels(gen.NAME) if owned else {}}
     foreign = api.create({
@@ -35,8 +35,8 @@ def test_an_object_of_that_name_is_never_touched(owned: bool, api: Api, operator
     progressing(api, "RollingOut")
 
 
-def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Operator) -> None:
-    """They would have its rights: a cloud's metadata server gives credentials to a pod without a token, too."""
+def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Operator) -> None:
+    """Servers would get its permissions: a cloud's metadata server gives credentials even to a pod without a token."""
     foreign = api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})
     make(api)
     assert f"ServiceAccount {api.namespace}/{ACCOUNT} exists" in progressing(api, "NameTaken")["message"]
@@ -63,10 +63,10 @@ def test_no_server_runs_as_an_account_of_somebody_else(api: Api, operator: Opera
     assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
 
 
-def test_a_tritonmodel_never_makes_the_account_that_it_is_named_after(api: Api, operator: Operator) -> None:
-    """Somebody's RoleBinding or cloud identity may name an account that doesn't exist yet."""
+def test_never_creates_a_service_account_with_the_tritonmodels_own_name(api: Api, operator: Operator) -> None:
+    """A foreign RoleBinding or cloud identity may refer to a ServiceAccount that doesn't exist yet."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     assert not api.find("ServiceAccount", gen.NAME)
     assert api.get("Deployment", gen.NAME)["spec"]["template"]["spec"]["serviceAccountName"] == ACCOUNT
     assert api.get("ServiceAccount", ACCOUNT)["metadata"]["ownerReferences"]
@@ -76,10 +76,10 @@ UNOWNED: Object = {"metadata": {"ownerReferences": None}}
 
 
 @pytest.mark.parametrize(("kind", "name"), [*CHILDREN, ("PodDisruptionBudget", gen.NAME), ("NetworkPolicy", gen.NAME)])
-def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, name: str, api: Api, operator: Operator) -> None:
-    """Its labels and its managedFields say who made it. Nobody else's controller owns it."""
+def test_adopts_a_child_without_owner_reference(kind: str, name: str, api: Api, operator: Operator) -> None:
+    """Labels and managedFields show that the operator created it. No other controller owns it."""
     make(api, replicas=2, networkPolicy={})
-    settled(api)
+    wait_until_observed(api)
     before = api.get(kind, name)["metadata"]
     api.patch(kind, name, UNOWNED)
 
@@ -92,9 +92,9 @@ def test_a_child_that_lost_its_owner_reference_is_adopted(kind: str, name: str, 
     progressing(api, "RollingOut")
 
 
-def test_a_child_that_lost_its_owner_reference_and_was_edited_is_put_back(api: Api, operator: Operator) -> None:
+def test_adopts_and_corrects_an_edited_child_without_owner_reference(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     ports = api.get("Service", gen.NAME)["spec"]["ports"]
     api.patch("Service", gen.NAME, {**UNOWNED, "spec": {"ports": [ports[0] | {"port": 80}]}})
 
@@ -105,9 +105,9 @@ def test_a_child_that_lost_its_owner_reference_and_was_edited_is_put_back(api: A
     eventually(back, SOON, lambda: operator.log[-3000:])
 
 
-def test_what_a_deletion_left_behind_is_adopted_by_the_next_of_that_name(api: Api, operator: Operator) -> None:
+def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     options = {"propagationPolicy": "Orphan"}
     finalizer: Object = {"metadata": {"finalizers": None}}
     before = [api.get(*place)["metadata"]["uid"] for place in CHILDREN]
@@ -141,15 +141,15 @@ CONTROLLER: Object = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid
     ],
     ids=["no field of ours", "another's labels", "one label", "no label", "another's controller"],
 )  # fmt: skip
-def test_an_account_without_all_the_marks_is_not_adopted(
+def test_does_not_adopt_a_service_account_without_proof_of_origin(
     manager: str, metadata: Object, api: Api, operator: Operator
 ) -> None:
-    """It would lend its rights to the servers."""
+    """The servers would get its permissions."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, **metadata}}
     path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={manager}&force=true"
     foreign = api.request("PATCH", path, account, "application/apply-patch+yaml")
     if manager != names.FIELD_MANAGER:
-        # Labels of ours with somebody else's hand, and a field of ours beside them.
+        # Another manager owns our labels; our field manager owns only another field.
         path = f"{api.path('ServiceAccount', ACCOUNT)}?fieldManager={names.FIELD_MANAGER}&force=true"
         noted = {**account, "metadata": {"name": ACCOUNT, "annotations": {"a": "b"}}}
         foreign = api.request("PATCH", path, noted, "application/apply-patch+yaml")

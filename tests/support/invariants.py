@@ -12,7 +12,7 @@ from triton_operator.api import names, quantity
 from triton_operator.api.lists import LIST_KEYS
 from triton_operator.render.children import KINDS
 
-from .api import PATIENCE, Api, Object, condition, eventually
+from .api import MIN_WAIT_SECONDS, Api, Object, condition, eventually
 from .controlplane import ControlPlane
 from .supervised import Supervised
 from .workload import BROKEN, Workload, desired
@@ -74,7 +74,7 @@ def _object(version: str, kind: str, name: str, labels: dict[str, str], **more: 
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, **more}
 
 
-def assert_whole(
+def assert_converged(
     plane: ControlPlane,
     work: Workload,
     foreign: Foreign,
@@ -108,7 +108,7 @@ def assert_whole(
 
     eventually(whole, within, lambda: "\n".join([*found[:8], operator.log[-4000:]]), every=0.3)
     took = time.monotonic() - started
-    assert_still(plane, operator, still)
+    assert_quiet(plane, operator, still)
     # Check again after the quiet time.
     wrong = [*problems(work, foreign, monitoring), *(unneeded(work) if restarts else ())]
     assert not wrong, "\n".join([*wrong, operator.log])
@@ -116,19 +116,19 @@ def assert_whole(
     return took
 
 
-def assert_still(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
+def assert_quiet(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
     """Checks that there are no writes for `seconds` and no repeated reconciles, after all controllers have finished."""
-    last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 2 * PATIENCE
-    passes = operator.now.passes()
+    last, since, deadline = written(plane), time.monotonic(), time.monotonic() + 2 * MIN_WAIT_SECONDS
+    passes = operator.current.reconciles()
     while time.monotonic() - since < seconds:
         time.sleep(0.4)
         now = written(plane)
         if now != last:
             assert time.monotonic() < deadline, ("the writes don't stop", difference(last, now), operator.log[-4000:])
-            last, since, passes = now, time.monotonic(), operator.now.passes()
-    passes, seconds = operator.now.passes() - passes, time.monotonic() - since
+            last, since, passes = now, time.monotonic(), operator.current.reconciles()
+    passes, seconds = operator.current.reconciles() - passes, time.monotonic() - since
     # The operator requeues propagating or refused TritonModels every 2 s. A resync and queued keys may add to it.
-    assert passes <= operator.now.counted("triton_operator_models") * (3 + seconds), (passes, seconds)
+    assert passes <= operator.current.metric_sum("triton_operator_models") * (3 + seconds), (passes, seconds)
 
 
 def assert_log(log: str) -> None:
@@ -141,7 +141,7 @@ def assert_log(log: str) -> None:
 
 def _expected(entry: Object) -> bool:
     # kopf logs every failed request and then retries it.
-    return entry["logger"].startswith("kopf") or "leading no more" in entry["message"]
+    return entry["logger"].startswith("kopf") or "no longer leading" in entry["message"]
 
 
 def _around(text: str, word: str) -> str:

@@ -1,4 +1,4 @@
-"""What the operator makes stays as the spec wants it, whoever deletes or edits it."""
+"""The operator corrects children that were deleted or edited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled, version
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, version, wait_until_observed
 from support import gen, operator_process
 from support.api import Api, Object, eventually
 from support.operator_process import Operator
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(("kind", "name"), CHILDREN)
-def test_a_deleted_child_is_made_again(kind: str, name: str, api: Api, operator: Operator) -> None:
+def test_recreates_a_deleted_child(kind: str, name: str, api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     before = api.get(kind, name)["metadata"]["uid"]
     api.delete(kind, name)
     again = eventually(lambda: api.find(kind, name), SOON)
     assert again["metadata"]["uid"] != before
 
 
-def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operator: Operator) -> None:
+def test_corrects_an_edited_child_and_keeps_foreign_fields(api: Api, operator: Operator) -> None:
     make(api, replicas=2)
-    settled(api)
+    wait_until_observed(api)
     debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
     ports = api.get("Service", gen.NAME)["spec"]["ports"]
     foreign = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}
@@ -54,10 +54,10 @@ def test_an_edited_child_is_put_back_and_what_is_not_ours_stays(api: Api, operat
 
 
 @pytest.mark.parametrize("edit", [{"port": 80}, {"protocol": "UDP"}, {"port": 80, "protocol": "UDP"}], ids=str)
-def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, operator: Operator) -> None:
-    """To the API server it is another port, that stands in the way of ours by its name."""
+def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator: Operator) -> None:
+    """To the API server it is another port, whose name conflicts with ours."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     before = api.get("Service", gen.NAME)
     ports = before["spec"]["ports"]
     debug = {"name": "debug", "port": 9000, "targetPort": 9000, "protocol": "TCP"}
@@ -74,18 +74,18 @@ def test_a_port_whose_number_was_edited_is_put_back(edit: Object, api: Api, oper
     assert progressing(api, "RollingOut")
 
 
-def test_a_child_that_lost_its_label_is_found_again(api: Api, operator: Operator) -> None:
-    """The watches select by the label: without it the object looks deleted."""
+def test_restores_the_label_of_a_child(api: Api, operator: Operator) -> None:
+    """The watches select by the label. Without it, the object looks deleted."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("Service", gen.NAME, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
     eventually(lambda: names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"], SOON)
 
 
-def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, operator: Operator) -> None:
-    """No watch tells of its end; the operator learns of it when it puts the label back."""
+def test_recreates_a_child_that_was_deleted_without_its_label(api: Api, operator: Operator) -> None:
+    """No watch reports the deletion. The operator notices it when it restores the label."""
     make(api)
-    settled(api)
+    wait_until_observed(api)
     for kind, name in CHILDREN:
         before = api.get(kind, name)["metadata"]["uid"]
         api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
@@ -95,9 +95,9 @@ def test_a_child_that_lost_its_label_and_then_went_is_made_again(api: Api, opera
         assert again["metadata"]["uid"] != before
 
 
-def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Operator) -> None:
+def test_creates_a_disruption_budget_only_for_several_replicas(api: Api, operator: Operator) -> None:
     make(api, replicas=1)
-    settled(api)
+    wait_until_observed(api)
     assert api.find("PodDisruptionBudget", gen.NAME) is None
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)
@@ -105,9 +105,9 @@ def test_a_budget_comes_and_goes_with_the_second_replica(api: Api, operator: Ope
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME) is None, SOON)
 
 
-def test_a_network_policy_comes_changes_and_goes_with_its_field(api: Api, operator: Operator) -> None:
+def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     assert api.find("NetworkPolicy", gen.NAME) is None
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {}}})
     made = eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON, lambda: operator.log)
@@ -116,10 +116,10 @@ def test_a_network_policy_comes_changes_and_goes_with_its_field(api: Api, operat
     assert "egress" not in made["spec"]
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
     eventually(lambda: api.get("NetworkPolicy", gen.NAME)["spec"].get("egress"), SOON, lambda: operator.log)
-    # Opened by somebody, it is closed again; unchanged, it is left alone.
+    # The operator reverts an edit, and writes nothing otherwise.
     api.patch("NetworkPolicy", gen.NAME, {"spec": {"ingress": [{}]}})
     eventually(lambda: len(api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"]) == 3, SOON, lambda: operator.log)
-    settled(api)
+    wait_until_observed(api)
     before = version(api.get("NetworkPolicy", gen.NAME))
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
     eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), SOON)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, settled
+from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, wait_until_observed
 from support import gen
 from support.api import Api, eventually
 from support.operator_process import Operator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 def collect_the_servers(api: Api) -> None:
-    """What Kubernetes' collector does, which doesn't run here: nothing is left of what the Deployment owned."""
+    """Deletes the Deployment's dependents as Kubernetes' garbage collector does, because it doesn't run here."""
 
     def told_to_go() -> bool:
         return "foregroundDeletion" in api.get("Deployment", gen.NAME)["metadata"].get("finalizers", ())
@@ -26,10 +26,10 @@ def collect_the_servers(api: Api) -> None:
     api.patch("Deployment", gen.NAME, {"metadata": {"finalizers": None}})
 
 
-def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: Api, operator: Operator) -> None:
-    """The second wants no network policy."""
+def test_deletes_leftovers_of_an_earlier_tritonmodel_with_the_same_name(api: Api, operator: Operator) -> None:
+    """The new TritonModel has no network policy."""
     before = make(api, networkPolicy={})["metadata"]["uid"]
-    settled(api)
+    wait_until_observed(api)
     eventually(lambda: api.find("NetworkPolicy", gen.NAME), SOON)
     api.delete("TritonModel", gen.NAME)
     time.sleep(0.5)
@@ -42,9 +42,9 @@ def test_a_second_life_of_the_same_name_takes_away_what_the_first_has_left(api: 
     eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON)
 
 
-def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, operator: Operator) -> None:
+def test_deletes_leftovers_without_the_label(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.delete("TritonModel", gen.NAME)
     for kind, name in CHILDREN:
         api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
@@ -55,9 +55,9 @@ def test_what_lost_its_label_is_found_by_its_name_and_taken_away_too(api: Api, o
         assert api.get(kind, name)["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
-def test_what_a_former_life_has_left_and_somebody_holds_is_told_with_who_holds_it(api: Api, operator: Operator) -> None:
+def test_reports_the_finalizer_that_holds_a_leftover(api: Api, operator: Operator) -> None:
     make(api)
-    settled(api)
+    wait_until_observed(api)
     api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": ["example.com/keep"]}})
     api.delete("TritonModel", gen.NAME)
     time.sleep(0.5)
