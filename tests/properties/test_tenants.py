@@ -223,7 +223,7 @@ def nobody_has_more_rights(world: World) -> None:
 
     Pod Security `restricted` must allow them. They must use no Secret, and no ServiceAccount but their own.
     """
-    api, judge = world.in_namespace(USERS["developer"]), world.within(JUDGE)
+    api, judge = world.in_namespace(USERS["developer"]), world.in_namespace(JUDGE)
     accounts = {account["metadata"]["name"]: owner(account) for account in api.list("ServiceAccount")}
     for deployment in api.list("Deployment"):
         template = deployment["spec"]["template"]
