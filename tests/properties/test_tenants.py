@@ -40,6 +40,10 @@ USERS = {"developer": "dev", "editor": "edit"}
 """The tenants' users and namespaces. One has only the role tritonmodel-developer, the other also the role `edit`."""
 SCRAPED = "scraped"
 """A permanent TritonModel of the developer, so that Prometheus always scrapes servers of a tenant."""
+CANARYS = (VICTIM, f"{VICTIM}-headless", names.account(VICTIM))
+"""Names of the canary and of its children."""
+SHOP = {names.LABEL_INSTANCE: "shop"}
+"""The labels by which a Service of another user selects its pods."""
 LIMIT = 100.0
 SERVERS, PAGES = [f"127.0.7.{n}" for n in range(1, 7)], 3
 HONEST = "127.0.7.100"
@@ -214,7 +218,7 @@ def nothing_is_outside(world: World) -> None:
         if event["verb"] in ("get", "list", "watch") or about.get("resource") == "leases":
             continue
         where, name = about.get("namespace"), about.get("name", "")
-        canarys = where == OTHERS and (name.startswith(VICTIM) or about["resource"] == "events")
+        canarys = where == OTHERS and (name in CANARYS or about["resource"] == "events")
         assert where in USERS.values() or canarys, event
 
 
@@ -233,6 +237,10 @@ def nobody_has_more_rights(world: World) -> None:
         assert "PodSecurity" not in said, (said, spec)
         # Without a garbage collector one may be of a TritonModel that had the name before.
         assert accounts[spec["serviceAccountName"]] == owner(deployment) != "", spec
+        assert spec["serviceAccountName"] == names.account(owner(deployment)), (
+            "it may be somebody's account by its name"
+        )
+        assert not SHOP.items() <= template["metadata"]["labels"].items(), "a Service of others selects it"
         assert spec["automountServiceAccountToken"] is False, spec
         assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "emptyDir", "image"}, spec
         assert not re.search(r'"(secretKeyRef|configMapKeyRef|secretRef|configMapRef)"', json.dumps(spec)), spec
