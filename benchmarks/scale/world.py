@@ -191,8 +191,10 @@ INDEX = b'[{"name": "%s", "version": "1", "state": "READY"}]' % ENTRY.encode()
 
 @contextlib.contextmanager
 def servers(api: Api, silent: Callable[[str], bool]) -> Iterator[None]:
-    """Gives every pod a started server in its status. Servers of `silent` TritonModels accept connections and never
-    answer; the others have all their models."""
+    """Gives every pod a started server in its status.
+
+    Servers of `silent` TritonModels accept connections and never answer. The others have all their models.
+    """
     places = [
         (p["metadata"]["namespace"], p["metadata"]["name"], p["metadata"]["labels"][names.LABEL_MODEL])
         for p in pages(api, "Pod", names.MANAGED_SELECTOR)

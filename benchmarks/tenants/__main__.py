@@ -75,8 +75,10 @@ def main() -> int:
 
 @contextlib.contextmanager
 def plane() -> Iterator[ControlPlane]:
-    """Without controllers: what they make of a tenant's Deployments is no work of the operator's, and would share the
-    cores with it here."""
+    """Runs a control plane without controllers.
+
+    They would use the operator's cores for the tenant's Deployments, which isn't the operator's work.
+    """
     with controlplane.running(users=[TENANT]) as found:
         found.install_crds()
         found.install_monitoring()

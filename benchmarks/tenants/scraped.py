@@ -52,8 +52,10 @@ class Scraped:
 
 @contextlib.contextmanager
 def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> Iterator[Scraped]:
-    """Both, as long as the context lasts, by the PodMonitors and PrometheusRules that the operator has made of the
-    hostile TritonModels. `operator`: its own page."""
+    """Runs both Prometheuses with the PodMonitors and PrometheusRules of the hostile TritonModels.
+
+    `operator`: returns the operator's own metrics page.
+    """
     within = api.in_namespace(attack.NAMESPACE)
     groups = [
         {**group, "name": f"{rules['metadata']['name']}-{number}"}

@@ -75,8 +75,10 @@ def _others_each_time(series: int) -> Behaviour:
 
 
 def main(size: str) -> int:
-    """Prints the port of the rogue Prometheus. `on` and `off` begin and end all servers; `counts` tells how often the
-    rogue Prometheus was asked."""
+    """Prints the port of the rogue Prometheus and reads commands.
+
+    `on` and `off` start and stop all servers. `counts` prints the number of requests to the rogue Prometheus.
+    """
     with bad_servers.server("127.0.0.1", bad_servers.compresses, 0) as rogue:
         print(rogue.address.rpartition(":")[2], flush=True)
         serving = contextlib.ExitStack()

@@ -1,4 +1,4 @@
-"""What the watches have shown: the last state of every object, and which TritonModel it belongs to."""
+"""The last state of every watched object, by the TritonModel that it belongs to."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Key = str
 ObjectId = tuple[str, str]
 """Kind and name."""
 _LONG = 4096
-"""Bytes of JSON from which on packing pays: Deployments and rules."""
+"""Minimum size in bytes of JSON that is compressed: Deployments and rules."""
 LARGEST = 256 << 10
-"""Bytes of JSON up to which a TritonModel is kept, without its status, which the operator writes. Of a larger one only
-`brief` is. What the operator makes of it may be several times as large, and is kept where it is read as a whole."""
+"""Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `brief` is stored. Children
+may be larger, because one spec field can appear in several of them."""
 _LARGEST_STATUS = 512 << 10
 _EACH = 1 << 10
-"""Bytes that an object takes beside its JSON."""
+"""Memory of a stored object in addition to its JSON, in bytes."""
 _REMEMBERED = 10_000
-"""Removed objects that are remembered: more than can go while a request is answered."""
+"""Number of deleted objects that are remembered. More than can be deleted while a request is in flight."""
 _CONDITIONAL = {kind.kind for kind in CONDITIONAL}
 _MADE = {kind.kind for kind in KINDS}
-"""Whatever else names a TritonModel as its controller, the operator hasn't made."""
+"""The child kinds. Objects of other kinds with a TritonModel as controller don't come from the operator."""
 _UNREADABLE = object()
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -46,8 +46,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Large:
-    """An object that is kept in brief, and the size of its JSON. `crowded`: not because of its size, but because the
-    objects of its namespace take more than its share of the memory."""
+    """An object of which only `brief` is stored, and the size of its JSON.
+
+    `crowded`: the reason isn't its size, but that the objects of its namespace use more than its share of the memory.
+    """
 
     kind: str
     name: str
@@ -57,10 +59,13 @@ class Large:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """One state of an object. Its `body` is JSON, packed where it is long: as the objects that it stands for it would
-    take some ten times as much memory, and of most nothing is read for hours. `controller` is its controller's uid.
-    `large`: its size where it is kept in brief, else None; `crowded`: see Large. `seen`: what `Store.each` made of
-    it."""
+    """One state of an object.
+
+    - `body`: its JSON, compressed if it is long. Python objects would take about ten times as much memory.
+    - `controller`: uid of its controller.
+    - `large`: its size if only `brief` is stored, otherwise None. `crowded`: see Large.
+    - `seen`: cached result of `Store.map_kind`.
+    """
 
     uid: str
     controller: str
@@ -88,7 +93,7 @@ class _Entry:
         return len(self.body) + _EACH
 
     def in_brief(self) -> _Entry:
-        """The same state where there is no room for it. What a status says of models may be most of it."""
+        """This state without the parts that need much memory, such as the models in the status."""
         small = brief(self.object)
         small.get("status", {}).pop("models", None)
         return dataclasses.replace(
@@ -104,7 +109,7 @@ class _Entry:
 
 
 def _text(obj: Object) -> tuple[bytes, Size | None]:
-    """The JSON of an object that is kept, and its size where that is too large and so only `brief` is kept."""
+    """The JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
     large: Size | None = obj.get(shallow.TOO_LARGE)
     if large is None:
         text = _dumps(slim(obj))
@@ -129,15 +134,17 @@ def _status(model: Object) -> Size:
 
 
 def _dumps(obj: Object) -> bytes:
-    """Without the resourceVersion: two states that differ in nothing else are no news."""
+    """JSON without the resourceVersion, because a change of nothing else needs no reconcile."""
     metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
     return shallow.dumps({**obj, "metadata": metadata})
 
 
 @dataclass(eq=False)
 class _ConcurrentChanges:
-    """What was put and removed while a listing was read, of which the listing can't know. `put`: the newest state of
-    each, also where the store knew a newer one. `removed`: uids."""
+    """Changes while a listing is read, which the listing may not contain.
+
+    `put`: the newest state of each object. `removed`: uids.
+    """
 
     put: dict[tuple[Key, ObjectId], _Entry] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
@@ -146,11 +153,12 @@ class _ConcurrentChanges:
 class Store:
     """Objects by the TritonModel that they belong to. Safe to use from several threads.
 
-    An event that is older than what is known (the answer to an own write, say) changes nothing. A listing replaces what
-    is known, whichever is older: after a restore of etcd from a backup the versions begin again at lower numbers.
+    An event that is older than the stored state (such as the answer to a write of our own) is ignored. A listing
+    replaces the stored state even if it is older, because resourceVersions restart at lower numbers after a restore of
+    etcd.
 
-    All objects together take about `room` bytes, twice that at most. Where there is none left, objects of the
-    namespaces that take most are kept in brief, until a listing finds room for them.
+    All objects together take about `room` bytes, at most twice as much. When that is used up, only `brief` is stored of
+    new objects in the namespaces that use the most, until a listing finds room for them.
     """
 
     def __init__(self, room: int = 96 << 20) -> None:
@@ -162,21 +170,23 @@ class Store:
         self._lost: dict[Key, dict[ObjectId, str]] = {}
 
     def put(self, obj: Object) -> Key | None:
-        """Takes the state of an object; the key of its TritonModel where that is news, else None. What changed
-        only where nobody looks is no news."""
+        """Stores the state of an object. Returns the key of its TritonModel if the state has changed, otherwise None.
+
+        Ignores changes in fields that are not stored.
+        """
         key = owner(obj)
         if key is None:
             return None
         object_id, metadata = _object_id(obj), obj["metadata"]
         with self._lock:
-            # Half of all events tell of own writes, whose answers are known: not worth taking apart.
+            # Half of all events follow our own writes, whose answers are stored already.
             known, version = self._objects.get(key, {}).get(object_id), int(metadata["resourceVersion"])
             if _is_old(known, metadata["uid"], version) and not (self._listings and known and known.version > version):
                 return None
         return key if self._take(key, object_id, _Entry.of(obj)) else None
 
     def _take(self, key: Key, object_id: ObjectId, kept: _Entry) -> bool:
-        """Whether it is news."""
+        """Stores a state; returns whether it has changed."""
         with self._lock:
             group = self._objects.setdefault(key, {})
             known = group.get(object_id)
@@ -195,7 +205,7 @@ class Store:
         return known is None or known.body != kept.body
 
     def _fitted(self, key: Key, kept: _Entry, known: _Entry | None) -> _Entry:
-        """`kept`, which takes the room of `known`; in brief where it needs more, and its namespace has none."""
+        """`kept` instead of `known`, in brief if it needs more memory than its namespace may use."""
         self._give_back(key, known)
         grows = known is None or known.crowded or kept.memory > known.memory
         if grows and not self._shares.may_take(_namespace(key), kept.memory):
@@ -212,14 +222,14 @@ class Store:
             self._shares.give_back(_namespace(key), kept.memory)
 
     def _recount(self) -> None:
-        """What a listing has made and not put anywhere takes no room any more."""
+        """Counts the memory again, without states that a listing has read but not stored."""
         self._shares = Shares(self._room)
         for key, group in self._objects.items():
             for kept in group.values():
                 self._charge(key, kept)
 
     def remove(self, obj: Object) -> Key | None:
-        """Forgets an object that was deleted; the key of its TritonModel."""
+        """Forgets a deleted object. Returns the key of its TritonModel."""
         key = owner(obj)
         if key is None:
             return None
@@ -229,7 +239,7 @@ class Store:
             self._note_gone(obj)
             group = self._objects.get(key, {})
             known = group.get(_object_id(obj))
-            # A successor of the same name may be known already.
+            # A new object with the same name may be stored already.
             if known is not None and known.uid == obj["metadata"]["uid"]:
                 self._give_back(key, group.pop(_object_id(obj)))
             if not group:
@@ -239,12 +249,14 @@ class Store:
         return key
 
     def mark_lost(self, obj: Object) -> Key | None:
-        """As `remove`, where it is a watch that tells of the end: an object that has only lost the label by which the
-        watch selects looks the same. What its TritonModel may not want is remembered as lost until it is `found`: of
-        all else it is learned when it is made again."""
+        """Like `remove`, for a deletion that a watch reports. Returns the key of the object's TritonModel.
+
+        A watch also reports a deletion when an object loses the label that the watch selects. So conditional children
+        are marked as lost until `found` is called. Other children are found when they are applied again.
+        """
         with self._lock:
             key = self.remove(obj)
-            # The children of one that is gone are Kubernetes' collector's.
+            # Kubernetes' garbage collector deletes the children of a deleted TritonModel.
             if key is not None and obj["kind"] in _CONDITIONAL and (group := self._objects.get(key)):
                 object_id = _object_id(obj)
                 if object_id not in group and any(kind == names.KIND for kind, _ in group):
@@ -252,12 +264,12 @@ class Store:
         return key
 
     def lost(self, key: Key) -> set[ObjectId]:
-        """Objects of which it isn't known whether they are gone."""
+        """Objects that may still exist without their label."""
         with self._lock:
             return set(self._lost.get(key, ()))
 
     def found(self, key: Key, object_id: ObjectId) -> None:
-        """What had become of something lost is known."""
+        """Ends the mark of `mark_lost`."""
         with self._lock:
             self._lost.get(key, {}).pop(object_id, None)
 
@@ -267,15 +279,18 @@ class Store:
             del self._gone[next(iter(self._gone))]
 
     def _is_gone(self, kept: _Entry) -> bool:
-        """Whether it was removed since: the answer to a write can come after the event that tells of its end.
-        One that only lost its label, and so its watch, is there in this state or a newer one."""
+        """Whether the object was deleted after this state.
+
+        The answer to a write can arrive after the event of the deletion. An object that has only lost its label has
+        this state or a newer one.
+        """
         return kept.version < self._gone.get(kept.uid, 0)
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> bool:
-        """Takes a complete list of one kind: what is known and not in it is forgotten. Returns whether the cluster has
-        gone back in time: whether an object is listed in an older state than was known before.
+        """Replaces the stored objects of one kind by a complete list.
 
-        `objects` is read in here, page by page: what is put or removed meanwhile is newer than the listing.
+        Returns whether an object has an older state in the list than in the store, as after a restore of etcd.
+        `objects` is read page by page. Changes while it is read are newer than the list.
         """
         listed: dict[tuple[Key, ObjectId], _Entry] = {}
         unreadable: set[str] = set()
@@ -289,7 +304,7 @@ class Store:
                     if key is not None:
                         listed[key, _object_id(obj)] = self._listed(key, obj)
                 except Exception:
-                    # One object that can't be read must not stop the listing: its last state stays.
+                    # One malformed object must not stop the listing. Its last state stays.
                     _log.exception("failed to read %s %s", kind, _described(obj))
                     unreadable.add(_uid(obj))
             with self._lock:
@@ -316,7 +331,7 @@ class Store:
                 self._recount()
 
     def _listed(self, key: Key, obj: Object) -> _Entry:
-        """The state that a listing shows: most are known, and needn't be packed again."""
+        """The state in a listing. Most are stored already and aren't compressed again."""
         with self._lock:
             known = self._objects.get(key, {}).get(_object_id(obj))
         metadata = obj["metadata"]
@@ -328,8 +343,10 @@ class Store:
             return self._fitted(key, kept, known)
 
     def _set(self, key: Key, object_id: ObjectId, listed: _Entry, meanwhile: _ConcurrentChanges) -> bool:
-        """Takes the state that a listing shows, or the one that was put meanwhile; whether a newer state than that
-        of the listing was known before it."""
+        """Stores the state in a listing, or a concurrent newer one.
+
+        Returns whether the store had a newer state than the listing.
+        """
         put = meanwhile.put.get((key, object_id))
         kept = _newest(listed, put)
         group = self._objects.setdefault(key, {})
@@ -337,7 +354,7 @@ class Store:
         rolled_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
         self._gone.pop(listed.uid, None)
         if known is not None and (known.uid, known.version) == (kept.uid, kept.version) and not known.crowded:
-            return rolled_back  # what was made of it is kept with it
+            return rolled_back  # keeps the cached result of `map_kind`
         group[object_id] = kept
         self._lost.get(key, {}).pop(object_id, None)
         for listing in self._listings:
@@ -346,7 +363,7 @@ class Store:
         return rolled_back
 
     def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _ConcurrentChanges) -> None:
-        """A listing shows what is still there, with its label or without."""
+        """Ends the marks of `mark_lost` for one kind, because a listing contains objects without the label too."""
         for key, places in list(self._lost.items()):
             if namespace is not None and _namespace(key) != namespace:
                 continue
@@ -356,7 +373,7 @@ class Store:
                 del places[object_id]
 
     def all_keys(self) -> list[Key]:
-        """Every TritonModel of which anything is known, those first of which there was news last."""
+        """The keys of all TritonModels, the most recently changed first."""
         with self._lock:
             newest = {key: max(o.version for o in group.values()) for key, group in self._objects.items()}
         return sorted(newest, key=newest.__getitem__, reverse=True)
@@ -365,8 +382,11 @@ class Store:
         return next(iter(self.of_kind(key, names.KIND)), None)
 
     def map_kind(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
-        """What `look` makes of every object of this kind. It is asked once for each of their states, and must always
-        be the same for a kind. An object that it fails on, or that is too large, is left out."""
+        """Returns `look(object)` for every object of this kind.
+
+        Calls it once for each state, so it must be the same function each time. Leaves out objects for which it fails,
+        and objects that are too large.
+        """
         with self._lock:
             found = [
                 (key, o)
@@ -384,7 +404,7 @@ class Store:
         return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
 
     def large(self, key: Key, uid: str) -> list[Large]:
-        """Which are kept in brief of the TritonModel with this uid and the objects that it is the controller of."""
+        """The objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
         with self._lock:
             group = self._objects.get(key, {}).items()
             found = [(object_id, o) for object_id, o in group if o.large and uid in (o.uid, o.controller)]
@@ -402,7 +422,7 @@ class Store:
         return [kept.object for kept in found]
 
     def leftovers(self, key: Key, uid: str = "") -> list[Object]:
-        """Objects whose controller was a TritonModel of this name with another uid."""
+        """Objects whose controller is a TritonModel with this name and another uid."""
         with self._lock:
             group = self._objects.get(key, {}).items()
             found = [o for (k, _), o in group if k in _MADE and o.controller not in ("", uid)]
@@ -410,7 +430,7 @@ class Store:
 
 
 def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
-    """The owner reference to what made `obj`; None where that is nothing of this kind."""
+    """The owner reference to the controller of `obj`; None if it has no controller of this kind."""
     references: list[Object] = obj["metadata"].get("ownerReferences", [])
     return next(
         (
@@ -423,8 +443,10 @@ def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
 
 
 def owner(obj: Object) -> Key | None:
-    """Which TritonModel an object belongs to: itself, its controller, or the one on the label (pods, and objects that
-    have lost their controller)."""
+    """The key of the TritonModel that an object belongs to; None if there is none.
+
+    It is the object itself, its controller, or, for pods and objects without a controller, the name in the label.
+    """
     metadata = obj["metadata"]
     if obj["kind"] == names.KIND:
         return f"{metadata['namespace']}/{metadata['name']}"
@@ -434,8 +456,10 @@ def owner(obj: Object) -> Key | None:
 
 
 def _is_old(known: _Entry | None, uid: str, version: int) -> bool:
-    """Whether as much is known. Versions are comparable as numbers since Kubernetes 1.35 by contract, and before that
-    in fact."""
+    """Whether `known` is at least as new.
+
+    resourceVersions are comparable as numbers, officially since Kubernetes 1.35.
+    """
     return known is not None and known.uid == uid and known.version >= version
 
 
@@ -448,7 +472,7 @@ def _namespace(key: Key) -> str:
 
 
 def state(obj: Object) -> str:
-    """A name for this state of this object."""
+    """Identifies a state of an object: uid and resourceVersion."""
     return f"{obj['metadata']['uid']} {obj['metadata'].get('resourceVersion', '')}"
 
 
@@ -460,7 +484,7 @@ def _uid(obj: Any) -> str:
 
 
 def _described(obj: Any) -> str:
-    """namespace/name of what may be no object at all."""
+    """namespace/name of a value that may not be an object."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     found = metadata if isinstance(metadata, dict) else {}
     return f"{found.get('namespace', '')}/{found.get('name', '')}"

@@ -226,7 +226,7 @@ class Reconciler:
         now = self._clock().isoformat(timespec="seconds").replace("+00:00", "Z")
         status = unread(before, problem, now, raw["metadata"].get("generation", 0))
         if status != before:
-            log.error("%s: %s", problem.reason, problem.message)
+            log.warning("%s: %s", problem.reason, problem.message)
             self._statuses.write(raw, before, status, log)
 
 

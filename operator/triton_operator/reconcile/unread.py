@@ -1,4 +1,4 @@
-"""Why a TritonModel isn't acted on, in the words of a condition."""
+"""Problems of TritonModels that the operator doesn't read."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from triton_operator.cluster.shallow import MAX_BYTES, most_values
 from triton_operator.cluster.store import LARGEST, Large
 from triton_operator.status.observation import Problem
 
-_TOLD = 5
-"""Faults, or objects, that are named."""
-_UNTOUCHED = "until then the operator changes nothing, and the servers that run keep running"
+_MAX_NAMED = 5
+"""Maximum number of faults, or of objects, that a message names."""
+_UNTOUCHED = "until then the operator changes nothing, and the servers keep running"
 
 
 def too_large(large: Sequence[Large]) -> Problem:
-    """`large`: what the store keeps in brief of the TritonModel."""
+    """The problem if objects of a TritonModel are too large. `large`: see `Store.large`."""
     crowded = [f"{o.kind} {o.name}" for o in large if o.crowded]
     if crowded:
         return Problem(
             "NoRoom",
-            f"the operator has no room for {', '.join(crowded[:_TOLD])}: the objects of this namespace take more than "
-            "its share of the operator's memory: delete TritonModels of this namespace, make them smaller, or raise "
-            f"the memory limit of the operator; {_UNTOUCHED}",
+            f"the operator has no memory left for {', '.join(crowded[:_MAX_NAMED])}: the objects of this namespace use "
+            "more than its share. Delete TritonModels of this namespace, make them smaller, or raise the operator's "
+            f"memory limit; {_UNTOUCHED}",
         )
     model = next((o for o in large if o.kind == names.KIND), None)
     if model is not None:
         return Problem(
             "TooLarge",
-            f"{_sized(model)}, and the operator reads a {names.KIND} of up to {_most(LARGEST)}: make the spec smaller, "
-            f"for example spec.podTemplate, spec.server.args or spec.server.env; {_UNTOUCHED}",
+            f"{_sized(model)}, but the operator reads a {names.KIND} of at most {_most(LARGEST)}: make the spec "
+            f"smaller, for example spec.podTemplate, spec.server.args or spec.server.env; {_UNTOUCHED}",
         )
     return Problem(
         "TooLarge",
-        f"{', '.join(map(_sized, large[:_TOLD]))}, and the operator reads objects of up to {_most(MAX_BYTES)}: take "
-        f"away what others have added, or delete the object, which is then made anew; {_UNTOUCHED}",
+        f"{', '.join(map(_sized, large[:_MAX_NAMED]))}, but the operator reads objects of at most {_most(MAX_BYTES)}: "
+        f"remove what others have added, or delete the object, and the operator creates it again; {_UNTOUCHED}",
     )
 
 
@@ -46,8 +46,7 @@ def _sized(large: Large) -> str:
 
 
 def _about(number: int) -> int:
-    """`number` with two digits. A listing and an event differ in what they have around an object, and the message of a
-    condition that nothing has happened to stays as it is."""
+    """`number` rounded to two digits, so that the message doesn't change between a listing and an event."""
     return int(float(f"{number:.2g}"))
 
 
@@ -56,10 +55,10 @@ def _most(size: int) -> str:
 
 
 def invalid(error: ValidationError) -> Problem:
-    """Where the schema in the cluster lets something in that the types here don't."""
+    """The problem if the spec is valid for the CRD in the cluster, but not for this version's types."""
     faults = [
         f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_TOLD]
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]
     ]
-    more = [f"and {error.error_count() - _TOLD} more faults"] if error.error_count() > _TOLD else []
+    more = [f"and {error.error_count() - _MAX_NAMED} more faults"] if error.error_count() > _MAX_NAMED else []
     return Problem("SpecInvalid", f"the spec can't be read: {'; '.join(faults + more)}")
