@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -135,6 +136,8 @@ def command(
         click.echo(text, nl=False)
         sys.stdout.flush()
     except OSError as error:  # e.g. a full disk
+        # Python writes the rest of its buffer at exit, and a second failure would change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Unchecked(f"can't write the findings: {error.strerror}") from None
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
