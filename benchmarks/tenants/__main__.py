@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.scale.probe import usage
 from support import controlplane, operator_process
 from support.api import Api, eventually
 from support.controlplane import ROOT, ControlPlane
@@ -92,7 +93,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class Helper:
-    """A process of this benchmark that is told what to do in lines. `nice`: it gives way to what is measured."""
+    """A process of this benchmark that reads commands line by line. `nice`: with the lowest priority."""
 
     def __init__(self, module: str, *arguments: object, nice: bool = False) -> None:
         command = [*(("nice", "-n", "19") if nice else ()), sys.executable, "-m", f"benchmarks.tenants.{module}"]
@@ -102,7 +103,7 @@ class Helper:
         )
 
     def say(self, line: str) -> str:
-        """Its answer."""
+        """Sends a command; returns the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -114,19 +115,23 @@ class Helper:
         assert answer, f"{self._name} has ended"
         return answer
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
 
 
 def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """The figures of the last line; prints the table."""
+    """Runs all windows and prints the table; returns the figures of the last line."""
     archive.write(folder / "evil.tar")
     kubeconfig = found.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     others = Others(found.api)
-    quiet, noisy, checked, passes = Seconds(), Seconds(), list[archive.Checked](), 0.0
+    quiet, noisy, checked = Seconds(), Seconds(), list[archive.Checked]()
     with contextlib.ExitStack() as stack:
-        # The tenant's servers are on other machines: what is measured has the cores first.
+        # In a cluster the tenant's servers run on other machines.
         servers = Helper("servers", options.models, nice=True)
         stack.callback(servers.close)
         attacker = Helper(
@@ -134,9 +139,9 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             options.patches, options.seed,
         )  # fmt: skip
         stack.callback(attacker.close)
-        # The steps of a status as often as in an installation.
+        # The default of the installation; tests use 0.
         operator = stack.enter_context(limited.running(kubeconfig, folder, PROGRESS_SECONDS="5"))
-        eventually(lambda: operator.operator.current.is_leader(), 60, lambda: operator.operator.log)
+        eventually(lambda: operator.current.is_leader(), 60, lambda: operator.operator.log)
         others.settle()
         others.work(3)  # what is only slow the first time
         watched: scraped.Scraped | None = None
@@ -145,23 +150,28 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             for helper in (servers, attacker):
                 helper.say("on")
             if watched is None:
-                page = lambda: operator.operator.current.get("/metrics")  # noqa: E731
+                page = lambda: operator.current.get("/metrics")  # noqa: E731
                 watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page))
-            before, since = operator.operator.current.reconciles(), time.monotonic()
+            pids = {
+                **{name: program.process.pid for name, program in found.programs.items()},
+                "operator": operator.current.process.pid,
+                "attack": attacker.pid,
+                "servers": servers.pid,
+            }
+            cores = Cores(pids)
             with archive.checking(folder / "evil.tar", checked):
                 noisy += others.work(options.window)
-            passes = (operator.operator.current.reconciles() - before) / (time.monotonic() - since)
+                used = cores.used()
             events = _events(found.api)
             for helper in (attacker, servers):
                 helper.say("off")
             say(
-                f"change to Deployment: {told(quiet.change)} without, {told(noisy.change)} with; operator "
-                f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts, {passes:.0f} passes/s; Prometheus "
-                f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one"
+                f"change to Deployment: {summary(quiet.change)} without, {summary(noisy.change)} with; operator "
+                f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts; Prometheus "
+                f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one; "
+                f"cores {used}"
             )
-            eventually(
-                lambda: operator.operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "a quiet queue"
-            )
+            eventually(lambda: operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "a quiet queue")
             time.sleep(2)
         counts: dict[str, int] = json.loads(attacker.say("counts"))
         figures = {
@@ -175,25 +185,42 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             "api_server_p99_ratio": ratio(noisy.api, quiet.api, 0.99),
             "api_server_p50_ratio": ratio(noisy.api, quiet.api, 0.5),
             "samples": [len(quiet.change), len(noisy.change)],
+            "cores": used,
             "events_of_one_model": events,
             "requests_to_a_rogue_prometheus": int(servers.say("counts")),
             "validate_rss_mib": round(max((c.rss_mib for c in checked), default=0)),
             "validate_seconds": round(max((c.seconds for c in checked), default=0), 1),
             "tracebacks": operator.operator.log.count("Traceback"),
         }
-    rows = [("what others wait for", "without", "with")]
+    rows = [("time of other tenants for", "without attack", "under attack")]
     for words, name in (
-        ("change to Deployment", "change"), ("create to Deployment", "create"), ("a request of their own", "api"),
+        ("change to Deployment", "change"), ("create to Deployment", "create"), ("a request to the API server", "api"),
     ):  # fmt: skip
-        rows += [(words, told(getattr(quiet, name)), told(getattr(noisy, name)))]
-    print("\n".join(f"{a:<26} {b:<40} {c}" for a, b, c in rows))
+        rows += [(words, summary(getattr(quiet, name)), summary(getattr(noisy, name)))]
+    print("\n".join(f"{a:<30} {b:<40} {c}" for a, b, c in rows))
     for what, count in sorted(counts.items()):
         print(f"  {what}: {count}")
     return figures
 
 
+class Cores:
+    """The CPU time of processes from the construction on."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._pids, self._began = pids, time.monotonic()
+        self._before = {name: usage(pid).cpu_s for name, pid in pids.items()}
+
+    def used(self) -> dict[str, float]:
+        """Returns how many cores each process used on average. Ended processes are left out."""
+        seconds, found = time.monotonic() - self._began, dict[str, float]()
+        for name, pid in self._pids.items():
+            with contextlib.suppress(OSError):
+                found[name] = round((usage(pid).cpu_s - self._before[name]) / seconds, 2)
+        return found
+
+
 def _events(api: Api) -> int:
-    """Of the TritonModel that has the most."""
+    """Returns the number of Events about the TritonModel that has the most."""
     found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
     return max(Counter(event["regarding"]["name"] for event in found).values(), default=0)
 
@@ -202,7 +229,7 @@ def ratio(noisy: list[float], quiet: list[float], part: float) -> float:
     return round(percentile(noisy, part) / percentile(quiet, part), 2)
 
 
-def told(seconds: list[float]) -> str:
+def summary(seconds: list[float]) -> str:
     p50, p99 = 1000 * median(seconds), 1000 * percentile(seconds, 0.99)
     return f"P50 {p50:.0f} ms, P99 {p99:.0f} ms of {len(seconds)}"
 

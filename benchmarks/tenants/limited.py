@@ -1,4 +1,4 @@
-"""The operator under its memory limit: as a kubelet does it, it is killed above the limit and started again."""
+"""Runs the operator under its memory limit: like a kubelet, kills it above the limit and starts it again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from support.controlplane import ROOT
+from support.operator_process import Operator
 from support.supervised import Supervised, supervised
 from triton_operator.api import quantity
 
@@ -25,13 +26,18 @@ def limit_mib() -> float:
 
 
 class Limited:
-    """An operator that is watched. `peak_mib`: the most resident memory that any of its lives had."""
+    """An operator whose memory is watched. `peak_mib`: the maximum resident memory of all its processes."""
 
     def __init__(self, operator: Supervised) -> None:
         self.operator, self.peak_mib = operator, 0.0
         self._over, self._limit = threading.Event(), limit_mib()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
+
+    @property
+    def current(self) -> Operator:
+        """The running process."""
+        return self.operator.current
 
     @property
     def restarts(self) -> int:
@@ -43,12 +49,12 @@ class Limited:
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):
-            life = self.operator.current
+            process = self.current.process
             with contextlib.suppress(OSError, IndexError):
-                status = Path(f"/proc/{life.process.pid}/status").read_text()
+                status = Path(f"/proc/{process.pid}/status").read_text()
                 self.peak_mib = max(self.peak_mib, _mib(status, "VmHWM"))
                 if _mib(status, "VmRSS") > self._limit:
-                    life.process.kill()
+                    process.kill()
 
 
 def _mib(status: str, field: str) -> float:
@@ -57,7 +63,7 @@ def _mib(status: str, field: str) -> float:
 
 @contextlib.contextmanager
 def running(kubeconfig: Path, folder: Path, **env: str) -> Iterator[Limited]:
-    """An operator that has ended when the context has."""
+    """Runs an operator while the context lasts."""
     with supervised(kubeconfig, folder, **env) as operator:
         limited = Limited(operator)
         try:
