@@ -58,7 +58,7 @@ def quota(api: Api) -> dict[str, Any]:
 
 
 def test_rejects_the_tritonmodel_above_the_quota(plane: ControlPlane, hard: dict[str, str]) -> None:
-    api = plane.api.within(NAMESPACE)
+    api = plane.api.in_namespace(NAMESPACE)
     for number in range(int(hard[COUNTED])):
         api.create(tritonmodel(f"model-{number}"))
     with pytest.raises(RefusedError, match=f"exceeded quota: tenant.*{COUNTED}"):
@@ -69,7 +69,7 @@ def test_rejects_the_tritonmodel_above_the_quota(plane: ControlPlane, hard: dict
 
 @pytest.mark.parametrize("priority", ["system-cluster-critical", "system-node-critical"])
 def test_rejects_pods_of_system_priority(plane: ControlPlane, hard: dict[str, str], priority: str) -> None:
-    api = plane.api.within(NAMESPACE)
+    api = plane.api.in_namespace(NAMESPACE)
     container = {"name": "a", "image": "a"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "critical"},
            "spec": {"priorityClassName": priority, "containers": [container]}}  # fmt: skip
@@ -80,7 +80,7 @@ def test_rejects_pods_of_system_priority(plane: ControlPlane, hard: dict[str, st
 def test_servers_start_within_the_quota_and_the_status_names_it_above(
     plane: ControlPlane, hard: dict[str, str], tmp_path: Path
 ) -> None:
-    api = plane.api.within(NAMESPACE)
+    api = plane.api.in_namespace(NAMESPACE)
     with operator_process.running(operator_process.install(plane), tmp_path) as operator:
         name = api.list("TritonModel")[0]["metadata"]["name"]
         eventually(lambda: pods(api, name) == 1, 60, lambda: operator.log[-2000:])

@@ -55,7 +55,7 @@ def wait_until_all_are_deleted(api: Api, operator: Operator) -> None:
     eventually(lambda: missing(api) == list(KINDS), SOON, lambda: ({*KINDS} - {*missing(api)}, operator.log[-3000:]))
 
 
-TOO_LARGE = [f"--flag={'x' * 4000}{n}" for n in range(64)]
+TOO_LARGE = [f"--flag={'x' * 4085}{n:02}" for n in range(64)]
 """Server flags that are larger than the maximum size of an object that the operator reads."""
 
 
