@@ -1,4 +1,4 @@
-"""A model image in a tar file that somebody got from a stranger, and what checking it costs."""
+"""A hostile model image in a tar file, and the cost of checking it."""
 
 from __future__ import annotations
 

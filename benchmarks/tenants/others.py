@@ -66,7 +66,7 @@ class Others:
             eventually(lambda n=number, w=where: self._api.find("Deployment", f"steady-{n}", w), 60, "a Deployment")
 
     def work(self, seconds: float) -> Seconds:
-        """What they wait for in so many seconds."""
+        """Runs the work of the other tenants for `seconds`, and returns how long they waited."""
         found, until = Seconds(), time.monotonic() + seconds
         while time.monotonic() < until:
             number = next(_numbers)

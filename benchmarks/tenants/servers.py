@@ -63,7 +63,7 @@ def pages() -> list[Behaviour]:
 
 
 def _others_each_time(series: int) -> Behaviour:
-    """A page of so many series, which are others with each scrape."""
+    """Returns a page with new series at each scrape."""
     turns = itertools.count()
     lines = [f'",n="{n}"}} 1\n' for n in range(series)]
 

@@ -53,7 +53,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class World:
+class Tenancy:
     """`behaviours`: the behaviour of the tenants' servers, by address and port."""
 
     plane: ControlPlane
@@ -69,7 +69,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def tenancy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenancy]:
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(controlplane.running(audit=AUDIT_POLICY, users=list(USERS)))
         kubeconfig = installed(plane)
@@ -95,7 +95,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             for user, namespace in USERS.items()
         }
         foreign = [Foreign(plane.api.in_namespace(namespace)) for namespace in (OTHERS, "dev")]
-        yield World(plane, operator, prometheus, tenants, foreign, behaviours)
+        yield Tenancy(plane, operator, prometheus, tenants, foreign, behaviours)
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
 
@@ -147,40 +147,42 @@ def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[
             yield prometheus
 
 
-def test_random_actions_of_a_tenant_do_not_affect_others(world: World) -> None:
+def test_random_actions_of_a_tenant_do_not_affect_others(tenancy: Tenancy) -> None:
     seed = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
     print(f"SEED={seed}")
     for number in range(ROUNDS):
         tried = drawn(st.tuples(st.sampled_from(sorted(USERS)), attempts.ATTEMPTS), EACH, seed + number)
         answers = drawn(attempts.ANSWERS, len(SERVERS), seed + number)
         pages = drawn(attempts.PAGES, PAGES, seed + number)
-        attack(world, tried, answers, pages)
-        serve(world)
-        others_are_served(world)
-        nothing_is_outside(world)
-        nobody_has_more_rights(world)
-        prometheus_believes_no_tenant(world)
-        what_is_told_is_text_in_bounds(world)
-    print(f"{ROUNDS * EACH} attempts: {dict(world.taken)}")
+        attack(tenancy, tried, answers, pages)
+        serve(tenancy)
+        others_are_served(tenancy)
+        nothing_is_outside(tenancy)
+        nobody_has_more_rights(tenancy)
+        prometheus_believes_no_tenant(tenancy)
+        what_is_told_is_text_in_bounds(tenancy)
+    print(f"{ROUNDS * EACH} attempts: {dict(tenancy.taken)}")
     for verb in ("put", "patch", "child"):
-        assert world.taken[f"{verb}: taken"], "nothing is shown where all is refused"
-        assert world.taken[f"{verb}: refused"]
+        assert tenancy.taken[f"{verb}: taken"], "nothing is shown where all is refused"
+        assert tenancy.taken[f"{verb}: refused"]
 
 
-def attack(world: World, tried: list[tuple[str, Attempt]], answers: list[Behaviour], pages: list[Behaviour]) -> None:
+def attack(
+    tenancy: Tenancy, tried: list[tuple[str, Attempt]], answers: list[Behaviour], pages: list[Behaviour]
+) -> None:
     for port, found in ((names.PORTS["http"], answers), (names.PORTS["metrics"], pages)):
         for address, behaviour in zip(SERVERS, found, strict=False):
-            world.behaviours[f"{address}:{port}"] = behaviour
+            tenancy.behaviours[f"{address}:{port}"] = behaviour
     for user, attempt in tried:
-        code = world.tenants[user].attempt(attempt)
-        world.taken[f"{attempt.verb}: {'taken' if code == 200 else 'refused'}"] += 1
+        code = tenancy.tenants[user].attempt(attempt)
+        tenancy.taken[f"{attempt.verb}: {'taken' if code == 200 else 'refused'}"] += 1
 
 
-def serve(world: World) -> None:
+def serve(tenancy: Tenancy) -> None:
     """Creates a pod with a hostile server for each Deployment of the tenants."""
     addresses = itertools.cycle(SERVERS)
     for namespace in USERS.values():
-        api = world.in_namespace(namespace)
+        api = tenancy.in_namespace(namespace)
         for deployment in api.list("Deployment", names.MANAGED_SELECTOR):
             name = deployment["metadata"]["name"]
             ours = any(owner["kind"] == names.KIND for owner in deployment["metadata"].get("ownerReferences", []))
@@ -189,31 +191,31 @@ def serve(world: World) -> None:
                 refusal(lambda a=api, n=name, i=ip: add_pod(a, i, name=f"{n}-pod", model=n))
 
 
-def others_are_served(world: World) -> None:
+def others_are_served(tenancy: Tenancy) -> None:
     """Checks that a change of the canary reaches its child, that it is Ready, and that the operator runs."""
-    api, image = world.in_namespace(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
+    api, image = tenancy.in_namespace(OTHERS), f"registry.example.com/triton:v{next(_numbers)}"
     api.patch("TritonModel", VICTIM, {"spec": {"server": {"image": image}}})
 
     def follows() -> bool:
         deployment = api.get("Deployment", VICTIM)
         return bool(deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image)
 
-    eventually(follows, 60, lambda: world.operator.log[-3000:])
+    eventually(follows, 60, lambda: tenancy.operator.log[-3000:])
     status = api.get("TritonModel", VICTIM)
     for kind in ("Ready", "ModelsLoaded"):
         assert condition(status, kind)["status"] == "True", status["status"]
-    assert world.operator.process.poll() is None
-    assert world.operator.get("/healthz") == "ok"
-    memory = Path(f"/proc/{world.operator.process.pid}/status").read_text()
+    assert tenancy.operator.process.poll() is None
+    assert tenancy.operator.get("/healthz") == "ok"
+    memory = Path(f"/proc/{tenancy.operator.process.pid}/status").read_text()
     assert int(re.findall(r"VmHWM:\s+(\d+) kB", memory)[0]) >> 10 < OPERATORS_MIB
-    errors = [line for line in world.operator.log.splitlines() if json.loads(line)["level"] in ("ERROR", "CRITICAL")]
+    errors = [line for line in tenancy.operator.log.splitlines() if json.loads(line)["level"] in ("ERROR", "CRITICAL")]
     assert [line for line in errors if "the spec can't be read" not in line] == []
 
 
-def nothing_is_outside(world: World) -> None:
+def nothing_is_outside(tenancy: Tenancy) -> None:
     """Checks that no foreign object changed, and that the operator wrote only objects of the tenants and the canary."""
-    assert [problem for foreign in world.foreign for problem in foreign.problems()] == []
-    for event in world.plane.audit_events():
+    assert [problem for foreign in tenancy.foreign for problem in foreign.problems()] == []
+    for event in tenancy.plane.audit_events():
         about = event.get("objectRef", {})
         if event["verb"] in ("get", "list", "watch") or about.get("resource") == "leases":
             continue
@@ -222,12 +224,12 @@ def nothing_is_outside(world: World) -> None:
         assert where in USERS.values() or canarys, event
 
 
-def nobody_has_more_rights(world: World) -> None:
+def nobody_has_more_rights(tenancy: Tenancy) -> None:
     """Checks the servers of a user who may not create pods.
 
     Pod Security `restricted` must allow them. They must use no Secret, and no ServiceAccount but their own.
     """
-    api, judge = world.in_namespace(USERS["developer"]), world.in_namespace(JUDGE)
+    api, judge = tenancy.in_namespace(USERS["developer"]), tenancy.in_namespace(JUDGE)
     accounts = {account["metadata"]["name"]: owner(account) for account in api.list("ServiceAccount")}
     for deployment in api.list("Deployment"):
         template = deployment["spec"]["template"]
@@ -254,23 +256,23 @@ def owner(obj: Json) -> str:
     return next((o["name"] for o in owners if o["kind"] == names.KIND and o.get("controller")), "")
 
 
-def prometheus_believes_no_tenant(world: World) -> None:
+def prometheus_believes_no_tenant(tenancy: Tenancy) -> None:
     """Checks that thresholds and rules of others are unchanged, and that tenants' series have the tenant's labels."""
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
-    eventually(lambda: world.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
+    eventually(lambda: tenancy.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
-    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", world.operator.get("/metrics"), re.M)
+    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", tenancy.operator.get("/metrics"), re.M)
     assert set(told) <= {"+Inf"}, "a developer sets no threshold"
     strange = '{pod=~"tenant-.*",namespace!="dev"}', '{pod=~"tenant-.*",__name__=~"triton.*:.*|triton_operator_.*"}'
-    assert [world.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
-    rules = [rule for group in world.prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert [tenancy.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
+    rules = [rule for group in tenancy.prometheus.ask("rules")["groups"] for rule in group["rules"]]
     assert [rule for rule in rules if rule["health"] == "err"] == []
 
 
-def what_is_told_is_text_in_bounds(world: World) -> None:
+def what_is_told_is_text_in_bounds(tenancy: Tenancy) -> None:
     """Checks that status and Events contain only printable text, and that the number of Events is limited."""
     for namespace in USERS.values():
-        api = world.in_namespace(namespace)
+        api = tenancy.in_namespace(namespace)
         found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         for name, count in Counter(event["regarding"]["name"] for event in found).items():
             assert count <= BURST + 1, (name, count)

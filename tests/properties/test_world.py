@@ -1,4 +1,4 @@
-"""Whatever the API server lets in either becomes true, or a condition names the field; and nobody else suffers."""
+"""The operator reconciles every accepted spec or reports the field, and keeps serving other TritonModels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class World:
+class Harness:
     plane: ControlPlane
     operator: Operator
     api: Api
@@ -50,7 +50,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     with controlplane.running() as plane:
         plane.install_crds()
         plane.install_monitoring()
@@ -58,10 +58,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         kubeconfig = operator_process.install(plane)
         folder = tmp_path_factory.mktemp("operator")
         with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as operator:
-            world = World(plane, operator, plane.api.in_namespace("crowd"))
+            harness = Harness(plane, operator, plane.api.in_namespace("crowd"))
             for name in CANARIES:
-                assert create(world.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
-            yield world
+                assert create(harness.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
+            yield harness
             assert operator.stop() == 0
             assert "Traceback" not in operator.log
 
@@ -77,13 +77,13 @@ def create(api: Api, spec: Any, **metadata: Any) -> tuple[Json, str]:
 
 @batches(3)
 @given(st.lists(specs.resources(), min_size=15, max_size=15))
-def test_bad_input_is_told_and_stops_nobody(world: World, crowd: list[Json]) -> None:
+def test_reports_invalid_input_and_serves_others(harness: Harness, crowd: list[Json]) -> None:
     admitted: dict[str, Json] = {}
     for one in crowd:
         name = one["metadata"]["name"]
         if len(name) < 40:
             name = f"{name}-{next(_numbers)}" if name[-1:].isalnum() else name
-        created, refusal = create(world.api, one["spec"], **{**one["metadata"], "name": name})
+        created, refusal = create(harness.api, one["spec"], **{**one["metadata"], "name": name})
         if created:
             admitted[name] = created
         else:
@@ -91,18 +91,18 @@ def test_bad_input_is_told_and_stops_nobody(world: World, crowd: list[Json]) -> 
     waiting = set(admitted)
 
     def all_told() -> bool:
-        waiting.difference_update([name for name in waiting if told(world, name)])
+        waiting.difference_update([name for name in waiting if told(harness, name)])
         return not waiting
 
-    eventually(all_told, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(world, name) for name in waiting))
-    canaries_live(world)
-    assert "Traceback" not in world.operator.log
-    world.kept |= admitted
+    eventually(all_told, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(harness, name) for name in waiting))
+    canaries_live(harness)
+    assert "Traceback" not in harness.operator.log
+    harness.kept |= admitted
 
 
-def told(world: World, name: str) -> bool:
+def told(harness: Harness, name: str) -> bool:
     """Whether everything is there for this TritonModel, or a condition says of what isn't why."""
-    model = world.model(name)
+    model = harness.model(name)
     spec, status = model["spec"], model.get("status", {})
     if status.get("observedGeneration") != model["metadata"]["generation"]:
         return False
@@ -123,15 +123,15 @@ def told(world: World, name: str) -> bool:
     if condition(model, "Progressing").get("reason") in ("SpecInvalid", "TooLarge"):
         return explained(condition(model, "Progressing"))
     return all(
-        world.api.find(kind, child) is not None or explained(condition(model, by))
+        harness.api.find(kind, child) is not None or explained(condition(model, by))
         for (kind, child), by in wanted.items()
     )
 
 
-def account(world: World, name: str) -> str:
+def account(harness: Harness, name: str) -> str:
     """What there is to say of this TritonModel."""
-    model, key = world.model(name), f'"{world.api.namespace}/{name}"'
-    lines = [line[:3000] for line in world.operator.log.splitlines() if key in line]
+    model, key = harness.model(name), f'"{harness.api.namespace}/{name}"'
+    lines = [line[:3000] for line in harness.operator.log.splitlines() if key in line]
     return json.dumps([model["metadata"], model["spec"], model.get("status")])[:6000] + "\n" + "\n".join(lines[-5:])
 
 
@@ -142,43 +142,43 @@ def explained(found: Json) -> bool:
     return refused and bool(_FIELD.search(found["message"]) or found["reason"] == "NameTaken")
 
 
-def canaries_live(world: World) -> None:
+def canaries_live(harness: Harness) -> None:
     """Ordinary changes of ordinary resources still reach their children."""
     image = f"example.com/triton:{next(_numbers)}"
     for name in CANARIES:
-        world.api.patch("TritonModel", name, {"spec": {"server": {"image": image}}})
+        harness.api.patch("TritonModel", name, {"spec": {"server": {"image": image}}})
 
     def follow(name: str) -> bool:
-        deployment = world.api.find("Deployment", name)
+        deployment = harness.api.find("Deployment", name)
         return bool(deployment) and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
     for name in CANARIES:
-        eventually(lambda n=name: follow(n), MIN_WAIT_SECONDS, lambda: world.operator.log[-3000:])
+        eventually(lambda n=name: follow(n), MIN_WAIT_SECONDS, lambda: harness.operator.log[-3000:])
 
 
 @pytest.mark.parametrize("kilobytes", [250, 600, 1000, 1300, 1450, 2000, 4000])
-def test_what_is_too_large_is_told(world: World, kilobytes: int) -> None:
+def test_reports_objects_that_are_too_large(harness: Harness, kilobytes: int) -> None:
     """etcd takes 1.5 MiB; a Deployment is larger than what it is made from, by its managedFields."""
     name = f"large-{kilobytes}"
     env = [{"name": f"V{n}", "value": "v" * (kilobytes * 8)} for n in range(128)]
     spec = {"modelImage": {"reference": "a"}, "server": {"env": env}}
-    created, refusal = create(world.api, spec, name=name)
+    created, refusal = create(harness.api, spec, name=name)
     if created:
-        eventually(lambda: told(world, name), MIN_WAIT_SECONDS, lambda: account(world, name)[-2000:])
-        world.api.delete("TritonModel", name)
+        eventually(lambda: told(harness, name), MIN_WAIT_SECONDS, lambda: account(harness, name)[-2000:])
+        harness.api.delete("TritonModel", name)
     else:
         assert "too large" in refusal or "larger than max" in refusal, refusal
         assert kilobytes > 1000
-    canaries_live(world)
+    canaries_live(harness)
 
 
 DEEP = (300, 900, 3000, 9000)
 
 
-def test_what_is_nested_deeply_is_told(world: World) -> None:
+def test_reports_deeply_nested_values(harness: Harness) -> None:
     """JSON's readers have their limits: one resource beyond them must not be the end of every listing."""
-    paths = {levels: world.api.path("TritonModel", f"deep-{levels}") for levels in DEEP}
-    with world.plane.without_bounds():
+    paths = {levels: harness.api.path("TritonModel", f"deep-{levels}") for levels in DEEP}
+    with harness.plane.without_bounds():
         for levels in DEEP:
             spec = {"modelImage": {"reference": "a"}, "podTemplate": {"spec": {"deep": "HERE"}}}
             body = {
@@ -188,40 +188,42 @@ def test_what_is_nested_deeply_is_told(world: World) -> None:
                 "spec": spec,
             }
             text = json.dumps(body).replace('"HERE"', '{"a":[' * (levels // 2) + "1" + "]}" * (levels // 2))
-            assert send(world, "POST", world.api.path("TritonModel"), text).status == 201
-        _deep_is_told(world, paths.values())
+            assert send(harness, "POST", harness.api.path("TritonModel"), text).status == 201
+        _deep_is_told(harness, paths.values())
 
 
-def _deep_is_told(world: World, paths: Collection[str]) -> None:
+def _deep_is_told(harness: Harness, paths: Collection[str]) -> None:
     def explained_as_text(path: str) -> bool:
-        # The watch of before may have told of it by the schema of before: it is told of again.
+        # The watch may have reported the object with the previous schema. It will report it again.
         patch = json.dumps({"metadata": {"annotations": {"touched": str(time.time_ns())}}})
-        send(world, "PATCH", path, patch, "application/merge-patch+json")
+        send(harness, "PATCH", path, patch, "application/merge-patch+json")
         # Python's own reader has limits, too.
-        text = send(world, "GET", path).data
+        text = send(harness, "GET", path).data
         return b'"SpecInvalid"' in text and b"spec.podTemplate.spec: is nested deeper" in text
 
     for path in paths:
-        eventually(lambda p=path: explained_as_text(p), MIN_WAIT_SECONDS, lambda: world.operator.log[-2000:], every=2)
-    passes = world.operator.reconciles(result="ok")
+        eventually(lambda p=path: explained_as_text(p), MIN_WAIT_SECONDS, lambda: harness.operator.log[-2000:], every=2)
+    passes = harness.operator.reconciles(result="ok")
     eventually(
-        lambda: world.operator.reconciles(result="ok") > passes + 4 * len(CANARIES), MIN_WAIT_SECONDS, "two listings"
+        lambda: harness.operator.reconciles(result="ok") > passes + 4 * len(CANARIES),
+        MIN_WAIT_SECONDS,
+        "two listings",
     )
-    canaries_live(world)
+    canaries_live(harness)
     for path in paths:
-        assert send(world, "DELETE", path).status == 200
+        assert send(harness, "DELETE", path).status == 200
 
 
 def send(
-    world: World, method: str, path: str, body: str = "", content_type: str = "application/json"
+    harness: Harness, method: str, path: str, body: str = "", content_type: str = "application/json"
 ) -> urllib3.BaseHTTPResponse:
     """The text as it is: not all that JSON may be is what Python would write."""
     headers = {"Authorization": "Bearer admin", "Content-Type": content_type}
-    with urllib3.PoolManager(ca_certs=str(world.plane.folder / "certs" / "apiserver.crt")) as pool:
-        return pool.request(method, f"{world.plane.url}{path}", body=body.encode(), headers=headers)
+    with urllib3.PoolManager(ca_certs=str(harness.plane.folder / "certs" / "apiserver.crt")) as pool:
+        return pool.request(method, f"{harness.plane.url}{path}", body=body.encode(), headers=headers)
 
 
-def test_half_characters(world: World) -> None:
+def test_half_characters(harness: Harness) -> None:
     """JSON may have them, UTF-8 can't: the API server takes something else for them, and the operator all of it."""
     body = json.dumps(
         {
@@ -236,65 +238,67 @@ def test_half_characters(world: World) -> None:
             },
         }
     )
-    answer = send(world, "POST", world.api.path("TritonModel"), body)
+    answer = send(harness, "POST", harness.api.path("TritonModel"), body)
     assert answer.status == 201, answer.data
-    eventually(lambda: told(world, "half"), MIN_WAIT_SECONDS, lambda: account(world, "half"))
+    eventually(lambda: told(harness, "half"), MIN_WAIT_SECONDS, lambda: account(harness, "half"))
 
 
-def test_a_spec_that_only_the_schema_can_read_is_told_by_its_field(world: World) -> None:
+def test_names_the_field_that_only_the_schema_accepts(harness: Harness) -> None:
     """As after an upgrade of the CRD without the operator."""
-    crd = world.plane.api.get("CustomResourceDefinition", f"{names.PLURAL}.{names.GROUP}")
+    crd = harness.plane.api.get("CustomResourceDefinition", f"{names.PLURAL}.{names.GROUP}")
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/entrypoint/pattern"
     change = [{"op": "replace", "path": path, "value": "."}]
-    where = world.plane.api.path("CustomResourceDefinition", crd["metadata"]["name"])
-    world.plane.api.request("PATCH", where, change, "application/json-patch+json")
+    where = harness.plane.api.path("CustomResourceDefinition", crd["metadata"]["name"])
+    harness.plane.api.request("PATCH", where, change, "application/json-patch+json")
     spec = {"modelImage": {"reference": "a"}, "entrypoint": "a/b"}
     try:
-        eventually(lambda: create(world.api, spec, name="odd")[0], MIN_WAIT_SECONDS, "the changed schema")
+        eventually(lambda: create(harness.api, spec, name="odd")[0], MIN_WAIT_SECONDS, "the changed schema")
         eventually(
-            lambda: condition(world.model("odd"), "Progressing"), MIN_WAIT_SECONDS, lambda: account(world, "odd")
+            lambda: condition(harness.model("odd"), "Progressing"),
+            MIN_WAIT_SECONDS,
+            lambda: account(harness, "odd"),
         )
-        found = condition(world.model("odd"), "Progressing")
+        found = condition(harness.model("odd"), "Progressing")
         assert (found["status"], found["reason"]) == ("False", "SpecInvalid")
         assert "spec.entrypoint" in found["message"]
-        canaries_live(world)
-        world.api.patch("TritonModel", "odd", {"spec": {"entrypoint": "a"}})
-        eventually(lambda: told(world, "odd"), MIN_WAIT_SECONDS, lambda: account(world, "odd"))
+        canaries_live(harness)
+        harness.api.patch("TritonModel", "odd", {"spec": {"entrypoint": "a"}})
+        eventually(lambda: told(harness, "odd"), MIN_WAIT_SECONDS, lambda: account(harness, "odd"))
     finally:
-        world.api.delete("TritonModel", "odd")
-        world.plane.install_crds()
+        harness.api.delete("TritonModel", "odd")
+        harness.plane.install_crds()
 
 
-def test_nothing_is_written_afterwards(world: World) -> None:
+def test_nothing_is_written_afterwards(harness: Harness) -> None:
     """What was refused is tried again, ever more rarely; it leaves, and then nothing is written at all."""
-    for name in world.kept:
-        model = world.model(name)
+    for name in harness.kept:
+        model = harness.model(name)
         if any(c["reason"] == "ApplyRefused" for c in model["status"]["conditions"]):
-            world.api.delete("TritonModel", name)
+            harness.api.delete("TritonModel", name)
     written = passes = before = 0.0
 
     def still() -> bool:
         nonlocal written, passes, before
-        was, written = written, sum(world.plane.writes().values())
-        before, passes = passes, world.operator.reconciles()
+        was, written = written, sum(harness.plane.writes().values())
+        before, passes = passes, harness.operator.reconciles()
         return was == written
 
     eventually(still, MIN_WAIT_SECONDS, "no write for two resyncs", every=2 * RESYNC + 1)
     # Two or three listings in that time, and no hot loop: what is refused still waits for its next try.
-    assert passes - before <= 5 * world.operator.metric_sum("triton_operator_models")
+    assert passes - before <= 5 * harness.operator.metric_sum("triton_operator_models")
 
 
 @pytest.fixture(scope="module")
-def policed(world: World) -> Api:
-    """A namespace in which the policy on the values of thresholds is in force; in the others it isn't."""
+def policed(harness: Harness) -> Api:
+    """A namespace with the policy `threshold-values`. The other namespaces don't have it."""
     root = "/apis/admissionregistration.k8s.io/v1"
-    world.plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "policed"}})
+    harness.plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "policed"}})
     policy, binding = yaml.safe_load_all((ROOT / "manifests/policies/threshold_values.yaml").read_text())
     only = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "policed"}}}
     binding["spec"]["matchResources"] = only
-    world.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
-    world.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
-    api = world.plane.api.in_namespace("policed")
+    harness.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
+    harness.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
+    api = harness.plane.api.in_namespace("policed")
     eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), MIN_WAIT_SECONDS, "the policy in force")
     return api
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from triton_operator.repository.files import MAX_LINKS, Entry, Files, Kind, Store, join
+from triton_operator.repository.files import MAX_LINKS, Entry, FileKind, Files, Store, join
 
 MAX_ENTRIES = 1_000_000
 """Maximum number of files, directories and links of an image."""
@@ -241,12 +241,12 @@ class Archived:
     def entry(self, path: str) -> Entry:
         match self._at(path):
             case Folder():
-                return Entry(Kind.FOLDER)
+                return Entry(FileKind.FOLDER)
             case Link(target):
-                return Entry(Kind.LINK, target=target)
+                return Entry(FileKind.LINK, target=target)
             case File(size=size):
-                return Entry(Kind.FILE, size)
-        return Entry(Kind.SPECIAL)
+                return Entry(FileKind.FILE, size)
+        return Entry(FileKind.SPECIAL)
 
     def names(self, path: str) -> list[str]:
         node = self._at(path)
@@ -341,13 +341,13 @@ def write(store: Store, folder: Path) -> None:
         for name in store.names(at):
             path = join(at, name)
             entry = store.entry(path)
-            if entry.kind is Kind.FOLDER:
+            if entry.kind is FileKind.FOLDER:
                 (folder / path).mkdir()
                 todo.append(path)
-            elif entry.kind is Kind.FILE:
+            elif entry.kind is FileKind.FILE:
                 with store.open(path) as source, (folder / path).open("xb") as target:
                     shutil.copyfileobj(source, target, _CHUNK)
-            elif entry.kind is Kind.LINK:
+            elif entry.kind is FileKind.LINK:
                 links.append(path)
     for path in links:
         try:

@@ -19,7 +19,7 @@ MAX_NAMES = 100_000
 """Maximum number of entries of a directory."""
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """The type of the entry at a path."""
 
     FILE = "file"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 class Entry:
     """A file, a directory or a link."""
 
-    kind: Kind
+    kind: FileKind
     size: int = 0
     """Size of a file in bytes."""
     target: str = ""
@@ -71,12 +71,12 @@ class Directory:
         place = self._place(path)
         found = os.lstat(place)
         if stat.S_ISLNK(found.st_mode):
-            return Entry(Kind.LINK, target=os.readlink(place))  # noqa: PTH115 - Path changes the text of the target
+            return Entry(FileKind.LINK, target=os.readlink(place))  # noqa: PTH115 - Path changes the text of the target
         if stat.S_ISDIR(found.st_mode):
-            return Entry(Kind.FOLDER)
+            return Entry(FileKind.FOLDER)
         if not stat.S_ISREG(found.st_mode):
-            return Entry(Kind.SPECIAL)
-        return Entry(Kind.FILE, found.st_size, readable=os.access(place, os.R_OK, effective_ids=True))
+            return Entry(FileKind.SPECIAL)
+        return Entry(FileKind.FILE, found.st_size, readable=os.access(place, os.R_OK, effective_ids=True))
 
     def names(self, path: str) -> list[str]:
         return os.listdir(self._place(path))  # noqa: PTH208 - names are wanted, not paths
@@ -116,7 +116,7 @@ class Files:
         """
         todo = [part for part in reversed(path.split("/")) if part]
         at = list(self._root)
-        entry = Entry(Kind.FOLDER)
+        entry = Entry(FileKind.FOLDER)
         links, link, target = 0, path, ""
         while todo:
             part = todo.pop()
@@ -124,9 +124,9 @@ class Files:
                 continue
             if part == "..":
                 at = at[:-1]
-                entry = Entry(Kind.FOLDER)
+                entry = Entry(FileKind.FOLDER)
                 continue
-            if entry.kind is not Kind.FOLDER:
+            if entry.kind is not FileKind.FOLDER:
                 raise NotADirectoryError(f"{self._inner(at)} is not a directory")
             at.append(part)
             if len(at) <= len(self._root):  # above the repository, only the path back into it is allowed
@@ -134,14 +134,14 @@ class Files:
                     raise OutsideError(link, target)
                 continue
             entry = self.store.entry(self._inner(at))
-            if entry.kind is Kind.LINK:
+            if entry.kind is FileKind.LINK:
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError("a cycle of links, or too many links")
                 link, target = self._inner(at), entry.target
                 at = [] if target.startswith("/") else at[:-1]
                 todo += [step for step in reversed(target.split("/")) if step]
-                entry = Entry(Kind.FOLDER)
+                entry = Entry(FileKind.FOLDER)
         if at[: len(self._root)] != self._root:
             raise OutsideError(link, target)
         return self._inner(at), entry
@@ -151,11 +151,11 @@ class Files:
         try:
             return self.resolve(path)[1]
         except OutsideError as error:
-            return Entry(Kind.OUTSIDE, target=error.target)
+            return Entry(FileKind.OUTSIDE, target=error.target)
         except PermissionError:
-            return Entry(Kind.UNKNOWN)
+            return Entry(FileKind.UNKNOWN)
         except (OSError, ValueError):  # ValueError: a null character in a name
-            return Entry(Kind.NOTHING)
+            return Entry(FileKind.NOTHING)
 
     def names(self, path: str) -> list[str]:
         """Returns the names in the directory at `path`, sorted. Raises OSError."""
@@ -167,7 +167,7 @@ class Files:
     def open(self, path: str) -> IO[bytes]:
         """Opens the regular file at `path`. Raises OSError."""
         place, entry = self.resolve(path)
-        if entry.kind is not Kind.FILE:
+        if entry.kind is not FileKind.FILE:
             raise OSError("not a regular file")
         return self.store.open(place)
 

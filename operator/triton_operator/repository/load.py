@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from triton_operator.repository.files import Directory, Entry, Files, Kind, OutsideError, Store, join
+from triton_operator.repository.files import Directory, Entry, FileKind, Files, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
@@ -93,7 +93,7 @@ class _Reader:
     def content(self, path: str, most: int) -> bytes | None:
         try:
             entry = self.files.resolve(path)[1]
-            if entry.kind is not Kind.FILE:  # a pipe would block
+            if entry.kind is not FileKind.FILE:  # a pipe would block
                 self.unreadable(path, "not a regular file")
                 return None
             content = self.files.read(path, most + 1)
@@ -119,14 +119,14 @@ def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Find
     reader = _Reader(Files(store))
     models: dict[str, Model] = {}
     for name, entry in reader.children("").items():
-        if entry.kind is Kind.FOLDER:
+        if entry.kind is FileKind.FOLDER:
             model = _model(reader, name)
             models[model.name] = model
-        elif entry.kind is Kind.OUTSIDE:
+        elif entry.kind is FileKind.OUTSIDE:
             reader.outside(name, entry.target)
             models[one_line(name)] = Model(one_line(name), one_line(name), None, f"{one_line(name)}/config.pbtxt",
                                            unread=True)  # fmt: skip
-        elif entry.kind is Kind.NOTHING:
+        elif entry.kind is FileKind.NOTHING:
             reader.nowhere(name)
     empty = not any(model.looks_like_model() for model in models.values())
     repository = Repository(
@@ -145,13 +145,13 @@ def _model(reader: _Reader, directory: str) -> Model:
     closed = set()
     for name, entry in held.items():
         path = join(directory, name)
-        if entry.kind is Kind.NOTHING:
+        if entry.kind is FileKind.NOTHING:
             reader.nowhere(path)
-        elif entry.kind is Kind.OUTSIDE and name.isdecimal():
+        elif entry.kind is FileKind.OUTSIDE and name.isdecimal():
             reader.outside(path, entry.target)
             closed.add(one_line(name))
-        if entry.kind is Kind.FOLDER or (entry.kind is Kind.OUTSIDE and name.isdecimal()):
-            inner = reader.children(path) if name.isdecimal() and entry.kind is Kind.FOLDER else {}
+        if entry.kind is FileKind.FOLDER or (entry.kind is FileKind.OUTSIDE and name.isdecimal()):
+            inner = reader.children(path) if name.isdecimal() and entry.kind is FileKind.FOLDER else {}
             contents[one_line(name)] = frozenset(map(one_line, inner))
     has_config = "config.pbtxt" in held
     config, where = _config(reader, config_file) if has_config else (None, Node(1, 1))
@@ -202,7 +202,7 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
         paths |= set(files_in_parameters(config).values())
     found = {path: reader.files.look(join(directory, path)) for path in sorted(paths)}
     for path, entry in found.items():
-        if entry.kind is Kind.OUTSIDE and ".." not in path.split("/"):
+        if entry.kind is FileKind.OUTSIDE and ".." not in path.split("/"):
             reader.outside(join(directory, path), entry.target)
     return found
 
@@ -216,14 +216,14 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
     networks: dict[str, Network | str] = {}
     for path in model.model_files:
         entry, whole = model.named[path], join(directory, path)
-        if entry.kind is Kind.UNKNOWN or not entry.readable:
+        if entry.kind is FileKind.UNKNOWN or not entry.readable:
             reader.unreadable(whole, os.strerror(errno.EACCES))
-        elif entry.kind is Kind.SPECIAL:
+        elif entry.kind is FileKind.SPECIAL:
             reader.unreadable(whole, "not a regular file")
-        elif entry.kind is Kind.FILE and model.backend == "python" and path.endswith(".py"):
+        elif entry.kind is FileKind.FILE and model.backend == "python" and path.endswith(".py"):
             if (text := _source(reader, whole)) is not None:
                 sources[one_line(whole)] = text
-        elif entry.kind is Kind.FILE and model.backend == "onnxruntime":
+        elif entry.kind is FileKind.FILE and model.backend == "onnxruntime":
             networks[one_line(whole)] = _network(reader, whole, entry.size)
     return sources, networks
 
@@ -241,7 +241,7 @@ def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
 def _is_pointer(reader: _Reader, directory: str, model: Model, path: str) -> bool:
     """Whether a model file is a Git LFS pointer."""
     entry = model.named[path]
-    if entry.kind is not Kind.FILE or not len(_POINTER) <= entry.size <= _POINTER_BYTES or not entry.readable:
+    if entry.kind is not FileKind.FILE or not len(_POINTER) <= entry.size <= _POINTER_BYTES or not entry.readable:
         return False
     try:
         return reader.files.read(join(directory, path), len(_POINTER)) == _POINTER
@@ -288,9 +288,9 @@ def _data(reader: _Reader, directory: str, model: Model) -> dict[str, Data]:
     for folder in sorted(DATA_FOLDERS & model.folders.keys()):
         for name, entry in reader.children(join(directory, folder)).items():
             path = join(directory, folder, name)
-            if entry.kind is Kind.OUTSIDE:
+            if entry.kind is FileKind.OUTSIDE:
                 reader.outside(path, entry.target)
-            if entry.kind is not Kind.FILE:
+            if entry.kind is not FileKind.FILE:
                 continue
             content = None
             if entry.size <= MAX_TEXT and entry.readable:
@@ -356,9 +356,11 @@ def _below(reader: _Reader, directory: str, depth: int) -> Iterator[str]:
 
 
 def _folders(reader: _Reader, directory: str) -> list[str]:
-    return [join(directory, name) for name, entry in reader.children(directory).items() if entry.kind is Kind.FOLDER]
+    return [
+        join(directory, name) for name, entry in reader.children(directory).items() if entry.kind is FileKind.FOLDER
+    ]
 
 
 def _is_model(reader: _Reader, directory: str) -> bool:
     held = reader.children(directory)
-    return "config.pbtxt" in held or any(e.kind is Kind.FOLDER and n.isdecimal() for n, e in held.items())
+    return "config.pbtxt" in held or any(e.kind is FileKind.FOLDER and n.isdecimal() for n, e in held.items())

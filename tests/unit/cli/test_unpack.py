@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from triton_operator.cli import images, unpack
 from triton_operator.cli.kubectl import main
-from triton_operator.repository.files import Files, Kind, join
+from triton_operator.repository.files import FileKind, Files, join
 
 
 def entry(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
@@ -67,7 +67,7 @@ def paths(files: Files) -> list[str]:
         at = todo.pop()
         for name in files.store.names(at):
             path = join(at, name)
-            (todo if files.store.entry(path).kind is Kind.FOLDER else found).append(path)
+            (todo if files.store.entry(path).kind is FileKind.FOLDER else found).append(path)
     return sorted(found)
 
 
@@ -339,7 +339,7 @@ def test_follows_links_inside_of_the_models_directory(tmp_path, near, prefix):
     with stored(tmp_path, layer) as files:
         assert {content(files, f"{name}/x") for name in ("a/1", "a/2", "b", "c")} == {b"x"}
         assert (content(files, "hard"), content(files, "copy")) == (b"x", b"elsewhere")
-        assert {files.look(name).kind for name in ("nowhere", "circle")} == {Kind.NOTHING}
+        assert {files.look(name).kind for name in ("nowhere", "circle")} == {FileKind.NOTHING}
         with images.on_disk(files.store) as root:
             assert {(root / name / "x").read_bytes() for name in ("a/1", "a/2", "b", "c")} == {b"x"}
             assert sorted(p.name for p in root.iterdir()) == ["a", "b", "c", "copy", "hard"]
@@ -400,4 +400,4 @@ def test_reads_the_stream_of_docker_cp(tmp_path):
     store = images.streamed(io.BytesIO(packed(*held, link("./out", "/etc"), mode="w")), "/models")
     files = Files(store)
     assert content(files, "a/y") == b"x"
-    assert files.look("out").kind is Kind.OUTSIDE
+    assert files.look("out").kind is FileKind.OUTSIDE

@@ -430,7 +430,7 @@ def test_map_kind_leaves_out_objects_on_which_the_function_fails() -> None:
 
 
 def padded(obj: dict[str, Any], size: int) -> dict[str, Any]:
-    """`obj` with about so many bytes of JSON that don't compress."""
+    """Returns `obj` with about `size` bytes of JSON that can't be compressed."""
     text = "".join(random.Random(size).choices(string.ascii_letters, k=size))
     return gen.modified(obj, gen.put("spec.padding", text))
 
@@ -439,7 +439,7 @@ def large_of(store: Store) -> list[tuple[str, str, bool]]:
     return [(o.kind, o.name, o.crowded) for o in store.large(KEY, gen.UID)]
 
 
-def test_an_object_that_is_too_large_is_kept_in_brief() -> None:
+def test_stores_only_a_brief_of_a_tritonmodel_that_is_too_large() -> None:
     store = Store()
     status = {"conditions": [{"type": "Ready"}], "models": [{"name": "a"}]}
     raw = gen.raw(gen.put("metadata.finalizers", [f"f{n}" for n in range(20)]), gen.put("status", status))
@@ -448,13 +448,13 @@ def test_an_object_that_is_too_large_is_kept_in_brief() -> None:
     kept = store.model(KEY)
     assert kept is not None
     assert (kept["spec"], kept["status"], len(kept["metadata"]["finalizers"])) == ({}, status, 8)
-    assert store.map_kind("TritonModel", lambda o: o["spec"]["modelImage"]) == [], "nothing is told of what isn't read"
+    assert store.map_kind("TritonModel", lambda o: o["spec"]["modelImage"]) == [], "skips incomplete objects"
     version = gen.put("metadata.resourceVersion", "2")
     assert store.put(gen.modified(raw, version)) == KEY
     assert large_of(store) == []
 
 
-def test_an_object_with_too_many_values_is_kept_in_brief() -> None:
+def test_stores_only_a_brief_of_a_tritonmodel_with_too_many_values() -> None:
     store = Store()
     store.put(gen.raw(gen.put("spec.many", [{}] * 20_000)))
     [large] = store.large(KEY, gen.UID)
@@ -462,7 +462,7 @@ def test_an_object_with_too_many_values_is_kept_in_brief() -> None:
     assert large.size.values > 20_000
 
 
-def test_what_the_operator_writes_into_a_status_makes_no_object_too_large() -> None:
+def test_the_status_does_not_count_for_the_maximum_size() -> None:
     store = Store()
     models = [{"name": f"model-{n}", "version": "1", "state": "READY", "pods": "1/1"} for n in range(4000)]
     raw = gen.raw(gen.put("status.models", models))
@@ -471,7 +471,7 @@ def test_what_the_operator_writes_into_a_status_makes_no_object_too_large() -> N
     assert store.model(KEY) == raw
 
 
-def test_a_child_may_be_several_times_as_large_as_its_tritonmodel() -> None:
+def test_stores_children_that_are_larger_than_a_tritonmodel_may_be() -> None:
     """It has its fields once more in managedFields, and the pod template in an annotation."""
     store = Store()
     deployment = padded(child(), 3 * module.LARGEST)
@@ -487,7 +487,7 @@ def in_outline(obj: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_child_that_is_too_large_is_told_of_its_tritonmodel_only() -> None:
+def test_reports_a_large_child_only_for_its_own_tritonmodel() -> None:
     store = Store()
     for obj in (gen.raw(), in_outline(child()), child("Service")):
         store.put(obj)
@@ -497,7 +497,7 @@ def test_a_child_that_is_too_large_is_told_of_its_tritonmodel_only() -> None:
     assert (kept["spec"], [r["name"] for r in kept["metadata"]["ownerReferences"]]) == ({}, [gen.NAME])
 
 
-def test_a_pod_that_is_too_large_looks_like_one_that_has_not_started() -> None:
+def test_a_large_pod_looks_like_a_pod_that_has_not_started() -> None:
     store = Store()
     store.put(in_outline(gen.pod()))
     [pod] = store.of_kind(KEY, "Pod")
@@ -515,7 +515,7 @@ def crowded(store: Store, namespace: str, count: int) -> list[int]:
     return [n for n in range(count) if store.large(f"{namespace}/m{n}", f"{namespace}-{n}")]
 
 
-def test_a_namespace_that_takes_all_room_takes_none_of_others() -> None:
+def test_a_large_namespace_uses_no_memory_of_others() -> None:
     store = Store(room=50_000)
     for n in range(100):
         store.put(of_namespace("greedy", n))
@@ -527,7 +527,7 @@ def test_a_namespace_that_takes_all_room_takes_none_of_others() -> None:
     assert crowded(store, "modest", 8) == []
 
 
-def test_objects_of_a_crowded_namespace_are_kept_whole_once_there_is_room() -> None:
+def test_stores_whole_objects_again_when_there_is_room() -> None:
     store = Store(room=50_000)
     objects = [of_namespace("greedy", n) for n in range(60)]
     store.replace("TritonModel", objects)
@@ -541,7 +541,7 @@ def test_objects_of_a_crowded_namespace_are_kept_whole_once_there_is_room() -> N
     assert crowded(store, "greedy", 60) == []
 
 
-def test_what_is_forgotten_gives_its_room_back() -> None:
+def test_removed_objects_free_their_memory() -> None:
     store = Store(room=50_000)
     objects = [of_namespace("greedy", n) for n in range(60)]
     for _ in range(3):
@@ -563,7 +563,7 @@ def test_what_is_forgotten_gives_its_room_back() -> None:
     assert store._shares._sum == 0
 
 
-def test_a_crowded_tritonmodel_keeps_its_conditions_and_no_list_of_models() -> None:
+def test_a_brief_has_the_conditions_but_not_the_models() -> None:
     store = Store(room=1)
     status = {"conditions": [{"type": "Ready"}], "models": [{"name": "a"}]}
     store.put(gen.raw(gen.put("status", status)))
@@ -573,9 +573,9 @@ def test_a_crowded_tritonmodel_keeps_its_conditions_and_no_list_of_models() -> N
     assert kept["status"] == {"conditions": [{"type": "Ready"}]}
 
 
-def test_a_listing_packs_no_state_anew_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_does_not_compress_known_states_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store, objects = Store(), [child(), child("Service")]
     store.replace("Deployment", objects[:1])
-    monkeypatch.setattr(module, "slim", lambda _: pytest.fail("packed anew"))
+    monkeypatch.setattr(module, "slim", lambda _: pytest.fail("compressed again"))
     store.replace("Deployment", objects[:1])
     assert stored_names(store) == {("Deployment", "detection")}

@@ -25,7 +25,7 @@ def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = ""
     return Server(uid or f"uid-{name}", name, name, epoch)
 
 
-class World:
+class Simulation:
     """Simulated servers and their answers by address. A server without an answer fails after `hang` seconds."""
 
     def __init__(self) -> None:
@@ -56,201 +56,203 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def sim(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     monkeypatch.setattr(schedule, "_FIRST_SECONDS", 0.01)
     monkeypatch.setattr(schedule, "_LOADING_SECONDS", 0.02)
-    return World()
+    return Simulation()
 
 
-def test_track_returns_the_last_answer_and_reports_the_next(world: World) -> None:
+def test_track_returns_the_last_answer_and_reports_the_next(sim: Simulation) -> None:
     async def scene() -> None:
-        assert world.probes.track(KEY, [server()]) == ServerAnswers({}, pending=True)
-        await until(lambda: world.changed[KEY])
-        assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
+        assert sim.probes.track(KEY, [server()]) == ServerAnswers({}, pending=True)
+        await until(lambda: sim.changed[KEY])
+        assert sim.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
         await asyncio.sleep(0.2)
-        assert (world.asked["pod"], world.changed[KEY]) == (1, 1), "polls again at rest"
+        assert (sim.asked["pod"], sim.changed[KEY]) == (1, 1), "polls again at rest"
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_polls_a_loading_server_until_it_is_ready(world: World) -> None:
+def test_polls_a_loading_server_until_it_is_ready(sim: Simulation) -> None:
     async def scene() -> None:
-        world.answers["pod"] = LOADING
-        world.probes.track(KEY, [server()])
-        await until(lambda: world.asked["pod"] > 5)
-        assert world.changed[KEY] == 1, "reported the same answer again"
-        world.answers["pod"] = READY
-        await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.track(KEY, [server()]).indexes == {"pod": READY.index}
-        asked = world.asked["pod"]
+        sim.answers["pod"] = LOADING
+        sim.probes.track(KEY, [server()])
+        await until(lambda: sim.asked["pod"] > 5)
+        assert sim.changed[KEY] == 1, "reported the same answer again"
+        sim.answers["pod"] = READY
+        await until(lambda: sim.changed[KEY] == 2)
+        assert sim.probes.track(KEY, [server()]).indexes == {"pod": READY.index}
+        asked = sim.asked["pod"]
         await asyncio.sleep(0.2)
-        assert world.asked["pod"] == asked
+        assert sim.asked["pod"] == asked
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_polls_a_changed_server_at_once(world: World) -> None:
+def test_polls_a_changed_server_at_once(sim: Simulation) -> None:
     async def scene() -> None:
-        world.probes.track(KEY, [server(epoch=(0, False))])
-        await until(lambda: world.changed[KEY] == 1)
+        sim.probes.track(KEY, [server(epoch=(0, False))])
+        await until(lambda: sim.changed[KEY] == 1)
         # The readiness changed. The last answer stays valid until the next one, which is reported in any case.
-        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
-        await until(lambda: world.changed[KEY] == 2)
+        assert sim.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index}, pending=True)
+        await until(lambda: sim.changed[KEY] == 2)
         # The server restarted.
-        assert world.probes.track(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
-        await until(lambda: world.changed[KEY] == 3)
+        assert sim.probes.track(KEY, [server(epoch=(1, True))]) == ServerAnswers({}, pending=True)
+        await until(lambda: sim.changed[KEY] == 3)
         # Another pod with the same name.
-        assert world.probes.track(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
-        await until(lambda: world.changed[KEY] == 4)
-        assert world.asked["pod"] == 4
+        assert sim.probes.track(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
+        await until(lambda: sim.changed[KEY] == 4)
+        assert sim.asked["pod"] == 4
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_silent_server_has_no_answer(world: World) -> None:
+def test_silent_server_has_no_answer(sim: Simulation) -> None:
     async def scene() -> None:
-        world.probes.track(KEY, [server(epoch=(0, False))])
-        await until(lambda: world.changed[KEY] == 1)
-        del world.answers["pod"]
-        world.probes.track(KEY, [server(epoch=(0, True))])
-        await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers()
-        world.answers["pod"] = READY
-        await until(lambda: world.changed[KEY] == 3)
-        assert world.probes.track(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY.index}
+        sim.probes.track(KEY, [server(epoch=(0, False))])
+        await until(lambda: sim.changed[KEY] == 1)
+        del sim.answers["pod"]
+        sim.probes.track(KEY, [server(epoch=(0, True))])
+        await until(lambda: sim.changed[KEY] == 2)
+        assert sim.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers()
+        sim.answers["pod"] = READY
+        await until(lambda: sim.changed[KEY] == 3)
+        assert sim.probes.track(KEY, [server(epoch=(0, True))]).indexes == {"pod": READY.index}
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_polls_a_server_again_that_changed_during_a_poll(world: World) -> None:
+def test_polls_a_server_again_that_changed_during_a_poll(sim: Simulation) -> None:
     async def scene() -> None:
-        world.hang = 0.2
-        del world.answers["pod"]
-        world.probes.track(KEY, [server(epoch=(0, False))])
-        await until(lambda: world.asked["pod"] == 1)
-        world.answers["pod"] = READY
-        world.probes.track(KEY, [server(epoch=(0, True))])
-        await until(lambda: world.changed[KEY])
-        assert world.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
-        assert world.asked["pod"] == 2
+        sim.hang = 0.2
+        del sim.answers["pod"]
+        sim.probes.track(KEY, [server(epoch=(0, False))])
+        await until(lambda: sim.asked["pod"] == 1)
+        sim.answers["pod"] = READY
+        sim.probes.track(KEY, [server(epoch=(0, True))])
+        await until(lambda: sim.changed[KEY])
+        assert sim.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
+        assert sim.asked["pod"] == 2
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_forget_stops_polling_and_frees_the_state(world: World) -> None:
+def test_forget_stops_polling_and_frees_the_state(sim: Simulation) -> None:
     async def scene() -> None:
-        del world.answers["pod"]
-        world.probes.track(KEY, [server()])
-        await until(lambda: world.asked["pod"] > 2)
-        world.probes.forget(KEY)
+        del sim.answers["pod"]
+        sim.probes.track(KEY, [server()])
+        await until(lambda: sim.asked["pod"] > 2)
+        sim.probes.forget(KEY)
         await asyncio.sleep(0.05)
-        asked = world.asked["pod"]
+        asked = sim.asked["pod"]
         await asyncio.sleep(0.3)
-        assert world.asked["pod"] == asked
-        assert not world.probes._targets
-        assert not world.probes._silent
+        assert sim.asked["pod"] == asked
+        assert not sim.probes._targets
+        assert not sim.probes._silent
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_polls_a_server_with_explicit_model_control_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polls_a_server_with_explicit_model_control_more_often(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "EXPLICIT_REST_SECONDS", 0.05)
 
     async def scene() -> None:
-        world.probes.track(KEY, [server()], explicit=True)
-        await until(lambda: world.asked["pod"] > 3)
-        assert world.changed[KEY] == 1
+        sim.probes.track(KEY, [server()], explicit=True)
+        await until(lambda: sim.asked["pod"] > 3)
+        assert sim.changed[KEY] == 1
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_reports_an_unusable_answer_once(world: World) -> None:
+def test_reports_an_unusable_answer_once(sim: Simulation) -> None:
     async def scene() -> None:
-        world.unusable = "isn't JSON"
-        world.probes.track(KEY, [server()])
-        await until(lambda: world.changed[KEY] == 1)
-        assert world.probes.track(KEY, [server()]) == ServerAnswers({}, {"pod": "isn't JSON"})
-        asked = world.asked["pod"]
-        await until(lambda: world.asked["pod"] > asked + 1)
-        assert world.changed[KEY] == 1, "reported the same fault again"
-        world.unusable = ""
-        await until(lambda: world.changed[KEY] == 2)
-        assert world.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index})
+        sim.unusable = "isn't JSON"
+        sim.probes.track(KEY, [server()])
+        await until(lambda: sim.changed[KEY] == 1)
+        assert sim.probes.track(KEY, [server()]) == ServerAnswers({}, {"pod": "isn't JSON"})
+        asked = sim.asked["pod"]
+        await until(lambda: sim.asked["pod"] > asked + 1)
+        assert sim.changed[KEY] == 1, "reported the same fault again"
+        sim.unusable = ""
+        await until(lambda: sim.changed[KEY] == 2)
+        assert sim.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index})
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_reports_an_answer_that_exceeds_the_memory_share(world: World) -> None:
-    world.probes = ServerProbes(lambda key: world.changed.update([key]), world.ask, cache=AnswerCache(size_of(LOADING)))
+def test_reports_an_answer_that_exceeds_the_memory_share(sim: Simulation) -> None:
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.ask, cache=AnswerCache(size_of(LOADING)))
 
     async def scene() -> None:
-        world.answers = {"a": READY, "b": READY, "c": LOADING}
-        world.probes.track("ns/one", [server("a"), server("b")])
-        await until(lambda: world.asked["a"] and world.asked["b"])
-        world.probes.track("ns/two", [server("c")])
-        await until(lambda: world.changed["ns/two"])
-        assert set(world.probes.track("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
-        told = world.probes.track("ns/two", [server("c")])
+        sim.answers = {"a": READY, "b": READY, "c": LOADING}
+        sim.probes.track("ns/one", [server("a"), server("b")])
+        await until(lambda: sim.asked["a"] and sim.asked["b"])
+        sim.probes.track("ns/two", [server("c")])
+        await until(lambda: sim.changed["ns/two"])
+        assert set(sim.probes.track("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
+        told = sim.probes.track("ns/two", [server("c")])
         assert not told.indexes
         assert "already use the namespace's share" in told.unusable["c"]
-        world.probes.forget("ns/one")
-        await until(lambda: world.probes.track("ns/two", [server("c")]).indexes)
-        world.probes.forget("ns/two")
-        assert not world.probes._cache._entries
+        sim.probes.forget("ns/one")
+        await until(lambda: sim.probes.track("ns/two", [server("c")]).indexes)
+        sim.probes.forget("ns/two")
+        assert not sim.probes._cache._entries
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_silent_servers_do_not_delay_others(world: World) -> None:
+def test_silent_servers_do_not_delay_others(sim: Simulation) -> None:
     """Silent servers of one TritonModel and of many. After their first failure they share the slow lane."""
 
     async def scene() -> None:
-        world.hang = 0.5
+        sim.hang = 0.5
         many = {f"ns/{n}": [server(f"silent-{n}")] for n in range(150)}
         many["ns/big"] = [server(f"big-{n}") for n in range(150)]
         for key, group in many.items():
-            world.probes.track(key, group)
-        await until(lambda: sum(world.asked.values()) >= 300 + lanes.SLOW)
-        assert world.most <= lanes.FAST + lanes.SLOW
+            sim.probes.track(key, group)
+        await until(lambda: sum(sim.asked.values()) >= 300 + lanes.SLOW)
+        assert sim.most <= lanes.FAST + lanes.SLOW
         loop = asyncio.get_running_loop()
         longest = 0.0
         for number in range(10):
             began, key = loop.time(), f"ns/good-{number}"
-            world.answers[key] = READY
-            world.probes.track(key, [server(key)])
-            await until(lambda key=key: world.changed[key])
+            sim.answers[key] = READY
+            sim.probes.track(key, [server(key)])
+            await until(lambda key=key: sim.changed[key])
             longest = max(longest, loop.time() - began)
-        assert longest < world.hang
+        assert longest < sim.hang
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(world: World) -> None:
+def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(sim: Simulation) -> None:
     """The first poll of each server uses the fast lane, later polls use the slow lane."""
 
     async def scene() -> None:
-        world.hang = 0.5
+        sim.hang = 0.5
         for number in range(300):
-            world.probes.track(f"noisy/{number}", [server(f"noisy-{number}")])
-        await until(lambda: sum(world.asked.values()))
-        world.probes.track("quiet/a", [server("quiet")])
-        await until(lambda: world.asked["quiet"])
-        assert sum(world.asked.values()) < 300 / 2, "waited for the fast lane"
-        await until(lambda: world.asked["quiet"] > 1)
-        assert sum(world.asked.values()) < 300, "waited for the slow lane"
+            sim.probes.track(f"noisy/{number}", [server(f"noisy-{number}")])
+        await until(lambda: sum(sim.asked.values()))
+        sim.probes.track("quiet/a", [server("quiet")])
+        await until(lambda: sim.asked["quiet"])
+        assert sum(sim.asked.values()) < 300 / 2, "waited for the fast lane"
+        await until(lambda: sim.asked["quiet"] > 1)
+        assert sum(sim.asked.values()) < 300, "waited for the slow lane"
 
-    world.run(scene)
+    sim.run(scene)
 
 
-def test_polling_continues_after_an_unexpected_error(world: World) -> None:
+def test_polling_continues_after_an_unexpected_error(sim: Simulation) -> None:
     async def scene() -> None:
-        world.answers["other"] = READY
-        world.answers["pod"] = READY
-        world.wrong = True
-        world.probes.track("ns/bad", [server()])
-        await until(lambda: world.asked["pod"])
-        world.wrong = False
-        world.probes.track(KEY, [server("other")])
-        await until(lambda: world.changed[KEY] and world.asked["pod"] > 1)
+        sim.answers["other"] = READY
+        sim.answers["pod"] = READY
+        sim.wrong = True
+        sim.probes.track("ns/bad", [server()])
+        await until(lambda: sim.asked["pod"])
+        sim.wrong = False
+        sim.probes.track(KEY, [server("other")])
+        await until(lambda: sim.changed[KEY] and sim.asked["pod"] > 1)
 
-    world.run(scene)
+    sim.run(scene)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from triton_operator.repository.files import Kind
+from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import (
     DEFAULT_FILES,
@@ -202,7 +202,7 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
 def _there(model: Model, version: int, name: str) -> bool:
     """Whether the file may exist. A link that leads out of the repository may."""
     entry = model.named.get(f"{version}/{name.lstrip('/')}")
-    return entry is not None and entry.kind is not Kind.NOTHING
+    return entry is not None and entry.kind is not FileKind.NOTHING
 
 
 def weights(_: Repository, model: Model) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ def weights(_: Repository, model: Model) -> Iterator[Finding]:
     for path in model.model_files:
         entry = model.named[path]
         pointer = path in model.pointers
-        empty = entry.kind is Kind.FILE and not entry.size and model.backend in _WEIGHTS
+        empty = entry.kind is FileKind.FILE and not entry.size and model.backend in _WEIGHTS
         if f"{model.directory}/{path}" not in model.networks and (pointer or empty):
             yield error(
                 f"{model.directory}/{path}",
@@ -225,7 +225,7 @@ def named(_: Repository, model: Model) -> Iterator[Finding]:
     if model.config is None:
         return
     for key, path in files_in_parameters(model.config).items():
-        if model.named[path].kind is Kind.NOTHING:
+        if model.named[path].kind is FileKind.NOTHING:
             yield error(
                 model.config_path,
                 "TR209",

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from triton_operator.repository.files import Kind
+from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
@@ -55,7 +55,7 @@ def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
     """TR607: a file with external weights is missing."""
     for name in net.external:
         entry = model.named.get(posixpath.normpath(posixpath.join(posixpath.dirname(file), name)).partition("/")[2])
-        if entry is None or entry.kind is not Kind.NOTHING:
+        if entry is None or entry.kind is not FileKind.NOTHING:
             continue
         yield error(
             file,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from triton_operator.repository.files import Kind
+from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.needs import product
@@ -137,7 +137,7 @@ def labels(_: Repository, model: Model) -> Iterator[Finding]:
         return
     for index, tensor in enumerate(model.config.output):
         name = tensor.label_filename
-        if name and model.named[name].kind is Kind.NOTHING:
+        if name and model.named[name].kind is FileKind.NOTHING:
             yield error(
                 model.config_path,
                 "TR208",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from triton_operator.repository.files import Kind
+from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Data, Model, Repository
 from triton_operator.repository.needs import element_bytes, product
@@ -119,9 +119,9 @@ def _fits(given: list[int], wanted: list[int]) -> bool:
 def _file(model: Model, path: str, tensor: Any, times: int, at: Node, field: str) -> Iterator[Finding]:
     """TR701, TR702: the file is missing, or its size differs from the tensor's."""
     there = model.named.get(path)
-    if there is None or there.kind is Kind.OUTSIDE:
+    if there is None or there.kind is FileKind.OUTSIDE:
         return
-    data = model.data.get(path) or (Data(there.size) if there.kind is Kind.FILE else None)
+    data = model.data.get(path) or (Data(there.size) if there.kind is FileKind.FILE else None)
     if data is None:
         beside = {name.rpartition("/")[2] for name in model.data}
         yield error(
