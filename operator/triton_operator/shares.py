@@ -18,7 +18,7 @@ class Shares:
 
     def may_take(self, namespace: str, size: int) -> bool:
         """Whether `namespace` may take `size` more bytes."""
-        share = self._total // len(self._taken.keys() | {namespace})
+        share = self._total // (len(self._taken) + (namespace not in self._taken))
         return self._sum + size <= self._total or self._taken[namespace] + size <= share
 
     def take(self, namespace: str, size: int) -> None:

@@ -165,7 +165,7 @@ def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, oth
     def contained(operator: Operator) -> None:
         for name in big:
             eventually(
-                lambda n=name: told(scene.api, n, "Progressing")[0] == "TooLarge", 60, lambda: operator.log[-3000:]
+                lambda n=name: told(scene.api, n, "Progressing")[0] == "TooLarge", 180, lambda: operator.log[-3000:]
             )
             assert scene.api.find("Deployment", name) is None
         is_served(other, operator)

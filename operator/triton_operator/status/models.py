@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.api.status import ModelStatus
@@ -33,25 +33,22 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     """
     if not indexes:
         return []
-    wanted = expected(model, report)
-    known = {(entry.name, entry.version) for index in indexes.values() for entry in index}
-    listed = {name for name, _ in known}
-    known |= {(name, "") for name in wanted if name not in listed}
-    rows: dict[tuple[str, str], list[IndexEntry]] = {row: [] for row in _first(known, set(wanted))}
-    for entry in (entry for index in indexes.values() for entry in index):
-        if (row := rows.get((entry.name, entry.version))) is not None:
-            row.append(entry)
+    wanted = set(expected(model, report))
+    entries = [entry for pod in sorted(indexes) for entry in indexes[pod]]
+    rows: dict[tuple[str, str], list[IndexEntry]] = {
+        (name, ""): [] for name in sorted(wanted - {entry.name for entry in entries})
+    }
+    for entry in sorted(entries, key=lambda entry: entry.name not in wanted):
+        key = entry.name, entry.version
+        if key in rows or len(rows) < MOST:
+            rows.setdefault(key, []).append(entry)
     # A client that loads a model through the API reaches only one server. The others don't need that model.
     explicit = model.spec.server.model_control == "explicit"
-    needed = set(wanted) if explicit else {name for name, _ in rows}
+    needed = wanted if explicit else {name for name, _ in rows}
     return [
-        _status(name, version, entries, len(indexes), everywhere=name in needed)
-        for (name, version), entries in sorted(rows.items())
+        _status(name, version, found, len(indexes), everywhere=name in needed)
+        for (name, version), found in sorted(rows.items())
     ]
-
-
-def _first(rows: Collection[tuple[str, str]], wanted: Collection[str]) -> Collection[tuple[str, str]]:
-    return rows if len(rows) <= MOST else sorted(rows, key=lambda row: (row[0] not in wanted, row))[:MOST]
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
