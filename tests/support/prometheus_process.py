@@ -48,6 +48,11 @@ class Prometheus:
         except urllib.error.HTTPError as refusal:
             raise AssertionError(f"{parameters}: {json.load(refusal)['error']}") from refusal
 
+    def metrics(self) -> str:
+        """Returns the page of its own metrics."""
+        with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=30) as page:
+            return page.read().decode()
+
     def value(self, expr: str) -> float | None:
         """Returns the current value of `expr`, or None if it has none or several."""
         found = self.ask("query", query=expr)["result"]
@@ -111,13 +116,16 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(folder: Path, scrape_configs: list[Json], groups: list[Json], every: str = "1s") -> Iterator[Prometheus]:
-    """Runs a Prometheus that scrapes and evaluates at this interval while the context lasts."""
+    """Runs a Prometheus that scrapes and evaluates at this interval while the context lasts.
+
+    `every`: "" keeps the intervals of the groups and of the scrape configurations.
+    """
     binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
-    often = [{**group, "interval": every} for group in groups]
+    often = [{**group, "interval": every} for group in groups] if every else groups
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
     config = {
-        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+        "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), every or "10s"),
         "rule_files": ["rules.yaml"],
         "scrape_configs": scrape_configs,
     }
