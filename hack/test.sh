@@ -33,7 +33,7 @@ world "$@"
 for name in "$@"; do
   case $name in
     unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${parallel[@]}" ;;
-    rules) part rules rules -q "${parallel[@]}" ;;
+    rules) part rules rules -q -n "${TEST_WORKERS:-4}" --dist loadfile ;;
     server) part server server -q "${parallel[@]}" ;;
     integration) part integration integration -q "${waiting[@]}" ;;
     faults) part faults faults -v "${waiting[@]}" ;;

@@ -54,7 +54,7 @@ def pages() -> list[Behaviour]:
     """What hostile servers answer to Prometheus."""
     forged = (
         f'triton_operator_threshold{{namespace="others-0",tritonmodel="steady-0",kind="max-qps"}} 1e9\n'
-        f'triton:threshold{{kind="max-qps"}} 1e9\nup 0\n'
+        f'tritonmodel:threshold:effective{{kind="max-qps"}} 1e9\nup 0\n'
         f'nv_inference_request_success{{model="{ENTRY}",version="\\"}} or up{{x=\\""}} 1\n'
     )
     long = "".join(f'nv_made_up{{a="{n}{"x" * 400}"}} 1\n' for n in range(2000))

@@ -1,8 +1,8 @@
 """Measures the time until a changed threshold is live, by the operator's metric and by the PrometheusRule alone.
 
 Each change is a `kubectl annotate` on a served TritonModel. The time starts with kubectl and ends when Prometheus'
-`triton:threshold` has the new value. For every fourth change it also measures the time until the fallback value in the
-PrometheusRule arrives (`triton:threshold:literal`). Before each change is a random pause.
+`tritonmodel:threshold:effective` has the new value. For every fourth change it also measures the time until the
+fallback value in the PrometheusRule arrives (`tritonmodel:threshold:fallback`). Before each change is a random pause.
 """
 
 from __future__ import annotations

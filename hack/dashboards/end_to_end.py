@@ -28,12 +28,30 @@ def quantile(q: str) -> str:
     return f"max by ({OF_MODEL}) " + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}') + " / 1e6"
 
 
-def limit(more: str, kind: str = "max-qps", way: str = "") -> str:
-    """Returns a query for a limit, without the series whose value is infinity (no limit).
+def limit(more: str, kind: str = "max-qps", series: str = "tritonmodel:threshold:effective") -> str:
+    """Returns a query for a limit, without the series whose value is infinity (no limit)."""
+    return f'{series}{{kind="{kind}",{MODEL}{more}}} < Inf'
 
-    `way`: ":live" for the accepted value, ":literal" for the fallback value, "" for the one that the rules use.
-    """
-    return f'triton:threshold{way}{{kind="{kind}",{MODEL}{more}}} < Inf'
+
+def live(more: str) -> str:
+    """Returns a query for the limit that the operator exposes."""
+    return f"max by (version) ({limit(more, series='triton_operator_threshold')})"
+
+
+def fallback(more: str) -> str:
+    """Returns a query for the limit in the PrometheusRule."""
+    return limit(more, series="tritonmodel:threshold:fallback")
+
+
+def error_ratio(window: str) -> str:
+    """Returns a query for the error ratio. The rules record two windows."""
+    if window in ("5m", "3d"):
+        return f"tritonmodel:error_ratio:rate{window}{{{MODEL}}}"
+    failed, requests = (
+        f"sum(sum_over_time(tritonmodel:{series}:rate5m{{{MODEL}}}[{window}]))"
+        for series in ("requests_failed", "requests")
+    )
+    return f"({failed}\n/ ({requests} > 0))"
 
 
 AVERAGE = ratio(
@@ -59,9 +77,10 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate, 5 min",
-                    "1 − `triton:error_ratio:5m`: the fraction of requests in the last 5 minutes that succeeded.",
+                    "1 − `tritonmodel:error_ratio:rate5m`: the fraction of requests in the last 5 minutes that "
+                    "succeeded.",
                     "percentunit",
-                    (Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "success"),),
+                    (Query(f"1 - tritonmodel:error_ratio:rate5m{{{MODEL}}}", "success"),),
                     kind="stat",
                     width=4,
                     levels=(0.999, 0.99),
@@ -70,9 +89,9 @@ DASHBOARD = Dashboard(
                 Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
-                    "`triton:utilization:ratio`; see Load and limit.",
+                    "`tritonmodel:utilization:ratio`; see Load and limit.",
                     "percentunit",
-                    (Query(f"triton:utilization:ratio{{{MODEL}}}", "of the limit"),),
+                    (Query(f"tritonmodel:utilization:ratio{{{MODEL}}}", "of the limit"),),
                     kind="stat",
                     width=4,
                     levels=(0.75, 1),
@@ -81,7 +100,7 @@ DASHBOARD = Dashboard(
                     "Error budget burn, 1 h",
                     "See Success. At 14.4 the error budget of 30 days lasts 2 days; the alert pages.",
                     "short",
-                    (Query(f"triton:error_ratio:1h{{{MODEL}}}\n/ {BUDGET}", "burn rate"),),
+                    (Query(f"{error_ratio('1h')}\n/ {BUDGET}", "burn rate"),),
                     kind="stat",
                     width=4,
                     levels=(1, 14.4),
@@ -102,16 +121,17 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "QPS and limit",
-                    "Served: `triton:my_qps_threshold:1m` (alias `triton:qps:rate1m`), successful requests per second "
-                    "over the last minute, for each version. Demand: the sum of `triton:demand:rate1m` over versions: "
-                    "served and failed requests and the growth of the queue, times the ensemble coefficient. Above the "
-                    "capacity of the servers, demand keeps growing and served doesn't. The alerts compare demand with "
-                    "the limit. Limit: `triton:threshold`, the operator's accepted value or, if the metric is missing, "
-                    "the fallback value. Without a limit there is no line. " + ENTRY_ONLY,
+                    "Served: `triton:my_qps_threshold:1m` (alias `tritonmodel:requests_served:rate1m`), "
+                    "successful requests per second over the last minute, for each version. Demand: "
+                    "`tritonmodel:demand:rate1m`: served and failed requests and the growth of the "
+                    "queue, times the ensemble coefficient. Above the capacity of the servers, demand "
+                    "keeps growing and served doesn't. The alerts compare demand with the limit. Limit: "
+                    "`tritonmodel:threshold:effective`, the operator's accepted value or, if the metric "
+                    "is missing, the fallback value. Without a limit there is no line. " + ENTRY_ONLY,
                     "reqps",
                     (
-                        Query(f"triton:qps:rate1m{{{MODEL}}}", "served {{model}} v{{version}}"),
-                        Query(f"sum by (namespace, tritonmodel) (triton:demand:rate1m{{{MODEL}}})", "demand"),
+                        Query(f"tritonmodel:requests_served:rate1m{{{MODEL}}}", "served {{model}} v{{version}}"),
+                        Query(f'tritonmodel:demand:rate1m{{version="",{MODEL}}}', "demand"),
                         Query(limit(',version=""'), "limit", line="limit"),
                         Query(limit(',version!=""'), "limit of v{{version}}", line="limit"),
                     ),
@@ -119,38 +139,38 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Utilization",
-                    "`triton:utilization:ratio`: the largest of demand ÷ max-qps, each version's demand ÷ its own "
+                    "`tritonmodel:utilization:ratio`: the largest of demand ÷ max-qps, each version's demand ÷ its own "
                     "limit, and tokens ÷ max-tps. An alert fires if it is above 1 for 30 s.",
                     "percentunit",
                     (
-                        Query(f"triton:utilization:ratio{{{MODEL}}}", "utilization"),
+                        Query(f"tritonmodel:utilization:ratio{{{MODEL}}}", "utilization"),
                         Query("vector(1)", "limit", line="limit"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "Tokens per second and limit",
-                    "`triton:tokens:rate1m`: the rate of the counter in `spec.monitoring.tokenCounter`, summed over "
-                    "servers. Empty if the field isn't set. Limit: `max-tps`.",
+                    "`tritonmodel:tokens:rate1m`: the rate of the counter in `spec.monitoring.tokenCounter`, summed "
+                    "over servers. Empty if the field isn't set. Limit: `max-tps`.",
                     "short",
                     (
-                        Query(f"triton:tokens:rate1m{{{MODEL}}}", "tokens {{model}}"),
+                        Query(f"tritonmodel:tokens:rate1m{{{MODEL}}}", "tokens {{model}}"),
                         Query(limit("", "max-tps"), "limit", line="limit"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "Limit, live and fallback",
-                    "`triton:threshold:live` is the accepted value that the operator exposes. "
-                    "`triton:threshold:literal` is the fallback value in the PrometheusRule. The rules use the live "
-                    "value, and its last value for 5 minutes after it disappears. After a change the two differ for "
-                    "about a minute; an alert fires if they differ for longer.",
+                    "Live: `triton_operator_threshold`, the accepted value that the operator exposes. Fallback: "
+                    "`tritonmodel:threshold:fallback`, the fallback value in the PrometheusRule. The rules use the "
+                    "live value, and its last value for 5 minutes after it disappears. After a change the two differ "
+                    "for about a minute; an alert fires if they differ for longer.",
                     "reqps",
                     (
-                        Query(limit(',version=""', way=":live"), "live"),
-                        Query(limit(',version=""', way=":literal"), "fallback"),
-                        Query(limit(',version!=""', way=":live"), "live, v{{version}}"),
-                        Query(limit(',version!=""', way=":literal"), "fallback, v{{version}}"),
+                        Query(live(',version=""'), "live"),
+                        Query(fallback(',version=""'), "fallback"),
+                        Query(live(',version!=""'), "live, v{{version}}"),
+                        Query(fallback(',version!=""'), "fallback, v{{version}}"),
                     ),
                     width=8,
                 ),
@@ -170,14 +190,14 @@ DASHBOARD = Dashboard(
             (
                 Panel(
                     "Success rate",
-                    "1 − `triton:error_ratio`: failures ÷ (successes + failures) of the entrypoint, over the last 5 "
+                    "1 − failures ÷ (successes + failures) of the entrypoint, over the last 5 "
                     "minutes and the last hour. Triton counts a failed request of an ensemble twice; the recording "
                     "rule corrects it. Triton doesn't count requests that it can't parse. Without requests there is "
                     "no line.",
                     "percentunit",
                     (
-                        Query(f"1 - triton:error_ratio:5m{{{MODEL}}}", "5 min"),
-                        Query(f"1 - triton:error_ratio:1h{{{MODEL}}}", "1 h"),
+                        Query(f"1 - {error_ratio('5m')}", "5 min"),
+                        Query(f"1 - {error_ratio('1h')}", "1 h"),
                     ),
                     width=8,
                     most=1,
@@ -186,23 +206,23 @@ DASHBOARD = Dashboard(
                     "Failures by reason",
                     "The rate of the entrypoint's `nv_inference_request_failure`, summed over servers. Triton counts "
                     "a failed request of an ensemble twice, with the reason OTHER. `corrected` is "
-                    "`triton:failures:rate5m`, which counts it once.",
+                    "`tritonmodel:requests_failed:rate5m`, which counts it once.",
                     "reqps",
                     (
                         Query("sum by (reason) " + of_entry(rate("nv_inference_request_failure")), "{{reason}}"),
-                        Query(f"triton:failures:rate5m{{{MODEL}}}", "corrected {{model}}"),
+                        Query(f"tritonmodel:requests_failed:rate5m{{{MODEL}}}", "corrected {{model}}"),
                     ),
                     width=8,
                 ),
                 Panel(
                     "Error budget burn",
-                    "`triton:error_ratio` of each window ÷ (1 − objective). At 1 the error budget lasts exactly its "
+                    "The error ratio of each window ÷ (1 − objective). At 1 the error budget lasts exactly its "
                     "period. The alert pages above 14.4 over 1 h and 5 min, or above 6 over 6 h and 30 min. It opens a "
                     "ticket above 1 over 3 days and 6 h. Set the variable Objective to the TritonModel's "
                     "`spec.monitoring.objective`.",
                     "short",
                     tuple(
-                        Query(f"triton:error_ratio:{window}{{{MODEL}}}\n/ {BUDGET}", window)
+                        Query(f"{error_ratio(window)}\n/ {BUDGET}", window)
                         for window in ("5m", "30m", "1h", "6h", "3d")
                     ),
                     width=8,

@@ -39,7 +39,7 @@ def time_panel(title: str, part: str, what: str) -> Panel:
     )
 
 
-QUEUE = f"triton:queue_duration_seconds:avg1m{{{MODEL}{CHOSEN}}}"
+QUEUE = f"tritonmodel:queue_duration_seconds:avg1m{{{MODEL}{CHOSEN}}}"
 PARTS = ("compute_input", "compute_infer", "compute_output")
 
 DASHBOARD = Dashboard(
@@ -51,7 +51,7 @@ DASHBOARD = Dashboard(
     (
         NAMESPACE,
         TRITONMODEL,
-        Variable("model", "Model", f"triton:queue_duration_seconds:avg1m{{{MODEL}}}", "model", several=True),
+        Variable("model", "Model", f"tritonmodel:queue_duration_seconds:avg1m{{{MODEL}}}", "model", several=True),
     ),
     (LIMIT_CHANGED,),
     (
@@ -76,13 +76,13 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Requests through each model",
-                    "The rate of `nv_inference_request_success`, and the entrypoint's (`triton:qps:rate1m`). In a "
-                    "plain chain all are equal. If a model has fewer requests than the model before it, the model "
-                    "before it answered the difference with errors.",
+                    "The rate of `nv_inference_request_success`, and the entrypoint's "
+                    "(`tritonmodel:requests_served:rate1m`). In a plain chain all are equal. If a model has fewer "
+                    "requests than the model before it, the model before it answered the difference with errors.",
                     "reqps",
                     (
                         Query(f"sum by ({BY}) ({SUCCESS})", NAME),
-                        Query(f"triton:qps:rate1m{{{MODEL}}}", "entrypoint {{model}} v{{version}}"),
+                        Query(f"tritonmodel:requests_served:rate1m{{{MODEL}}}", "entrypoint {{model}} v{{version}}"),
                     ),
                     width=8,
                 ),
@@ -102,7 +102,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "$model: time of a request",
                     "The average time of a request in the four stages of this model, stacked: the queue "
-                    "(`triton:queue_duration_seconds:avg1m`), then `nv_inference_compute_input_duration_us`, "
+                    "(`tritonmodel:queue_duration_seconds:avg1m`), then `nv_inference_compute_input_duration_us`, "
                     f"`…_infer_…` and `…_output_…` {PER_REQUEST} Each request in a batch counts the time of the whole "
                     "batch.",
                     "s",
@@ -122,8 +122,8 @@ DASHBOARD = Dashboard(
                 time_panel("Average latency", "request", "From arrival to response, including the queue."),
                 Panel(
                     "Queue",
-                    "`triton:queue_duration_seconds:avg1m`: `nv_inference_queue_duration_us` ÷ requests, over the last "
-                    "minute. An alert fires above `spec.monitoring.queueMilliseconds`.",
+                    "`tritonmodel:queue_duration_seconds:avg1m`: `nv_inference_queue_duration_us` ÷ requests, over "
+                    "the last minute. An alert fires above `spec.monitoring.queueMilliseconds`.",
                     "s",
                     (Query(QUEUE, "{{model}}"),),
                     width=8,

@@ -47,7 +47,8 @@ DASHBOARD = Dashboard(
             "Limit changed",
             "`max-qps` of any TritonModel changed in Prometheus. If the limit is a version's, the version is a tag of "
             "the annotation.",
-            f'changes(triton:threshold{{kind="max-qps"}}{RATE}) > 0',
+            "max by (namespace, tritonmodel, version) ("
+            f'changes(triton_operator_threshold{{kind="max-qps"}}{RATE})) > 0',
             "max-qps of {{namespace}}/{{tritonmodel}}",
             "red",
         ),
@@ -113,9 +114,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Highest utilization",
-                    "The ten highest values of `triton:utilization:ratio`: demand ÷ limit.",
+                    "The ten highest values of `tritonmodel:utilization:ratio`: demand ÷ limit.",
                     "percentunit",
-                    (Query("topk(10, triton:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
+                    (Query("topk(10, tritonmodel:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
                     width=8,
                 ),
                 Panel(

@@ -40,7 +40,7 @@ The dashboards need these series in Prometheus:
 
 - the operator's metrics
 - the servers' metrics, which the operator's PodMonitors scrape
-- `triton:…`, which the operator's PrometheusRules record
+- `tritonmodel:…`, which the operator's PrometheusRules record
 - for Triton / Resources: the kubelet's cAdvisor series and, for the limits, kube-state-metrics
 
 Choose the Prometheus with the variable *Data source*.

@@ -96,25 +96,25 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-# Every TritonModel has `triton:threshold` (infinity without a limit), even while the operator doesn't run.
-NAMESPACE = Variable("namespace", "Namespace", 'triton:threshold{kind="max-qps"}', "namespace")
-TRITONMODEL = Variable(
-    "tritonmodel", "TritonModel", 'triton:threshold{kind="max-qps",namespace="$namespace"}', "tritonmodel"
-)
+# Every TritonModel with rules has this series, even while the operator doesn't run.
+EVERY = 'tritonmodel:threshold:effective{kind="ensemble-coefficient"'
+NAMESPACE = Variable("namespace", "Namespace", f"{EVERY}}}", "namespace")
+TRITONMODEL = Variable("tritonmodel", "TritonModel", f'{EVERY},namespace="$namespace"}}', "tritonmodel")
 LIMIT_CHANGED = Mark(
     "Limit changed",
     "`max-qps` of the model or of a version changed in Prometheus. The time is when the rules started to use the "
     "value, not when the annotation of the TritonModel was written. It may be up to 30 s late. A version is a tag of "
     "the annotation.",
-    f'changes(triton:threshold{{kind="max-qps",{MODEL}}}{RATE}) > 0',
+    f'changes(tritonmodel:threshold:effective{{kind="max-qps",{MODEL}}}{RATE}) > 0',
     "max-qps changed",
     "red",
 )
 LIMIT_COUNT = Mark(
-    "A version's limit was set or removed",
-    "The number of limits changed. The model's own limit always counts as one.",
-    f'changes(count by (namespace, tritonmodel) (triton:threshold{{kind="max-qps",{MODEL}}}){SUBQUERY}) > 0',
-    "max-qps of a version set or removed",
+    "A limit was set or removed",
+    "The number of limits of the model and its versions changed.",
+    "changes(count by (namespace, tritonmodel) ("
+    f'tritonmodel:threshold:effective{{kind=~"max-qps|ensemble-coefficient",{MODEL}}}){SUBQUERY}) > 0',
+    "max-qps set or removed",
     "purple",
 )
 
@@ -130,5 +130,5 @@ def ratio(over: str, under: str, by: str) -> str:
 
 
 def of_entry(expr: str) -> str:
-    """Restricts a query to the entrypoint: the model that `triton:qps:rate1m` records."""
-    return f"({expr}\n  and on ({OF_MODEL}) triton:qps:rate1m{{{MODEL}}})"
+    """Restricts a query to the entrypoint: the model that `tritonmodel:requests_served:rate1m` records."""
+    return f"({expr}\n  and on ({OF_MODEL}) tritonmodel:requests_served:rate1m{{{MODEL}}})"

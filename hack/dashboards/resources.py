@@ -53,16 +53,17 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Load, in servers",
-                    "Load: `triton:load:replicas`, demand ÷ max-qps-per-replica, or tokens ÷ the tokens of one server, "
-                    "whichever is larger. Predicted: `triton:load_predicted:replicas`, the load in 2 minutes by linear "
-                    "regression over the last 5 minutes, at most twice the load. Autoscaler: "
-                    "`triton:autoscaler_load:replicas`, the value that the autoscaler reads. Its target is a load of "
-                    "`spec.autoscaling.utilization` for each server. Without a limit or requests there is no line.",
+                    "Load: `tritonmodel:load_replicas:max`, demand ÷ max-qps-per-replica, or tokens ÷ the tokens of "
+                    "one server, whichever is larger. Predicted: `tritonmodel:load_replicas:predict2m`, the load in 2 "
+                    "minutes by linear regression over the last 5 minutes, at most twice the load. Autoscaler: "
+                    "`tritonmodel:autoscaler_load_replicas:max`, the value that the autoscaler reads. Its target is a "
+                    "load of `spec.autoscaling.utilization` for each server. Without a limit or requests there is no "
+                    "line.",
                     "short",
                     (
-                        Query(f"triton:load:replicas{{{MODEL}}}", "load"),
-                        Query(f"triton:load_predicted:replicas{{{MODEL}}}", "predicted"),
-                        Query(f"triton:autoscaler_load:replicas{{{MODEL}}}", "autoscaler"),
+                        Query(f"tritonmodel:load_replicas:max{{{MODEL}}}", "load"),
+                        Query(f"tritonmodel:load_replicas:predict2m{{{MODEL}}}", "predicted"),
+                        Query(f"tritonmodel:autoscaler_load_replicas:max{{{MODEL}}}", "autoscaler"),
                         Query(
                             f'max by (tritonmodel) (triton_operator_replicas{{{MODEL},state="ready"}})', "ready servers"
                         ),

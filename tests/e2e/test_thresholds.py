@@ -187,14 +187,15 @@ def test_the_alert_keeps_firing_without_the_operator_and_after_a_restart_of_prom
 ) -> None:
     eventually(lambda: overloaded.value() == LIMIT, PROMISED_SECONDS)
     resolved = _times_resolved(monitoring, shared_namespace)
+    exposed = threshold(shared_namespace.api, overloaded.name, "triton_operator_threshold")
     start = time.time()
     try:
         _operator(cluster, 0)
-        eventually(lambda: overloaded.value("triton:threshold:live") is None, 60, "the operator's metric is missing")
+        eventually(lambda: not monitoring.query(exposed), 60, "the operator's metric is missing")
         time.sleep(3 * CYCLE_SECONDS)
         # The rules use the last accepted value, and the alert keeps firing.
-        assert overloaded.value("triton:threshold:live") is None
-        assert overloaded.value("triton:threshold:last") == LIMIT
+        assert not monitoring.query(exposed)
+        assert overloaded.value() == LIMIT
         assert monitoring.fires(ALERT, **_about(shared_namespace))
         before = _samples(monitoring, shared_namespace, since=start)
 
@@ -203,7 +204,7 @@ def test_the_alert_keeps_firing_without_the_operator_and_after_a_restart_of_prom
         eventually(monitoring.answers, 180, "Prometheus answers", every=0.5)
         took = time.time() - down
         # Only the fallback value in the rule is left.
-        eventually(lambda: overloaded.value("triton:threshold:last") is None and overloaded.value() == LIMIT, 60)
+        eventually(lambda: overloaded.value() == LIMIT, 60)
         eventually(lambda: monitoring.fires(ALERT, **_about(shared_namespace)), 150, "the alert fires again", every=0.5)
         after = _samples(monitoring, shared_namespace, since=down)
     finally:
@@ -213,7 +214,7 @@ def test_the_alert_keeps_firing_without_the_operator_and_after_a_restart_of_prom
     assert after[0].at - before[-1].at <= took + 2 * GAP_SECONDS
 
     # The value doesn't change when the operator's metric returns.
-    eventually(lambda: overloaded.value("triton:threshold:live") == LIMIT, 60, "the operator's metric returns")
+    eventually(lambda: bool(monitoring.query(exposed)), 60, "the operator's metric returns")
     time.sleep(2 * CYCLE_SECONDS)
     whole = _samples(monitoring, shared_namespace, since=down)
     assert _values(whole) == [LIMIT], whole
@@ -277,7 +278,7 @@ def _times_resolved(monitoring: Monitoring, namespace: Namespace) -> int:
 def _seen(monitoring: Monitoring, namespace: Namespace) -> str:
     """Returns the inputs of the alert, for failure messages."""
     own = f'namespace="{namespace.name}",tritonmodel="echo"'
-    demand = monitoring.query(f"triton:demand:rate1m{{{own}}}")
+    demand = monitoring.query(f'tritonmodel:demand:rate1m{{version="",{own}}}')
     return f"demand {demand}, limit {monitoring.query(threshold(namespace.api, 'echo'))}, {monitoring.alerts(ALERT)}"
 
 

@@ -259,7 +259,11 @@ def owner(obj: Json) -> str:
 def prometheus_believes_no_tenant(tenancy: Tenancy) -> None:
     """Checks that thresholds and rules of others are unchanged, and that tenants' series have the tenant's labels."""
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
-    eventually(lambda: tenancy.prometheus.value(f"triton:threshold{{{own}}}") == LIMIT, 60, "the threshold in force")
+    eventually(
+        lambda: tenancy.prometheus.value(f"tritonmodel:threshold:effective{{{own}}}") == LIMIT,
+        60,
+        "the threshold in force",
+    )
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
     told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", tenancy.operator.get("/metrics"), re.M)
     assert set(told) <= {"+Inf"}, "a developer sets no threshold"

@@ -5,10 +5,11 @@ entrypoint: …     the entry model; with `ensemble: true` if it is an ensemble
 thresholds: …     the fallback values of the rules, such as {max-qps: 80, max-qps.v2: 10}
 every: 10s        the scrape and evaluation interval
 tests:
-  - series: …     in promtool's notation; $S is replaced by the labels of the TritonModel
+  - series: …     in promtool's notation; $S is replaced by the labels of the TritonModel. Each replica of the operator
+                  also has a resource version, which is always 100 if the case has none
     firing: …     all alerts that fire at a time: {2m: [TritonModelQpsOverflow]}
     values: …     the sum of an expression at each time: a number, `none` for no series, or two bounds:
-                  {'triton:threshold{kind="max-qps"}': {1m: 80, 2m: none, 3m: [1, 2]}}
+                  {'tritonmodel:threshold:effective{kind="max-qps"}': {1m: 80, 2m: none, 3m: [1, 2]}}
     alert_rule_test: …  in promtool's format
 """
 
@@ -67,6 +68,8 @@ def document(case: Case, rules: str) -> Object:
     return {
         "rule_files": [rules],
         "evaluation_interval": case.every,
+        # Groups aren't evaluated in a certain order. Here the alerts about limits see the demand last.
+        "group_eval_order": [f"{gen.NAME}-limits", gen.NAME, f"{gen.NAME}-slo"],
         "tests": [_test(test, case.every) for test in case.tests],
     }
 
@@ -74,10 +77,11 @@ def document(case: Case, rules: str) -> Object:
 def _test(test: Object, every: str) -> Object:
     unknown = test.keys() - {"name", "series", "firing", "values", "alert_rule_test"}
     assert not unknown, unknown
+    series = _with_resource_versions(test["series"])
     return {
         "name": test["name"],
         "interval": every,
-        "input_series": [{"series": s, "values": _samples(str(v))} for s, v in test["series"].items()],
+        "input_series": [{"series": s, "values": _samples(str(v))} for s, v in series.items()],
         "promql_expr_test": [
             *(_firing(at, alerts) for at, alerts in test.get("firing", {}).items()),
             *(_value(expr, at, want) for expr, times in test.get("values", {}).items() for at, want in times.items()),
@@ -91,6 +95,19 @@ def _with_runbooks(test: Object) -> Object:
     page = {"runbook_url": f"{names.RUNBOOKS}/{test['alertname']}.md"}
     expected = [{**one, "exp_annotations": {**one["exp_annotations"], **page}} for one in test["exp_alerts"]]
     return {**test, "exp_alerts": expected}
+
+
+def _with_resource_versions(series: Object) -> Object:
+    """Adds a resource version, always 100, to each replica of the operator with metrics, if the case has none."""
+    if any(s.startswith("triton_operator_resource_version") for s in series):
+        return series
+    found: Object = {}
+    for name, values in series.items():
+        if re.match("triton_operator_(threshold|replicas){", name):
+            labels = re.sub(r',(kind|state|version)="[^"]*"', "", name.partition("{")[2])
+            constant = re.sub(r"(?<![\w.])(\+Inf|[\d.]+)([-+][\d.]+)?(?=x| |$)", "100", str(values))
+            found.setdefault(f"triton_operator_resource_version{{{labels}", constant)
+    return {**series, **found}
 
 
 def _samples(text: str) -> str:

@@ -83,7 +83,7 @@ class SimulatedTargets:
             gen.put("metadata.annotations", {thresholds.PREFIX + k: v for k, v in annotations.items()}),
             gen.put("status", {"replicas": 2, "readyReplicas": 2, "conditions": [{"type": READY, "status": "True"}]}),
             name=NAME,
-            autoscaling={"max": 4},
+            autoscaling={"max": 4, "predict": True},
             monitoring={"tokenCounter": TOKENS},
         )
 

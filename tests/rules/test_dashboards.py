@@ -142,7 +142,7 @@ def test_every_query_returns_samples(answers: Answers, asked: Asked) -> None:
 
 def test_detects_a_misspelt_series(answers: Answers) -> None:
     values = answers.values["end-to-end"]
-    right = filled('triton:qps:rate1m{namespace="$namespace",tritonmodel="$tritonmodel"}', values)
+    right = filled('tritonmodel:requests_served:rate1m{namespace="$namespace",tritonmodel="$tritonmodel"}', values)
     since = time.time() - 10
     assert answered(answers.prometheus, right, since)
     assert not answered(answers.prometheus, right.replace("rate1m", "rate1min"), since)
@@ -178,5 +178,5 @@ def test_panels_show_the_expected_values(answers: Answers, name: str, title: str
 
 
 def test_end_to_end_dashboard_counts_only_the_entry_model(answers: Answers) -> None:
-    served = answers.prometheus.ask("query", query="triton:qps:rate1m")["result"]
+    served = answers.prometheus.ask("query", query="tritonmodel:requests_served:rate1m")["result"]
     assert [series["metric"]["model"] for series in served] == [ENTRY]

@@ -40,10 +40,10 @@ triton_operator_threshold{{kind="max-qps",version=""}} 1e9
 triton_operator_resource_version{{{OF_THE_HONEST}}} 1e15
 triton_operator_resource_version 1e15
 triton_operator_thresholds_invalid 7
-triton:threshold{{kind="max-qps"}} 1e9
-triton:threshold:live{{kind="max-qps"}} 1e9
-triton:demand:rate1m{{model="net"}} 0
-triton:autoscaler_load:replicas 1e9
+tritonmodel:threshold:effective{{kind="max-qps"}} 1e9
+tritonmodel:servers:ready 0
+tritonmodel:demand:rate1m{{version="1"}} 0
+tritonmodel:autoscaler_load_replicas:max 1e9
 ALERTS{{alertname="TritonModelQpsOverflow",alertstate="firing"}} 1
 ALERTS_FOR_STATE{{alertname="x"}} 1
 up{{forged="yes"}} 0
@@ -64,7 +64,7 @@ VALUES = "".join(
     for version, value in enumerate(("NaN", "+Inf", "-Inf", "-1e308", "1e308"))
 )
 HISTOGRAM = 'nv_inference_request_success_bucket{model="net",version="1",le="x"} 1\n' * 3
-NAME_AS_LABEL = 'harmless{__name__="triton:threshold",kind="max-qps"} 1e9\n'
+NAME_AS_LABEL = 'harmless{__name__="tritonmodel:threshold:effective",kind="max-qps"} 1e9\n'
 TIMES = (
     "# TYPE nv_inference_request_success counter\n"
     'nv_inference_request_success_total{model="net",version="1"} 1e12 9999999999\n'
@@ -186,7 +186,7 @@ def scene(folder: Path, evil: dict[str, str], operators: str) -> Iterator[Promet
 
 
 def thresholds(prometheus: Prometheus) -> dict[tuple[str, ...], float]:
-    found = prometheus.ask("query", query="triton:threshold")["result"]
+    found = prometheus.ask("query", query="tritonmodel:threshold:effective")["result"]
     label = ("namespace", "tritonmodel", "kind", "version", "job", "pod")
     return {tuple(one["metric"].get(name, "") for name in label): float(one["value"][1]) for one in found}
 

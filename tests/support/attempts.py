@@ -176,7 +176,8 @@ ANSWERS: SearchStrategy[Behaviour] = st.one_of(
 
 _SERIES = st.sampled_from(
     ["nv_inference_request_success", "nv_inference_pending_request_count", "up", "ALERTS", "scrape_samples_scraped",
-     "triton:threshold", "triton:threshold:live", "triton_operator_threshold", "triton_operator_resource_version"]
+     "tritonmodel:threshold:effective", "tritonmodel:servers:ready", "triton_operator_threshold",
+     "triton_operator_resource_version"]
 )  # fmt: skip
 _LABEL_NAMES = st.sampled_from(
     ["namespace", "tritonmodel", "model", "version", "job", "pod", "instance", "kind", "le", "__name__", "severity",

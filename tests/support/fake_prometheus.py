@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-THRESHOLDS = 'triton:threshold{tritonmodel!=""}'
+THRESHOLDS = 'tritonmodel:threshold:effective{tritonmodel!=""}'
 """The query of an operator that watches all namespaces."""
 
 
 def sample(value: str, **labels: str) -> dict[str, Any]:
     """Returns one series of a query result."""
-    return {"metric": {"__name__": "triton:threshold", **labels}, "value": [1767225600.0, value]}
+    return {"metric": {"__name__": "tritonmodel:threshold:effective", **labels}, "value": [1767225600.0, value]}
 
 
 def _of(series: dict[str, Any]) -> tuple[str, str]:

@@ -55,7 +55,7 @@ class Subject:
         def look() -> bool:
             if hurry:
                 self._monitoring.hurry()
-            literal, live = self.value("triton:threshold:literal"), self.value()
+            literal, live = self.value("tritonmodel:threshold:fallback"), self.value()
             return live is not None and live == literal and bool(self._monitoring.query(f"up{{{own}}} == 1"))
 
         eventually(
@@ -75,9 +75,9 @@ class Subject:
             new = float(random.randrange(5001, 9999) if next(self._up) else random.randrange(1001, 4999))
         start = time.monotonic()
         self.annotate(f"{ANNOTATION}={new:g}")
-        live = self._until("triton:threshold", new, start, _LIVE_TIMEOUT)
+        live = self._until("tritonmodel:threshold:effective", new, start, _LIVE_TIMEOUT)
         return Change(
-            old, new, live, self._until("triton:threshold:literal", new, start, _RULE_TIMEOUT) if rule else None
+            old, new, live, self._until("tritonmodel:threshold:fallback", new, start, _RULE_TIMEOUT) if rule else None
         )
 
     def annotate(self, *annotations: str) -> str:
@@ -91,7 +91,7 @@ class Subject:
             for p in self._namespace.pods(self.name)
         }
 
-    def value(self, series: str = "triton:threshold") -> float | None:
+    def value(self, series: str = "tritonmodel:threshold:effective") -> float | None:
         """Returns the model's max-qps in this series."""
         return self._monitoring.value(threshold(self._namespace.api, self.name, series))
 

@@ -99,7 +99,7 @@ class Monitoring:
             return None
 
 
-def threshold(api: Api, name: str, series: str = "triton:threshold", kind: str = "max-qps") -> str:
+def threshold(api: Api, name: str, series: str = "tritonmodel:threshold:effective", kind: str = "max-qps") -> str:
     """Returns a selector for the TritonModel's limit over all versions in this series."""
     return f'{series}{{namespace="{api.namespace}",tritonmodel="{name}",kind="{kind}",version=""}}'
 

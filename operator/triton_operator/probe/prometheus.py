@@ -75,7 +75,7 @@ class Client:
 
     def thresholds(self) -> Mapping[Key, Values]:
         """The thresholds that the rules use."""
-        return self._ask(f"triton:threshold{{{self._ours}}}", _values)
+        return self._ask(f"tritonmodel:threshold:effective{{{self._ours}}}", _values)
 
     def counters(self, names: Iterable[str]) -> frozenset[Counted]:
         """The TritonModels that have a counter with one of these names."""

@@ -12,7 +12,7 @@ from .child import Child
 from .choices import Choices
 from .common import obj, selector
 
-RESERVED = "triton_operator_.*|triton:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
+RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
 """Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
 its limits or suppress its alerts."""
 BAD_VERSION = "(?s)nv_[^;]*;(.*[^0-9].*|.{20,})"

@@ -214,8 +214,11 @@ def _compared(observed: Observation) -> dict[ThresholdKey, float]:
 
 
 def _behind(wanted: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKey | None:
-    """The first threshold for which Prometheus has a different value; None if all are equal."""
-    return next((s for s, v in wanted.items() if answer.values.get(s) != v), None)
+    """The first threshold for which Prometheus has a different value; None if all are equal.
+
+    The rules record no infinite values, but some value of every TritonModel.
+    """
+    return next((s for s, v in wanted.items() if not answer.values or answer.values.get(s, math.inf) != v), None)
 
 
 def _still(threshold: ThresholdKey, wanted: Mapping[ThresholdKey, float], values: Mapping[ThresholdKey, float]) -> str:

@@ -83,7 +83,7 @@ def events(api: Api, reason: str) -> list[str]:
 def literals(api: Api) -> str:
     """Returns the expressions of the rules with the fallback values."""
     groups = api.get("PrometheusRule", gen.NAME)["spec"]["groups"]
-    return json.dumps([r for g in groups for r in g["rules"] if r.get("record") == "triton:threshold:literal"])
+    return json.dumps([r for g in groups for r in g["rules"] if r.get("record") == "tritonmodel:threshold:fallback"])
 
 
 def versions(api: Api, *kinds: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
 
 def test_queries_only_the_watched_namespaces(prometheus: FakePrometheus) -> None:
     asking(prometheus.url, "vision", "speech").thresholds()
-    assert prometheus.queries == ['triton:threshold{tritonmodel!="",namespace=~"speech|vision"}']
+    assert prometheus.queries == ['tritonmodel:threshold:effective{tritonmodel!="",namespace=~"speech|vision"}']
 
 
 def test_queries_many_counters_at_once(prometheus: FakePrometheus) -> None:

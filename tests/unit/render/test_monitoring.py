@@ -18,6 +18,7 @@ from triton_operator.render.choices import Choices
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
+from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
 
 CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
@@ -99,9 +100,9 @@ def test_both_objects_have_the_labels_that_prometheus_selects_by() -> None:
 # PrometheusRule
 
 
-def test_interval_comes_from_the_spec_with_a_minimum_for_slo_rules() -> None:
-    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 5})] == ["5s", "30s"]
-    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 60})] == ["60s", "60s"]
+def test_intervals_come_from_the_spec() -> None:
+    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 5})] == ["2s", "5s", "30s"]
+    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 60})] == ["30s", "60s", "60s"]
 
 
 def test_recording_rules_do_not_depend_on_alerts() -> None:
@@ -119,7 +120,7 @@ def test_alert_labels_contain_no_threshold() -> None:
 def test_only_fallback_rules_contain_thresholds() -> None:
     """Otherwise a rule could contain another value than the scraped one."""
     found = [r for r in rules() if "12345678.5" in str(r)]
-    assert [r["record"] for r in found] == ["triton:threshold:literal"]
+    assert [r["record"] for r in found] == [FALLBACK]
 
 
 def test_every_alert_has_a_summary_and_a_description() -> None:
@@ -174,13 +175,9 @@ def test_model_names_are_not_evaluated_as_templates() -> None:
 
 
 def test_uses_the_defaults_without_thresholds() -> None:
-    literals = {
-        r["labels"]["kind"]: r["expr"]
-        for r in rules(Choices("operator:1", "Copy"))
-        if r.get("record") == "triton:threshold:literal"
-    }
-    assert literals["max-qps"] == "vector(Inf)"
-    assert literals["ensemble-coefficient"] == "vector(1.0)"
+    (expr,) = (r["expr"] for r in rules(Choices("operator:1", "Copy")) if r.get("record") == FALLBACK)
+    assert 'label_replace(vector(1.0), "kind", "ensemble-coefficient", "", "")' in expr
+    assert "max-qps" not in expr
 
 
 def test_counts_all_models_while_the_entry_model_is_unknown() -> None:

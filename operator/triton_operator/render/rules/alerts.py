@@ -12,8 +12,19 @@ from decimal import Decimal
 from triton_operator.api import thresholds
 
 from .promql import PER_MODEL, Rule, Scope, equal, escape_template, number, one_of, quote, unequal, window
-from .recording import demand_by_limit, limits, tokens
-from .slo import CANCELED, budget, error_ratio
+from .recording import (
+    DEMAND,
+    DESIRED,
+    EFFECTIVE,
+    FALLBACK,
+    LOAD,
+    QUEUE,
+    READY,
+    demand_by_limit,
+    limits,
+    tokens,
+)  # fmt: skip
+from .slo import CANCELED, FAILED, REQUESTS, budget, error_ratio, ratio
 from .subject import Subject
 
 _CALM = "5m"
@@ -66,11 +77,15 @@ def _number(value: str) -> str:
     return _PLAIN % (value, value, value)
 
 
+def limit_alerts(subject: Subject) -> list[Rule]:
+    """Returns the alerts about limits."""
+    found = [_qps_overflow(subject), *([_tps_overflow(subject)] if subject.token_counter else [])]
+    return [_labelled(subject, rule) for rule in found]
+
+
 def alerts(subject: Subject) -> list[Rule]:
     """Returns the alerts that need the newest samples."""
     found = [
-        _qps_overflow(subject),
-        *([_tps_overflow(subject)] if subject.token_counter else []),
         _qps_spike(subject),
         *([_at_max_replicas(subject)] if subject.max_replicas is not None else []),
         _queue_duration(subject),
@@ -96,7 +111,7 @@ def slow_alerts(subject: Subject) -> list[Rule]:
 def _not_serving(subject: Subject) -> Rule:
     """Returns the alert. The first start may take `rollout.startupSeconds`."""
     scope = subject.scope
-    wanted, ready = scope.pick("triton:servers:wanted"), scope.pick("triton:servers:ready")
+    wanted, ready = scope.pick(DESIRED), scope.pick(READY)
     return _alert(
         "TritonModelNotServing", "critical", "1m",
         f"({wanted} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n"
@@ -109,7 +124,7 @@ def _not_serving(subject: Subject) -> Rule:
 def _servers_missing(subject: Subject) -> Rule:
     """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart."""
     scope = subject.scope
-    wanted, ready = scope.pick("triton:servers:wanted"), scope.pick("triton:servers:ready")
+    wanted, ready = scope.pick(DESIRED), scope.pick(READY)
     mean = f"avg_over_time({ready}[15m])"
     return _alert(
         "TritonModelServersMissing", "warning", "10m",
@@ -136,7 +151,7 @@ def _server_restarts(subject: Subject) -> Rule:
 def _qps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_QPS.name, "TritonModelQpsOverflow"
     demand = demand_by_limit(scope)
-    coefficient = scope.pick("triton:threshold", equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
+    coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     raw = _queried(f"{demand} / on ({PER_MODEL}) group_left () ({coefficient} != 1)")
     factor = f"{{{{ range query {quote(f'{coefficient} != 1')} }}}}{_number('.Value')}{{{{ end }}}}"
     counted = f"{{{{ with query {quote(f'{coefficient} != 1')} }}}} ({raw} times the ensemble-coefficient {factor})"
@@ -177,15 +192,15 @@ def _qps_spike(subject: Subject) -> Rule:
     - The demand must be above a minimum, and above a fraction of the limit.
     """
     scope = subject.scope
-    demand = scope.pick("triton:demand_by_limit:rate1m", equal("version", ""))
+    demand = scope.pick(DEMAND, equal("version", ""))
     before = f"{demand}[10m] offset 1m"
     mean = f"sum_over_time({before}) / (count_over_time({before}) >= {300 // subject.monitoring.evaluation_seconds})"
-    factor = scope.pick("triton:threshold", equal("kind", thresholds.SPIKE_FACTOR.name))
-    limit = scope.pick("triton:threshold", equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
+    factor = limits(scope, thresholds.SPIKE_FACTOR.name)
+    limit = scope.pick(EFFECTIVE, equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
     return _alert(
         "TritonModelQpsSpike", "warning", "30s",
         f"({demand} >= {_SPIKE_LEAST}\n  unless on ({PER_MODEL}) "
-        f"{demand} < on ({PER_MODEL}) {_SPIKE_LEAST_OF_LIMIT} * ({limit} < Inf))\n> on ({PER_MODEL}) ({mean})\n"
+        f"{demand} < on ({PER_MODEL}) {_SPIKE_LEAST_OF_LIMIT} * {limit})\n> on ({PER_MODEL}) ({mean})\n"
         f"* on ({PER_MODEL}) max by ({PER_MODEL}) ({factor})",
         f"The demand of {_WHO} has jumped to {_number('$value')} requests/s",
         f"That is more than {_effective(scope, thresholds.SPIKE_FACTOR.name)} times the mean of the previous ten "
@@ -198,12 +213,12 @@ def _qps_spike(subject: Subject) -> Rule:
 def _limit_missing(subject: Subject) -> Rule:
     scope = subject.scope
     qps, tps = thresholds.MAX_QPS.name, thresholds.MAX_TPS.name
-    any_limit = scope.pick("triton:threshold", one_of("kind", qps, tps), equal("version", ""))
-    own = scope.pick("triton:threshold", equal("kind", qps), unequal("version", ""))
+    any_limit = scope.pick(EFFECTIVE, one_of("kind", qps, tps), equal("version", ""))
+    own = scope.pick(EFFECTIVE, equal("kind", qps), unequal("version", ""))
     return _alert(
         "TritonModelQpsLimitMissing", "info", "5m",
-        f"sum by ({PER_MODEL}) (\n  (sum by ({PER_MODEL}, version) ({scope.pick('triton:demand:rate1m')}) > 0)\n"
-        f"  unless on ({PER_MODEL}, version) ({own} < Inf)\n  unless on ({PER_MODEL}) ({any_limit} < Inf)\n)",
+        f"sum by ({PER_MODEL}) (\n  ({scope.pick(DEMAND, unequal('version', ''))} > 0)\n"
+        f"  unless on ({PER_MODEL}, version) {own}\n  unless on ({PER_MODEL}) {any_limit}\n)",
         f"{_WHO} gets {_number('$value')} requests/s without a limit",
         "No alert fires when it gets too many. Set the annotation tritonoperator.io/max-qps (or max-tps) on the "
         "TritonModel; this restarts no servers.",
@@ -211,13 +226,9 @@ def _limit_missing(subject: Subject) -> Rule:
 
 
 def _metrics_absent(subject: Subject) -> Rule:
-    """Returns the alert, which compares the scraped servers with the ready servers in the operator's metrics.
-
-    Without ready servers or without an operator it doesn't fire.
-    """
+    """Returns the alert, which compares the scraped servers with the ready servers."""
     scope = subject.scope
-    ready = subject.of_operator("triton_operator_replicas", equal("state", "ready"))
-    ready = f"(max by ({PER_MODEL}) ({ready}) > 0)"
+    ready = f"({scope.pick(READY)} > 0)"
     series = scope.pick("nv_inference_request_success", *subject.entry)
     scraped = f"count by ({PER_MODEL}) (count by ({PER_MODEL}, pod, instance) ({series}))"
     return _alert(
@@ -239,17 +250,17 @@ def _disagreement(subject: Subject) -> Rule:
     PrometheusRule or Prometheus doesn't load it. Replicas differ if the watch of one hangs.
     """
     scope = subject.scope
-    live, literal = scope.pick("triton:threshold:live"), scope.pick("triton:threshold:literal")
+    effective, fallback = scope.pick(EFFECTIVE), scope.pick(FALLBACK)
     gauge, by = subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version"
     least, most = (_queried(f"{end} by ({by}) ({gauge})", "kind", "version") for end in ("min", "max"))
     return _alert(
         "TritonModelThresholdDisagreement", "warning", "5m",
-        f"({live} != on ({by}) {literal})\nor ({live} unless on ({by}) {literal})\n"
-        f"or ({literal} unless on ({by}) {live} and on ({PER_MODEL}) {live})\n"
+        f"({effective} != on ({by}) {fallback})\nor ({effective} unless on ({by}) {fallback})\n"
+        f"or ({fallback} unless on ({by}) {effective})\n"
         f"or (max by ({by}) ({gauge}) != min by ({by}) ({gauge}))",
         f"The operator and the PrometheusRule of {_WHO} have different thresholds: {{{{ $labels.kind }}}}{_VERSION}",
         f"For five minutes, the operator's replicas have had {least} to {most}, and the PrometheusRule "
-        f"{_queried(literal, 'kind', 'version')} (empty: no threshold). Alerts use the operator's value; without "
+        f"{_queried(fallback, 'kind', 'version')} (empty: no threshold). Alerts use the operator's value; without "
         "the operator, they use the rule's. Look at the TritonModel's conditions and at the operator's log, and check "
         "if Prometheus has loaded the PrometheusRule (prometheus_config_last_reload_successful).",
     )  # fmt: skip
@@ -258,11 +269,11 @@ def _disagreement(subject: Subject) -> Rule:
 def _at_max_replicas(subject: Subject) -> Rule:
     """Returns the alert. It ignores servers above the maximum, which are surge pods of a rollout."""
     scope, most = subject.scope, subject.max_replicas
-    up, wanted = f"sum by ({PER_MODEL}) ({scope.pick('up')})", scope.pick("triton:servers:wanted")
+    up, wanted = f"sum by ({PER_MODEL}) ({scope.pick('up')})", scope.pick(DESIRED)
     at_max = f"({wanted} or count by ({PER_MODEL}) ({scope.pick('up')})) >= {most}"
     return _alert(
         "TritonModelAtMaxReplicas", "warning", "2m",
-        f"{scope.pick('triton:load:replicas')}\n/ on ({PER_MODEL}) (clamp_max({up}, {most}) and on ({PER_MODEL}) "
+        f"{scope.pick(LOAD)}\n/ on ({PER_MODEL}) (clamp_max({up}, {most}) and on ({PER_MODEL}) "
         f"({at_max}))\n> {number(round(subject.utilization * _TOLERANCE, 6))}",
         f"{_WHO} has its maximum of {most} servers, and they are overloaded",
         "Each server has a load of {{ $value | humanizePercentage }} of its capacity, and the autoscaler can't add "
@@ -276,7 +287,7 @@ def _queue_duration(subject: Subject) -> Rule:
     served = f"rate({scope.pick('nv_inference_request_success')}[{window(60, subject.scrape_seconds)}])"
     return _alert(
         "TritonModelQueueDuration", "warning", "1m",
-        f"{scope.pick('triton:queue_duration_seconds:avg1m')} > {number(most / 1000)}\n"
+        f"{scope.pick(QUEUE)} > {number(most / 1000)}\n"
         f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) ({served}) * 60 >= {_FEW_WAITING}",
         f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} in the queue of model {{{{ $labels.model }}}}",
         f"The allowed mean is {most} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
@@ -296,7 +307,7 @@ def _request_failures(subject: Subject) -> Rule:
     failed = rates()
     if subject.ensemble:
         failed = f"({rates(unequal('model', subject.entrypoint))}\nor {subject.once(rates(*subject.entry))})"
-    requests = f"sum by ({PER_MODEL}) ({scope.pick('triton:requests:rate5m')}) > 0"
+    requests = f"sum by ({PER_MODEL}) ({scope.pick(REQUESTS)}) > 0"
     return _alert(
         "TritonModelRequestFailures", "warning", "1m",
         f"({failed} * 300 >= {_FEW_FAILURES}) / 300\n/ on ({PER_MODEL}) group_left () ({requests})\n"
@@ -335,12 +346,12 @@ def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: 
     It needs a minimum number of failures: of five requests in an hour, one failure is 20 % but unimportant.
     """
     scope, most = subject.scope, error_ratio(allowed, burn)
-    failed = f"sum_over_time({scope.pick('triton:failures:rate5m')}[{long}])"
+    failed = f"sum_over_time({scope.pick(FAILED)}[{long}])"
     parts = [
-        f"({scope.pick(f'triton:error_ratio:{long}')} > {most})",
-        f"({scope.pick(f'triton:error_ratio:{short}')} > {most})",
+        f"({ratio(scope, long)} > {most})",
+        f"({ratio(scope, short)} > {most})",
         f"(sum by ({PER_MODEL}) ({failed}) * {subject.slo_seconds} >= {_FEW})",
-        *([f"{scope.pick('triton:requests:rate5m')} offset {age}"] if age else []),
+        *([f"{scope.pick(REQUESTS)} offset {age}"] if age else []),
     ]
     return "(\n  " + f"\n  and on ({PER_MODEL}) ".join(parts) + "\n)"
 
@@ -351,12 +362,11 @@ def _above(scope: Scope, name: str, value: str, most: Callable[[str], str], limi
     While the alert `name` is pending or fires, it compares `most`, the maximum in a time range, because the rate of a
     server is a sixth lower while one of its scrapes is missing.
     """
-    held = "\nor ".join(
-        f"(\n  {value}\n  and on ({on}) ({most(span)} > on ({on}) {limit})\n  and on ({on}) "
-        f"{scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))}\n)"
-        for state, span in (("pending", _GAP), ("firing", _CALM))
+    held = "\n  or ".join(
+        f"({most(span)} and on ({on}) {scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))})"
+        for state, span in (("firing", _CALM), ("pending", _GAP))
     )
-    return f"{value}\n> on ({on}) {limit}\nor {held}"
+    return f"(\n  {held}\n  or {value}\n)\n> on ({on}) {limit}"
 
 
 def _queried(expr: str, *labels: str) -> str:
@@ -381,7 +391,7 @@ def _each(expr: str, shown: str, labels: tuple[str, ...]) -> str:
 
 def _effective(scope: Scope, kind: str) -> str:
     """Returns a template that prints the effective threshold for the version of the alert."""
-    return _queried(scope.pick("triton:threshold", equal("kind", kind)))
+    return _queried(limits(scope, kind))
 
 
 def _alert(

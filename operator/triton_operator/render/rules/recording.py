@@ -1,11 +1,11 @@
 """The recording rules of thresholds, servers, demand, load and queues.
 
-All are in one group, in this order. Prometheus evaluates the rules of a group one after the other, so a new threshold
-or sample reaches all of them, and the alerts, in a single evaluation.
+Names follow level:metric:operations. The level `tritonmodel` has the labels `namespace` and `tritonmodel`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from triton_operator.api import thresholds
@@ -16,137 +16,132 @@ from .subject import Subject
 
 HOLD = "5m"
 """How long the rules use the last thresholds without an operator, and the last load of servers without metrics."""
+EFFECTIVE = "tritonmodel:threshold:effective"
+FALLBACK = "tritonmodel:threshold:fallback"
+DEMAND = "tritonmodel:demand:rate1m"
+SERVED = "tritonmodel:requests_served:rate1m"
+LOAD = "tritonmodel:load_replicas:max"
+AUTOSCALER_LOAD = "tritonmodel:autoscaler_load_replicas:max"
+DESIRED, READY = "tritonmodel:servers:desired", "tritonmodel:servers:ready"
+QUEUE = "tritonmodel:queue_duration_seconds:avg1m"
+_PREDICTED = "tritonmodel:load_replicas:predict2m"
 _SEEN = "triton_operator_resource_version"
 _AHEAD_SECONDS = 120
 """How far ahead the load is predicted: about the time in which a new server starts to serve."""
 
 
-def recording(subject: Subject) -> list[Rule]:
-    return [*_thresholds(subject), *_servers(subject), *_demand(subject), *_load(subject), *_queue(subject)]
-
-
 def limits(scope: Scope, kind: str) -> str:
-    """Returns the finite thresholds of `kind`: of the model, and of each version that has one."""
-    return f"({scope.pick('triton:threshold', equal('kind', kind))} < Inf)"
+    """Returns the thresholds of `kind`: of the model, and of each version that has one."""
+    return scope.pick(EFFECTIVE, equal("kind", kind))
 
 
 def demand_by_limit(scope: Scope) -> str:
     """Returns the demand of the model (without the label `version`) and of each version, to join with the limits."""
-    return scope.pick("triton:demand_by_limit:rate1m")
+    return scope.pick(DEMAND)
 
 
 def tokens(scope: Scope) -> str:
-    return f"sum by ({PER_MODEL}) ({scope.pick('triton:tokens:rate1m')})"
+    return f"sum by ({PER_MODEL}) ({scope.pick('tritonmodel:tokens:rate1m')})"
 
 
-def _thresholds(subject: Subject) -> list[Rule]:
-    """Returns the rules of the effective thresholds.
+def threshold_recording(subject: Subject) -> list[Rule]:
+    """Returns the rules of the effective thresholds. A kind without a limit has no series.
 
     - The threshold is the operator's metric. For five minutes after the metric has disappeared it is the last value,
-      and then the fallback value in this rule.
+      and then the fallback value in the first rule.
     - Of several replicas of the operator, the rule uses the ones that have seen the newest resource version of the
       TritonModel. So a change takes effect when the first replica is scraped, and a replica whose watch hangs is
       ignored.
-    - While an operator runs, every TritonModel has the series of max-qps. While this series exists, limits of versions
-      have no fallback, so that a deleted limit ends at once. A missing kind has a fallback, because an operator of
-      another version may not know the kind.
-    - The last values come from the previous evaluation. `last_over_time` would restore thresholds that were deleted
-      before the operator stopped.
+    - The operator exposes every kind, with +Inf for no limit. So a removed limit ends at once, and a fallback value
+      replaces only a kind that an operator of another version doesn't expose. Limits of versions have no such series:
+      their fallback values count only without an operator.
+    - The last values come from the previous evaluation. `last_over_time` of the metric would restore thresholds that
+      were deleted before the operator stopped.
     """
-    scope = subject.scope
-    model_wide = (equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
-    live = scope.pick("triton:threshold:live")
-    heartbeat = scope.pick("triton:threshold:live", *model_wide)
-    last, gauge = scope.pick("triton:threshold:last"), subject.of_operator("triton_operator_threshold")
+    scope, seen = subject.scope, subject.of_operator(_SEEN)
+    fallback, recent = scope.pick(FALLBACK), f"last_over_time({seen}[{HOLD}])"
+    newest = _of_newest(subject, subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version")
     return [
+        _fallback(scope, subject.thresholds),
         record(
-            "triton:threshold:live",
-            _of_newest(subject, gauge, f"{PER_MODEL}, kind, version"),
-        ),
-        record(
-            "triton:threshold:last",
-            f"{live}\nor (\n  ({last} unless on ({PER_MODEL}) {heartbeat})\n"
-            f"  and on ({PER_MODEL}) last_over_time({heartbeat}[{HOLD}])\n)",
-        ),
-        *_literals(scope, subject.thresholds),
-        record(
-            "triton:threshold",
-            f"{last}\nor (\n  {scope.pick('triton:threshold:literal', equal('version', ''))}\n"
-            f"  unless on ({PER_MODEL}, kind) {scope.pick('triton:threshold:last', equal('version', ''))}\n)\n"
-            f"or (\n  {scope.pick('triton:threshold:literal', unequal('version', ''))}\n"
-            f"  unless on ({PER_MODEL}) {scope.pick('triton:threshold:last', *model_wide)}\n)",
+            EFFECTIVE,
+            "(\n  "
+            + "\n  or ".join(
+                (
+                    newest,
+                    f"({scope.pick(EFFECTIVE)} unless on ({PER_MODEL}) {seen} and on ({PER_MODEL}) {recent})",
+                    scope.pick(FALLBACK, equal("version", "")),
+                    f"({fallback} unless on ({PER_MODEL}) {recent})",
+                )
+            )
+            + "\n) < Inf",
         ),
     ]
+
+
+def recording(subject: Subject) -> list[Rule]:
+    """Returns the rules of demand, load and queues."""
+    return [*_demand(subject), *_load(subject), *_queue(subject)]
 
 
 def _of_newest(subject: Subject, gauge: str, by: str) -> str:
-    """Returns `gauge` of the operator's replicas with the newest resource version, or of all if none reports one."""
+    """Returns `gauge` of the operator's replicas with the newest resource version."""
     seen = subject.of_operator(_SEEN)
     newest = f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
-    return (
-        f"max by ({by}) (\n  {gauge} and on ({PER_MODEL}, instance) ({newest})\n"
-        f"  or {gauge} unless on ({PER_MODEL}) {seen}\n)"
-    )
+    return f"max by ({by}) ({gauge} and on ({PER_MODEL}, instance) ({newest}))"
 
 
-def _literals(scope: Scope, values: Mapping[ThresholdKey, float]) -> list[Rule]:
-    return [
-        record(
-            "triton:threshold:literal",
-            f"vector({number(value)})",
-            namespace=scope.namespace,
-            tritonmodel=scope.name,
-            kind=slot.kind,
-            **({"version": slot.version} if slot.version else {}),
-        )
-        for slot, value in sorted(values.items())
-    ]
+def _fallback(scope: Scope, values: Mapping[ThresholdKey, float]) -> Rule:
+    def series(key: ThresholdKey, value: float) -> str:
+        out = tag(f"vector({number(value)})", "kind", key.kind)
+        return tag(out, "version", key.version) if key.version else out
+
+    found = [series(key, value) for key, value in sorted(values.items()) if not math.isinf(value)]
+    return record(FALLBACK, "\nor ".join(found), namespace=scope.namespace, tritonmodel=scope.name)
 
 
-def _servers(subject: Subject) -> list[Rule]:
+def server_recording(subject: Subject) -> list[Rule]:
     """Returns the rules of the desired and ready servers, from the operator's metrics.
 
     Without an operator, they use the last desired number, and count the servers that can be scraped as ready.
     """
     scope = subject.scope
-    wanted, ready = (
+    desired, ready = (
         _of_newest(subject, subject.of_operator("triton_operator_replicas", equal("state", state)), PER_MODEL)
         for state in ("wanted", "ready")
     )
-    last = scope.pick("triton:servers:wanted")
+    last = scope.pick(DESIRED)
     return [
-        record("triton:servers:wanted", f"{wanted}\nor {last}"),
-        record(
-            "triton:servers:ready", f"{ready}\nor (sum by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last} * 0"
-        ),
+        record(DESIRED, f"{desired}\nor {last}"),
+        record(READY, f"{ready}\nor (sum by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last} * 0"),
     ]
 
 
 def _demand(subject: Subject) -> list[Rule]:
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     entry = subject.entry
-    by = f"sum by ({PER_MODEL}, model, version)"
-    served = f"{by} (rate({scope.pick('nv_inference_request_success', *entry)}[{span}]))"
+    by = f"sum by ({PER_MODEL}, version)"
+    served = (
+        f"sum by ({PER_MODEL}, model, version) (rate({scope.pick('nv_inference_request_success', *entry)}[{span}]))"
+    )
     failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *entry)}[{span}]))"
-    coefficient = scope.pick("triton:threshold", equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
+    coefficient = scope.pick(EFFECTIVE, equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
     out = [
-        record("triton:qps:rate1m", served),
+        record(SERVED, served),
         # An alias, for existing dashboards and rules.
-        record("triton:my_qps_threshold:1m", scope.pick("triton:qps:rate1m")),
+        record("triton:my_qps_threshold:1m", scope.pick(SERVED)),
         record(
-            "triton:demand:rate1m",
-            f"{by} (\n  {tag(scope.pick('triton:qps:rate1m'), 'of', 'served')}\n"
+            DEMAND,
+            f"{by} (\n  {tag(scope.pick(SERVED), 'of', 'served')}\n"
             f"  or {tag(subject.once(failed), 'of', 'failed')}\n"
             f"  or {tag(_pending(subject, span), 'of', 'pending')}\n)\n"
             f"* on ({PER_MODEL}) group_left () {coefficient}",
         ),
+        record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, unequal('version', ''))})"),
     ]
-    demand = scope.pick("triton:demand:rate1m")
-    by_limit = f"sum by ({PER_MODEL}) ({demand})\nor sum by ({PER_MODEL}, version) ({demand})"
-    out.append(record("triton:demand_by_limit:rate1m", by_limit))
     if subject.token_counter:
         made = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
-        out.append(record("triton:tokens:rate1m", f"{by} ({made})"))
+        out.append(record("tritonmodel:tokens:rate1m", f"sum by ({PER_MODEL}, model, version) ({made})"))
     return out
 
 
@@ -160,27 +155,27 @@ def _pending(subject: Subject, span: str) -> str:
     scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
     if not subject.ensemble:
         pending = scope.pick("nv_inference_pending_request_count", *subject.entry)
-        return f"sum by ({PER_MODEL}, model, version) (clamp_min(delta({pending}[{span}]), 0)) / {seconds}"
+        return f"sum by ({PER_MODEL}, version) (clamp_min(delta({pending}[{span}]), 0)) / {seconds}"
     pending = scope.pick("nv_inference_pending_request_count", unequal("model", subject.entrypoint))
     of_server = f"sum by ({PER_MODEL}, pod, instance) (delta({pending}[{span}]))"
     growth = f"sum by ({PER_MODEL}) (clamp_min({of_server}, 0)) / {seconds}"
-    version = f"topk by ({PER_MODEL}) (1, {scope.pick('triton:qps:rate1m')})"
+    version = f"topk by ({PER_MODEL}) (1, {scope.pick(SERVED)})"
     return f"{growth} + on ({PER_MODEL}) group_right () 0 * {version}"
 
 
 def _load(subject: Subject) -> list[Rule]:
     scope = subject.scope
-    demand = scope.pick("triton:demand_by_limit:rate1m", equal("version", ""))
+    demand = scope.pick(DEMAND, equal("version", ""))
     used = [f"{demand_by_limit(scope)} / on ({PER_MODEL}, version) {limits(scope, thresholds.MAX_QPS.name)}"]
     load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
     if subject.token_counter:
         for parts, kind in ((used, thresholds.MAX_TPS), (load, thresholds.MAX_TPS_PER_REPLICA)):
             parts.append(tag(f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, kind.name)}", "of", "tokens"))
     return [
-        record("triton:utilization:ratio", _most(used)),
-        record("triton:load:replicas", _most(load)),
-        record("triton:load_predicted:replicas", _predicted(scope)),
-        record("triton:autoscaler_load:replicas", _autoscaler_load(subject)),
+        record("tritonmodel:utilization:ratio", _most(used)),
+        record(LOAD, _most(load)),
+        *([record(_PREDICTED, _predicted(scope))] if subject.predict else []),
+        *([record(AUTOSCALER_LOAD, _autoscaler_load(subject))] if subject.max_replicas is not None else []),
     ]
 
 
@@ -190,7 +185,7 @@ def _most(parts: list[str]) -> str:
 
 def _predicted(scope: Scope) -> str:
     """Returns the load in two minutes by the trend of the last five, between the current load and twice that."""
-    load = scope.pick("triton:load:replicas")
+    load = scope.pick(LOAD)
     trend = f"predict_linear({load}[5m], {_AHEAD_SECONDS})"
     return f"(({trend} > {load}) <= 2 * {load})\nor (2 * {load} < {trend})\nor {load}"
 
@@ -203,11 +198,11 @@ def _autoscaler_load(subject: Subject) -> str:
     removed server ends, and keeping its load would add it again.
     """
     scope, scrape = subject.scope, subject.scrape_seconds
-    now = scope.pick("triton:load_predicted:replicas" if subject.predict else "triton:load:replicas")
+    now = scope.pick(_PREDICTED if subject.predict else LOAD)
     up, span = scope.pick("up"), max(60, 4 * scrape)
     scrapes = span // scrape
     missing = f"(sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)} and {up})"
-    held = f"max_over_time({scope.pick('triton:autoscaler_load:replicas')}[{HOLD}]) and on ({PER_MODEL}) {missing}"
+    held = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}]) and on ({PER_MODEL}) {missing}"
     return _most([now, tag(held, "of", "held")])
 
 
@@ -218,4 +213,4 @@ def _queue(subject: Subject) -> list[Rule]:
     waited = f"rate({scope.pick('nv_inference_queue_duration_us', *models)}[{span}])"
     served = f"rate({scope.pick('nv_inference_request_success', *models)}[{span}])"
     by = f"sum by ({PER_MODEL}, model)"
-    return [record("triton:queue_duration_seconds:avg1m", f"{by} ({waited}) / ({by} ({served}) > 0) / 1e6")]
+    return [record(QUEUE, f"{by} ({waited}) / ({by} ({served}) > 0) / 1e6")]

@@ -13,7 +13,10 @@ from .subject import Subject
 
 CANCELED = "CANCELED"
 """Triton's reason for a request that the client canceled. It doesn't count as a failure."""
-WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+FAILED = "tritonmodel:requests_failed:rate5m"
+REQUESTS = "tritonmodel:requests:rate5m"
+RECORDED = ("5m", "3d")
+"""Windows of the recorded error ratios. The alerts compute the others, which nothing else uses."""
 MOST_RATIO = 0.9
 """Maximum of an alert's error ratio. With a low objective, the burn rates would need ratios above 1."""
 
@@ -25,10 +28,15 @@ def slo_recording(subject: Subject) -> list[Rule]:
     failures = scope.pick("nv_inference_request_failure", *subject.entry, unequal("reason", CANCELED))
     failed = f"{by} (rate({failures}[{span}]))"
     return [
-        record("triton:failures:rate5m", f"{subject.once(failed)}\nor {served} * 0"),
-        record("triton:requests:rate5m", f"{served}\n+ {scope.pick('triton:failures:rate5m')}"),
-        *(record(f"triton:error_ratio:{w}", _ratio(scope, w)) for w in WINDOWS),
+        record(FAILED, f"{subject.once(failed)}\nor {served} * 0"),
+        record(REQUESTS, f"{served}\n+ {scope.pick(FAILED)}"),
+        *(record(f"tritonmodel:error_ratio:rate{w}", _ratio(scope, w)) for w in RECORDED),
     ]
+
+
+def ratio(scope: Scope, span: str) -> str:
+    """Returns the error ratio over `span`. It has no sample if there were no requests."""
+    return scope.pick(f"tritonmodel:error_ratio:rate{span}") if span in RECORDED else f"({_ratio(scope, span)})"
 
 
 def error_ratio(budget: Decimal, burn: Decimal) -> str:
@@ -42,7 +50,7 @@ def budget(objective: str) -> Decimal:
 
 
 def _ratio(scope: Scope, span: str) -> str:
-    """Returns the error ratio, without a sample if there were no requests."""
-    series = ("triton:failures:rate5m", "triton:requests:rate5m")
-    failed, all_ = (scope.pick(s) if span == "5m" else f"sum_over_time({scope.pick(s)}[{span}])" for s in series)
+    failed, all_ = (
+        scope.pick(s) if span == "5m" else f"sum_over_time({scope.pick(s)}[{span}])" for s in (FAILED, REQUESTS)
+    )
     return f"sum by ({PER_MODEL}) ({failed})\n/ (sum by ({PER_MODEL}) ({all_}) > 0)"
