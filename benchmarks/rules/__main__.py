@@ -71,6 +71,7 @@ def measure(size: int, seconds: float) -> dict[str, float]:
         own_metrics = own(with_rules)
         assert own_metrics["prometheus_rule_evaluation_failures_total"] == 0
         assert with_rules.value("count(up == 1)") == size * SERVERS + 2, "not every target is up"
+        assert not with_rules.ask("query", query="ALERTS")["result"], "an alert is active"
         recorded = with_rules.value('count({__name__=~"triton(model)?:.*"})') or 0
         return {
             "rules": len([rule for group in rule_groups(0) for rule in group["rules"]]),

@@ -12,7 +12,7 @@ from .child import Child
 from .choices import Choices
 from .common import obj
 from .pod_monitor import labelled, monitored
-from .rules.alerts import alerts, limit_alerts, slow_alerts
+from .rules.alerts import limit_alerts, slow_alerts
 from .rules.promql import Rule
 from .rules.recording import recording, server_recording, threshold_recording
 from .rules.slo import slo_recording
@@ -28,7 +28,7 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
         _group(f"{model.name}-limits", max(1, every // 2), [
             *threshold_recording(about), *(limit_alerts(about) if monitoring.alerts else []),
         ]),
-        _group(model.name, every, [*recording(about), *(alerts(about) if monitoring.alerts else [])]),
+        _group(model.name, every, recording(about)),
         _group(f"{model.name}-slo", about.slo_seconds, [
             *server_recording(about), *slo_recording(about), *(slow_alerts(about) if monitoring.alerts else []),
         ]),

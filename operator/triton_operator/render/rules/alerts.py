@@ -83,22 +83,15 @@ def limit_alerts(subject: Subject) -> list[Rule]:
     return [_labelled(subject, rule) for rule in found]
 
 
-def alerts(subject: Subject) -> list[Rule]:
-    """Returns the alerts that need the newest samples."""
-    found = [
-        _qps_spike(subject),
-        *([_at_max_replicas(subject)] if subject.max_replicas is not None else []),
-        _queue_duration(subject),
-    ]
-    return [_labelled(subject, rule) for rule in found]
-
-
 def slow_alerts(subject: Subject) -> list[Rule]:
-    """Returns the alerts with a `for` of minutes, or with queries over hours of samples."""
+    """Returns the alerts that may wait for an evaluation every 30 s."""
     found = [
         _not_serving(subject),
         _servers_missing(subject),
         _server_restarts(subject),
+        _qps_spike(subject),
+        *([_at_max_replicas(subject)] if subject.max_replicas is not None else []),
+        _queue_duration(subject),
         _limit_missing(subject),
         _metrics_absent(subject),
         _disagreement(subject),

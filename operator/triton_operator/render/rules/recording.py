@@ -45,10 +45,10 @@ def tokens(scope: Scope) -> str:
 
 
 def threshold_recording(subject: Subject) -> list[Rule]:
-    """Returns the rules of the effective thresholds. A kind without a limit has no series.
+    """Returns the rule of the effective thresholds. A kind without a limit has no series.
 
     - The threshold is the operator's metric. For five minutes after the metric has disappeared it is the last value,
-      and then the fallback value in the first rule.
+      and then the fallback value, which another rule contains.
     - Of several replicas of the operator, the rule uses the ones that have seen the newest resource version of the
       TritonModel. So a change takes effect when the first replica is scraped, and a replica whose watch hangs is
       ignored.
@@ -62,7 +62,6 @@ def threshold_recording(subject: Subject) -> list[Rule]:
     fallback, recent = scope.pick(FALLBACK), f"last_over_time({seen}[{HOLD}])"
     newest = _of_newest(subject, subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version")
     return [
-        _fallback(scope, subject.thresholds),
         record(
             EFFECTIVE,
             "(\n  "
@@ -80,8 +79,8 @@ def threshold_recording(subject: Subject) -> list[Rule]:
 
 
 def recording(subject: Subject) -> list[Rule]:
-    """Returns the rules of demand, load and queues."""
-    return [*_demand(subject), *_load(subject), *_queue(subject)]
+    """Returns the rules of the fallback values, demand, load and queues."""
+    return [_fallback(subject.scope, subject.thresholds), *_demand(subject), *_load(subject), *_queue(subject)]
 
 
 def _of_newest(subject: Subject, gauge: str, by: str) -> str:
