@@ -22,6 +22,7 @@ from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
+from triton_operator.status.churn import seconds_left
 from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
@@ -117,7 +118,8 @@ class Reconciler:
         pods = self._store.of_kind(key, kinds.POD.kind)
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
-        desired = render(model, choices)
+        suspended = seconds_left(before, self._clock())
+        desired = render(model, replace(choices, suspended=bool(suspended)))
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
@@ -134,18 +136,20 @@ class Reconciler:
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, observed, endpoint(model), before, now)
         self._set_waiting(key, status, observed)
-        requeue_after = None
+        # Scraping begins again when the suspension ends.
+        requeue_after = suspended or None
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():
-                requeue_after = wait.total_seconds()
+                requeue_after = _earliest(requeue_after, wait.total_seconds())
             else:
                 answer = self._statuses.write(raw, before, status, log)
                 cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
-                    if _wanted(answer) != _wanted(raw):
-                        # The spec changed meanwhile. Our own answer contains it, so its event will be ignored.
+                    if _wanted(answer) != _wanted(raw) or (status.scraping_suspended_until and not suspended):
+                        # The spec changed meanwhile. Our own answer contains it, so its event will be ignored. Or the
+                        # scraping is suspended from now on.
                         requeue_after = 0.0
         if deployment is not None:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))
@@ -159,7 +163,8 @@ class Reconciler:
     def _set_waiting(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
-        waits = live is not None and live.status != "True"
+        has_thresholds = observed.has_rules and not observed.requested.invalid
+        waits = has_thresholds and live is not None and live.status != "True"
         stale = (
             observed.answer is not None and bool(observed.answer.at) and outdated(observed.answer, status.thresholds)
         )

@@ -60,9 +60,9 @@ def test_pod_labels_do_not_replace_tritons_labels() -> None:
 
 def test_administrator_sets_the_limits_of_a_scrape() -> None:
     spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", sample_limit=700))["spec"]
-    assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "358400B")
+    assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "179200B")
     assert min(spec["labelLimit"], spec["labelNameLengthLimit"], spec["labelValueLengthLimit"]) > 0
-    assert pod_monitor(gen.model(), CHOICES)["spec"]["sampleLimit"] == 5000
+    assert pod_monitor(gen.model(), CHOICES)["spec"]["sampleLimit"] == 3000
 
 
 def test_queries_in_alert_texts_contain_no_labels() -> None:
