@@ -90,12 +90,12 @@ def _snake(fields: Json) -> Json:
 
 @contextlib.contextmanager
 def serving(pages: Mapping[str, Page]) -> Iterator[str]:
-    """Runs a server that renders each page for every request, and yields its host:port."""
+    """Runs a server that renders each page for every request, and yields its host:port. Without a page it is busy."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = pages[self.path]().encode()
-            self.send_response(200)
+            self.send_response(200 if body else 503)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

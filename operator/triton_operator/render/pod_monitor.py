@@ -28,7 +28,7 @@ LIMITS = {
 }
 """Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
 UNUSED = "nv_(inference_(queue|compute_[a-z]+)|cache_(hit|miss))_summary_us(_sum|_count)?"
-"""Summaries that no rule and no dashboard reads: half of the samples of a page. Triton exposes all summaries or none."""
+"""Summaries that no rule and no dashboard reads: half of a page's samples. Triton exposes all summaries or none."""
 _BYTES_OF_A_SAMPLE = 256
 """Maximum size of a page, in bytes per allowed sample. Triton's pages have about 80 for each line, and two lines for
 each sample that is kept. It must be small: in many versions of Prometheus, all series of a page that exceeds the sample

@@ -21,9 +21,10 @@ def series_churn(sample_limit: int, selector: str = 'tritonmodel!=""') -> str:
     count: they add each series once. The size is at most `sample_limit`, because Prometheus also adds the series of a
     page that it then refuses, and counts only those within the limit as new.
     """
+    least = min(_PAGE, sample_limit)
     parts = "\n  or\n".join(
         f"  sum_over_time(scrape_series_added{{{selector}}}[{window}]) > {pages} * clamp(\n"
-        f"    max_over_time(scrape_samples_post_metric_relabeling{{{selector}}}[{window}]), {min(_PAGE, sample_limit)}, {sample_limit})"
+        f"    max_over_time(scrape_samples_post_metric_relabeling{{{selector}}}[{window}]), {least}, {sample_limit})"
         for window, pages in (_FAST, _SLOW)
     )
     return f"max by ({PER_MODEL}) (\n{parts}\n)"
