@@ -179,6 +179,10 @@ class Scene:
         if before is not None:
             self._store.put(before)
 
+    def recreate(self) -> None:
+        """Creates the TritonModel again, without its status."""
+        self._store.put(self._api.answer(gen.modified(self._model, gen.put("status", {}))))
+
     def wait(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 
@@ -278,6 +282,18 @@ def test_new_leader_and_changed_spec_do_not_end_the_suspension() -> None:
     scene.restart()
     scene.annotate(max_qps="80")
     assert scene.monitoring()[:2] == ("SeriesChurn", False)
+
+
+def test_deleting_and_creating_a_tritonmodel_does_not_end_the_suspension() -> None:
+    scene = Scene()
+    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
+    scene.monitoring()
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+    scene.answers.of_prometheus = Answer()
+    scene.recreate()
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+    scene.wait(3600)
+    assert scene.monitoring()[:2] == ("NoPrometheus", True)
 
 
 # Leftovers of deleted TritonModels of the same name

@@ -90,6 +90,7 @@ class Reconciler:
         self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._caches: dict[str, ReconcileCache] = {}
+        self._suspended: dict[str, str] = {}
 
     def reconcile(self, key: str) -> Result:
         """Reconciles the TritonModel `key` (namespace/name). Raises ApiError for failures that a retry may fix."""
@@ -100,7 +101,7 @@ class Reconciler:
             self._observer.forget(key)
             return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
-        before = _status(raw)
+        before = self._with_suspension(key, _status(raw))
         if large := self._store.large(key, raw["metadata"]["uid"]):
             self._write_unread(raw, before, too_large(large), log)
             return Result()
@@ -135,6 +136,7 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, observed, endpoint(model), before, now)
+        self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
         # Scraping begins again when the suspension ends.
         requeue_after = suspended or None
@@ -159,6 +161,19 @@ class Reconciler:
         """The Deployment that has lost its owner reference, and is adopted as it is."""
         found = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
         return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
+
+    def _with_suspension(self, key: str, before: TritonModelStatus) -> TritonModelStatus:
+        """`before`; for a new TritonModel with the suspension of the deleted one of the same name."""
+        until = None if before.observed_generation else self._suspended.get(key)
+        return before.model_copy(update={"scraping_suspended_until": until}) if until else before
+
+    def _remember_suspension(self, key: str, until: str | None, now: str) -> None:
+        """Remembers until when the scraping is suspended, after the TritonModel is deleted too."""
+        if self._suspended.get(key) == until:
+            return
+        self._suspended.pop(key, None)
+        if until:
+            self._suspended = {k: u for k, u in list(self._suspended.items()) if u > now} | {key: until}
 
     def _set_waiting(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
