@@ -125,8 +125,6 @@ def test_finds_only_servers_that_replace_their_series(tmp_path: Path) -> None:
         with running(tmp_path, configs, []) as prometheus:
             # All series are new again.
             eventually(lambda: added(prometheus, "constant") == 2 * 60 * KEPT, 30)
-        with running(tmp_path, configs, []) as prometheus:
-            eventually(lambda: added(prometheus, "constant") == 3 * 60 * KEPT, 30)
             eventually(lambda: (added(prometheus, "loads-models") or 0) >= 2 * 80 * KEPT, 30)
             eventually(lambda: (added(prometheus, SCALED) or 0) >= 2 * PODS * 60 * KEPT, 30)
             eventually(lambda: found(prometheus, since) >= HOSTILE.keys(), 120)
