@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.scale.probe import usage
-from support import controlplane, operator_process
+from support import controlplane, operator_process, ports
 from support.api import Api, eventually
 from support.controlplane import ROOT, ControlPlane
 from support.live import percentile
@@ -140,7 +140,10 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
         )  # fmt: skip
         stack.callback(attacker.close)
         # The default of the installation; tests use 0.
-        operator = stack.enter_context(limited.running(kubeconfig, folder, PROGRESS_SECONDS="5"))
+        asked = f"127.0.0.1:{ports.free()[0]}"
+        operator = stack.enter_context(
+            limited.running(kubeconfig, folder, PROGRESS_SECONDS="5", PROMETHEUS_URL=f"http://{asked}")
+        )
         eventually(lambda: operator.current.is_leader(), 60, lambda: operator.operator.log)
         others.settle()
         others.work(3)  # what is only slow the first time
@@ -151,7 +154,7 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
                 helper.say("on")
             if watched is None:
                 page = lambda: operator.current.get("/metrics")  # noqa: E731
-                watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page))
+                watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page, asked))
             pids = {
                 **{name: program.process.pid for name, program in found.programs.items()},
                 "operator": operator.current.process.pid,
@@ -162,13 +165,14 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             with archive.checking(folder / "evil.tar", checked):
                 noisy += others.work(options.window)
                 used = cores.used()
-            events = _events(found.api)
+            events, suspended = _events(found.api), _suspended(found.api)
             for helper in (attacker, servers):
                 helper.say("off")
             say(
                 f"change to Deployment: {summary(quiet.change)} without, {summary(noisy.change)} with; operator "
                 f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts; Prometheus "
                 f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one; "
+                f"scraping of {suspended} suspended; "
                 f"cores {used}"
             )
             eventually(lambda: operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "a quiet queue")
@@ -187,6 +191,7 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             "samples": [len(quiet.change), len(noisy.change)],
             "cores": used,
             "events_of_one_model": events,
+            "suspended_models": suspended,
             "requests_to_a_rogue_prometheus": int(servers.say("counts")),
             "validate_rss_mib": round(max((c.rss_mib for c in checked), default=0)),
             "validate_seconds": round(max((c.seconds for c in checked), default=0), 1),
@@ -223,6 +228,12 @@ def _events(api: Api) -> int:
     """Returns the number of Events about the TritonModel that has the most."""
     found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
     return max(Counter(event["regarding"]["name"] for event in found).values(), default=0)
+
+
+def _suspended(api: Api) -> int:
+    """Returns the number of the tenant's TritonModels whose scraping is suspended."""
+    found = api.in_namespace(NAMESPACE).list("TritonModel")
+    return sum("scrapingSuspendedUntil" in model.get("status", {}) for model in found)
 
 
 def ratio(noisy: list[float], quiet: list[float], part: float) -> float:

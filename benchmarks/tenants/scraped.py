@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from support.api import Api
+from urllib3.exceptions import HTTPError
+
+from support.api import Api, eventually
 from support.controlplane import ROOT
 from support.prometheus_process import Prometheus, running, scrape_config, serving
 from triton_operator.api import names
@@ -17,20 +21,27 @@ from . import attack, servers
 
 EVERY = "10s"
 """As a TritonModel has it by default."""
+APPLIED_SECONDS = 5.0
+"""How long a change of a PodMonitor takes at most. In a cluster it may take a minute, until the kubelet updates the
+file."""
 MOST_MIB = 2048
 """Above it a Prometheus is ended: the machine has other work to do."""
 _HONEST = (ROOT / "tests" / "rules" / "data" / "triton_24.10.txt").read_text()
 
 
 class Scraped:
-    """`peaks_mib`: the most resident memory of each so far, the one with hostile servers first."""
+    """`peaks_mib`: the most resident memory of each so far, the one with hostile servers first.
 
-    def __init__(self, prometheuses: tuple[Prometheus, Prometheus]) -> None:
-        self._prometheuses = prometheuses
+    `follow`: called while both run, to apply changes of PodMonitors.
+    """
+
+    def __init__(self, prometheuses: tuple[Prometheus, Prometheus], follow: Callable[[], None]) -> None:
+        self._prometheuses, self._follow = prometheuses, follow
         self.peaks_mib = [0.0, 0.0]
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._watch, self._apply)]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def ratio(self) -> float:
@@ -39,7 +50,8 @@ class Scraped:
 
     def close(self) -> None:
         self._over.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _watch(self) -> None:
         while not self._over.wait(0.5):
@@ -49,12 +61,20 @@ class Scraped:
                     if prometheus.rss_mib > MOST_MIB:
                         os.kill(prometheus.pid, 9)
 
+    def _apply(self) -> None:
+        while not self._over.wait(APPLIED_SECONDS):
+            with contextlib.suppress(OSError, HTTPError):
+                self._follow()
+
 
 @contextlib.contextmanager
-def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> Iterator[Scraped]:
+def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], asked: str) -> Iterator[Scraped]:
     """Runs both Prometheuses with the PodMonitors and PrometheusRules of the hostile TritonModels.
 
-    `operator`: returns the operator's own metrics page.
+    The hostile one applies changes of PodMonitors, as prometheus-operator does.
+
+    - `operator`: returns the operator's own metrics page.
+    - `asked`: the address at which the operator queries the Prometheus with hostile servers.
     """
     within = api.in_namespace(attack.NAMESPACE)
     groups = [
@@ -62,22 +82,34 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> 
         for rules in within.list("PrometheusRule")
         for number, group in enumerate(rules["spec"]["groups"])
     ]
-    monitors = [within.get("PodMonitor", attack.name(number)) for number in range(size)]
     with contextlib.ExitStack() as stack:
         page = stack.enter_context(serving({"/metrics": operator}))
         own = {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [page]}]}
-        prometheuses = []
-        for kind in ("hostile", "honest"):
-            configs = [own]
-            for number, monitor in enumerate(monitors):
-                server = f"{servers.address(number)}:{names.PORTS['metrics']}"
-                if kind == "honest":
-                    server = stack.enter_context(serving({"/metrics": lambda: _HONEST}))
-                configs += scrape_config(monitor, {server: f"{attack.name(number)}-pod"})
+        hostile = {attack.name(number): f"{servers.address(number)}:{names.PORTS['metrics']}" for number in range(size)}
+        honest = {name: stack.enter_context(serving({"/metrics": lambda: _HONEST})) for name in hostile}
+
+        for name in hostile:
+            eventually(lambda n=name: within.find("PodMonitor", n), 60, f"the PodMonitor {name}")
+
+        def configs(targets: Mapping[str, str]) -> list[dict[str, Any]]:
+            monitors = {monitor["metadata"]["name"]: monitor for monitor in within.list("PodMonitor")}
+            found = [
+                scrape_config(monitors[name], {server: f"{name}-pod"})
+                for name, server in targets.items()
+                if name in monitors
+            ]
+            return [own, *itertools.chain.from_iterable(found)]
+
+        def start(kind: str, targets: Mapping[str, str], address: str = "") -> Prometheus:
             (folder / kind).mkdir()
-            prometheuses.append(stack.enter_context(running(folder / kind, configs, groups, EVERY)))
-            _give_way(prometheuses[-1].pid)
-        scraped = Scraped((prometheuses[0], prometheuses[1]))
+            found = stack.enter_context(running(folder / kind, configs(targets), groups, EVERY, address))
+            _give_way(found.pid)
+            return found
+
+        # The honest one first, because the operator deletes PodMonitors as soon as the other one runs.
+        quiet = start("honest", honest)
+        prometheuses = start("hostile", hostile, asked), quiet
+        scraped = Scraped(prometheuses, lambda: prometheuses[0].scrape(configs(hostile)))
         try:
             yield scraped
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import random
 import socket
 import sys
 import threading
@@ -58,8 +59,15 @@ def pages() -> list[Behaviour]:
         f'nv_inference_request_success{{model="{ENTRY}",version="\\"}} or up{{x=\\""}} 1\n'
     )
     long = "".join(f'nv_made_up{{a="{n}{"x" * 400}"}} 1\n' for n in range(2000))
-    return [_others_each_time(100_000), _others_each_time(4000), bad_servers.answers(forged.encode()),
-            bad_servers.answers(long.encode()), bad_servers.floods, bad_servers.trickles]  # fmt: skip
+    return [
+        _others_each_time(100_000),
+        _others_each_time(4000),
+        _random_models(2900),
+        bad_servers.answers(forged.encode()),
+        bad_servers.answers(long.encode()),
+        bad_servers.floods,
+        bad_servers.trickles,
+    ]
 
 
 def _others_each_time(series: int) -> Behaviour:
@@ -70,6 +78,17 @@ def _others_each_time(series: int) -> Behaviour:
     def behave(connection: socket.socket, over: threading.Event) -> None:
         begin = f'nv_made_up{{model="{ENTRY}",turn="{next(turns)}'
         bad_servers.answers("".join(begin + line for line in lines).encode())(connection, over)
+
+    return behave
+
+
+def _random_models(series: int) -> Behaviour:
+    """Returns a page with Triton's own names and new models at each scrape, within the limit of samples."""
+
+    def behave(connection: socket.socket, over: threading.Event) -> None:
+        models = (f"{random.getrandbits(64):x}" for _ in range(series))
+        page = "".join(f'nv_inference_request_success{{model="{model}",version="1"}} 1\n' for model in models)
+        bad_servers.answers(page.encode())(connection, over)
 
     return behave
 

@@ -9,8 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from triton_operator.api import names
+from triton_operator.render.rules.churn import series_churn
+
 THRESHOLDS = 'tritonmodel:threshold:effective{tritonmodel!=""}'
 """The query of an operator that watches all namespaces."""
+CHURN = series_churn(names.SAMPLE_LIMIT)
 
 
 def sample(value: str, **labels: str) -> dict[str, Any]:
@@ -77,6 +81,10 @@ class FakePrometheus:
             sample(str(value), namespace=namespace, tritonmodel=name, kind=kind.replace("_", "-"))
             for kind, value in known.items()
         ]
+
+    def set_churning(self, *keys: tuple[str, str]) -> None:
+        """Sets the TritonModels (namespace, name) with a server that replaces its series."""
+        self.series[CHURN] = [sample("9000", namespace=namespace, tritonmodel=name) for namespace, name in keys]
 
     def close(self) -> None:
         self._over.set()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import urllib.error
@@ -28,16 +30,22 @@ Page = Callable[[], str]
 
 
 class Prometheus:
-    """A running Prometheus, as the process `pid`."""
+    """A running Prometheus, as the process `pid`. `file`: its configuration."""
 
-    def __init__(self, address: str, pid: int) -> None:
-        self._address, self.pid = address, pid
+    def __init__(self, address: str, pid: int, file: Path) -> None:
+        self._address, self.pid, self._file = address, pid, file
 
     @property
     def rss_mib(self) -> float:
         """Returns its current memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(r"^VmRSS:\s+(\d+) kB", status, re.M)[0]) / 1024
+
+    def scrape(self, configs: list[Json]) -> None:
+        """Replaces the scrape configurations."""
+        config = yaml.safe_load(self._file.read_text())
+        self._file.write_text(yaml.safe_dump({**config, "scrape_configs": configs}))
+        os.kill(self.pid, signal.SIGHUP)
 
     def ask(self, path: str, **parameters: str | float) -> Any:
         """Calls the API and returns the `data` of the response. Fails with Prometheus' error message."""
@@ -90,12 +98,12 @@ def _snake(fields: Json) -> Json:
 
 @contextlib.contextmanager
 def serving(pages: Mapping[str, Page]) -> Iterator[str]:
-    """Runs a server that renders each page for every request, and yields its host:port."""
+    """Runs a server that renders each page for every request, and yields its host:port. Without a page it is busy."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = pages[self.path]().encode()
-            self.send_response(200)
+            self.send_response(200 if body else 503)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -115,10 +123,13 @@ def serving(pages: Mapping[str, Page]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, scrape_configs: list[Json], groups: list[Json], every: str = "1s") -> Iterator[Prometheus]:
+def running(
+    folder: Path, scrape_configs: list[Json], groups: list[Json], every: str = "1s", address: str = ""
+) -> Iterator[Prometheus]:
     """Runs a Prometheus that scrapes and evaluates at this interval while the context lasts.
 
-    `every`: "" keeps the intervals of the groups and of the scrape configurations.
+    - `every`: "" keeps the intervals of the groups and of the scrape configurations.
+    - `address`: its host:port; by default a free port.
     """
     binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
@@ -129,10 +140,11 @@ def running(folder: Path, scrape_configs: list[Json], groups: list[Json], every:
         "rule_files": ["rules.yaml"],
         "scrape_configs": scrape_configs,
     }
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{ports.free()[0]}"
+    file = folder / "prometheus.yaml"
+    file.write_text(yaml.safe_dump(config))
+    address = address or f"127.0.0.1:{ports.free()[0]}"
     command = [
-        binary, f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
+        binary, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
     ]  # fmt: skip
     log = folder / "prometheus.log"
@@ -147,7 +159,7 @@ def running(folder: Path, scrape_configs: list[Json], groups: list[Json], every:
 
     try:
         eventually(ready, 30, log.read_text)
-        yield Prometheus(address, process.pid)
+        yield Prometheus(address, process.pid, file)
     finally:
         process.kill()
         process.wait()

@@ -47,6 +47,10 @@ class Accepting:
     def create(self, *_: Any) -> None:
         """An Event."""
 
+    def delete(self, *_: Any, **__: Any) -> bool:
+        """Deletes an object at once."""
+        return False
+
     def list(self, *_: Any, **__: Any) -> tuple[Object, ...]:
         """No Prometheus resources, and no ReplicaSets."""
         return ()
@@ -156,17 +160,43 @@ class Scene:
             Store(),
             Answers(),
         )
-        api: Any = self._api
-        self._reconciler = reconciler(
-            api, self._store, answers=self.answers, monitoring=Monitoring(api, "http://prometheus"),
-            clock=lambda: self._now, served=lambda _: True,
-        )  # fmt: skip
+        self.restart()
         self._store.put(
             gen.raw(
                 gen.put("status", {"entrypoint": "detection", "entrypointType": "Model"}),
                 gen.put("metadata.resourceVersion", "2"),
             )
         )
+
+    def restart(self) -> None:
+        """Replaces the operator."""
+        api: Any = self._api
+        before = self._store.model(KEY)
+        self._reconciler = reconciler(
+            api, self._store, answers=self.answers, monitoring=Monitoring(api, "http://prometheus"),
+            clock=lambda: self._now, served=lambda _: True,
+        )  # fmt: skip
+        if before is not None:
+            self._store.put(before)
+
+    def recreate(self) -> None:
+        """Creates the TritonModel again, without its status."""
+        self._store.put(self._api.answer(gen.modified(self._model, gen.put("status", {}))))
+
+    def wait(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def monitoring(self) -> tuple[str, bool, float | None]:
+        """Reconciles one second later.
+
+        Returns the reason of MonitoringAvailable, whether there is a PodMonitor, and after how many seconds to
+        reconcile again.
+        """
+        self.wait(1)
+        again = self._reconciler.reconcile(KEY).requeue_after
+        found = self._store.of_kind(KEY, kinds.POD_MONITOR.kind)
+        assert self._store.of_kind(KEY, kinds.PROMETHEUS_RULE.kind)
+        return condition(self._model, "MonitoringAvailable")["reason"], bool(found), again
 
     def annotate(self, **values: str) -> None:
         change = gen.put("metadata.annotations", {f"{PREFIX}{k.replace('_', '-')}": v for k, v in values.items()})
@@ -228,6 +258,42 @@ def test_ignores_an_answer_from_before_a_change() -> None:
     scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
     assert scene.reconcile() == ("Live", False)
     assert not scene.answers.outdated
+
+
+def test_suspends_the_scraping_of_servers_that_replace_their_series_for_an_hour() -> None:
+    scene = Scene()
+    assert scene.monitoring() == ("NoPrometheus", True, None)
+    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
+    assert scene.monitoring() == ("SeriesChurn", True, 0), "reconciles again at once"
+    scene.answers.of_prometheus = Answer(at="2026-01-01T00:00:00.000Z")
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+    scene.wait(3590)
+    assert scene.monitoring() == ("SeriesChurn", False, 8)
+    scene.wait(7)
+    assert scene.monitoring() == ("NoPrometheus", True, None)
+
+
+def test_new_leader_and_changed_spec_do_not_end_the_suspension() -> None:
+    scene = Scene()
+    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
+    scene.monitoring()
+    scene.monitoring()
+    scene.answers.of_prometheus = Answer()
+    scene.restart()
+    scene.annotate(max_qps="80")
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+
+
+def test_deleting_and_creating_a_tritonmodel_does_not_end_the_suspension() -> None:
+    scene = Scene()
+    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
+    scene.monitoring()
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+    scene.answers.of_prometheus = Answer()
+    scene.recreate()
+    assert scene.monitoring()[:2] == ("SeriesChurn", False)
+    scene.wait(3600)
+    assert scene.monitoring()[:2] == ("NoPrometheus", True)
 
 
 # Leftovers of deleted TritonModels of the same name

@@ -72,12 +72,14 @@ class Answer:
 
     - `values`: the thresholds that its rules use.
     - `tokens`: whether it has the token counter.
-    - `error`: why there is no answer; the other fields are then empty.
+    - `churning`: whether a server of the TritonModel replaces its series.
+    - `error`: why there is no answer; `values` and `tokens` are then empty.
     - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
     """
 
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
     tokens: bool = False
+    churning: bool = False
     error: str = ""
     at: str = field(default="", compare=False)
 

@@ -19,8 +19,8 @@ HANDOVER_MANAGER = "triton-operator-handover"
 METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
-SAMPLE_LIMIT = 5000
-"""Maximum number of samples of one scrape of a server. Triton has 17 to 60 for each version of a model."""
+SAMPLE_LIMIT = 3000
+"""Maximum number of samples of one scrape of a server. Prometheus keeps up to 24 for each version of a model."""
 RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
 """Default base URL of the runbooks."""
 PROMETHEUS_NAMESPACE = "monitoring"

@@ -99,6 +99,8 @@ class TritonModelStatus(Base):
     """Ensemble or Model. The parts of an ensemble have request counters of their own."""
     thresholds: list[ThresholdStatus] = []
     """The accepted thresholds."""
+    scraping_suspended_until: Timestamp | None = None
+    """Until then the operator creates no PodMonitor, because the servers exposed too many new series."""
     max_qps: Text = ""
     """The limit in requests per second for all versions of the model."""
     image: ImageStatus | None = None

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
+from triton_operator.api import names
+
 from .loads import LoadProbes
 from .prometheuses import PrometheusProbes
 from .servers import ServerProbes
@@ -21,6 +23,7 @@ class Prober:
 
     - `on_change(key)`: called in the prober's thread when an answer about the TritonModel `key` has changed.
     - `namespaces`: limits the Prometheus queries to these; empty means all.
+    - `sample_limit`: the maximum number of samples that Prometheus takes from one scrape of a server.
     - `on_answer(target, answered)`: called after each poll of a `server` or a `prometheus`.
     """
 
@@ -29,11 +32,12 @@ class Prober:
         on_change: Callable[[str], None],
         namespaces: Collection[str] = (),
         on_answer: Callable[[str, bool], None] = lambda *_: None,
+        sample_limit: int = names.SAMPLE_LIMIT,
     ) -> None:
         self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(on_change, on_answer=lambda answered: on_answer("server", answered))
         self.prometheuses = PrometheusProbes(
-            on_change, namespaces, on_answer=lambda answered: on_answer("prometheus", answered)
+            on_change, namespaces, lambda answered: on_answer("prometheus", answered), sample_limit
         )
 
     def start(self) -> None:

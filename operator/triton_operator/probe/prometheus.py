@@ -13,7 +13,9 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter
 from requests.exceptions import ConnectionError, JSONDecodeError, RequestException
 
+from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.render.rules.churn import series_churn
 
 from .fetch import FetchError, Limits, UnusableError
 
@@ -60,10 +62,17 @@ class Client:
     """Queries one Prometheus.
 
     `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the queries to these; empty means
-    all. Every method blocks for at most the time limit of `get` per query. Raises QueryError.
+    all. `sample_limit`: the maximum number of samples of one scrape of a server. Every method blocks for at most the
+    time limit of `get` per query. Raises QueryError.
     """
 
-    def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        get: Callable[[str], bytes],
+        namespaces: Collection[str] = (),
+        sample_limit: int = names.SAMPLE_LIMIT,
+    ) -> None:
         session = Session()
         session.trust_env = False
         self._client = PrometheusConnect(url, session=session)
@@ -71,7 +80,7 @@ class Client:
         session.mount(url, _Bounded(get))
         self._shown = re.sub(r"//[^/@]*@", "//", url)
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
-        self._ours = f'tritonmodel!=""{chosen}'
+        self._ours, self._sample_limit = f'tritonmodel!=""{chosen}', sample_limit
 
     def thresholds(self) -> Mapping[Key, Values]:
         """The thresholds that the rules use."""
@@ -85,6 +94,10 @@ class Client:
             query = f'count by (namespace,tritonmodel,__name__) ({{__name__=~"{pattern}",{self._ours}}})'
             found |= self._ask(query, _counted)
         return frozenset(found)
+
+    def churning(self) -> frozenset[Key]:
+        """The TritonModels with a server that replaces its series."""
+        return self._ask(series_churn(self._sample_limit, self._ours), _keys)
 
     def _ask(self, query: str, read: Callable[[list[Any]], T]) -> T:
         try:
@@ -109,6 +122,11 @@ def _values(series: list[Any]) -> Mapping[Key, Values]:
 def _counted(series: list[Any]) -> frozenset[Counted]:
     labels = (one["metric"] for one in series)
     return frozenset((_key(one), one["__name__"]) for one in labels if {"namespace", "__name__"} <= one.keys())
+
+
+def _keys(series: list[Any]) -> frozenset[Key]:
+    labels = (one["metric"] for one in series)
+    return frozenset(_key(one) for one in labels if "namespace" in one)
 
 
 def _key(labels: Mapping[str, str]) -> Key:

@@ -1,4 +1,8 @@
-"""Polls the thresholds from each Prometheus: often while a TritonModel waits for a change, seldom otherwise."""
+"""Polls each Prometheus.
+
+Asks for the thresholds often while a TritonModel waits for a change, and seldom otherwise. Asks which servers replace
+their series at a constant interval.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from triton_operator.api import names
 from triton_operator.api.monitoring import Answer
 
 from . import fetch
@@ -25,6 +30,8 @@ WAITING_SECONDS = 2.0
 """Interval while a TritonModel waits for its thresholds to be live."""
 REST_SECONDS = 60.0
 """Interval while none waits."""
+CHURN_SECONDS = 15.0
+"""Interval of the queries for servers that replace their series. Half of it while a TritonModel waits."""
 FAILED_SECONDS = 10.0
 """Interval between two polls of a Prometheus that doesn't answer, while a TritonModel waits."""
 OUTAGE_SECONDS = 120.0
@@ -50,15 +57,23 @@ class _Reader:
 
 @dataclass
 class _Source:
-    """One Prometheus and its last answer. `asked`, `failing_since`: seconds of the event loop's clock."""
+    """One Prometheus and its last answer.
+
+    `asked`, `failing_since`: when it was polled, and since when it has failed. `rest_due`, `churn_due`: when to ask for
+    the thresholds although no TritonModel waits, and for servers that replace their series. All in seconds of the event
+    loop's clock.
+    """
 
     url: str
     readers: dict[Key, _Reader] = field(default_factory=dict)
     values: Mapping[Key, Values] = field(default_factory=dict)
     counted: frozenset[Counted] = frozenset()
+    churning: frozenset[Key] = frozenset()
     error: str = ""
     at: str = ""
     asked: float = float("-inf")
+    rest_due: float = float("-inf")
+    churn_due: float = float("-inf")
     failing_since: float | None = None
     asking: bool = False
 
@@ -75,7 +90,8 @@ class PrometheusProbes:
 
     - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
     - `namespaces`: limits the queries to these; empty means all.
-    - `on_answer(answered)`: called after each poll.
+    - `on_answer(answered)`: called after each poll of the thresholds.
+    - `sample_limit`: the maximum number of samples of one scrape of a server.
     - `now`: the clock for the time of answers.
     """
 
@@ -84,8 +100,10 @@ class PrometheusProbes:
         on_change: Callable[[str], None],
         namespaces: Collection[str] = (),
         on_answer: Callable[[bool], None] = lambda _: None,
+        sample_limit: int = names.SAMPLE_LIMIT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self._sample_limit = sample_limit
         self._on_change, self._namespaces, self._on_answer, self._now = on_change, namespaces, on_answer, now
         self._lock = threading.Lock()
         self._sources: dict[str, _Source] = {}
@@ -202,12 +220,38 @@ class PrometheusProbes:
     ) -> None:
         """Polls one Prometheus once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
+        client = Client(source.url, get, self._namespaces, self._sample_limit)
+        with self._lock:
+            waits = any(reader.waits for reader in source.readers.values())
+        if waits or loop.time() >= source.rest_due:
+            await self._ask_thresholds(source, client, pool)
+        if not source.error:
+            await self._ask_churn(source, client, pool)
+        with self._lock:
+            source.asking = False
+            short_outage = source.failing_since is not None and loop.time() - source.failing_since < OUTAGE_SECONDS
+            changed = [
+                key
+                for key, reader in source.readers.items()
+                if _answer(source, key, reader.counter) != reader.reported and (reader.waits or not short_outage)
+            ]
+            waits = any(reader.waits for reader in source.readers.values())
+            tracked = self._sources.get(source.url) is source
+        if tracked:
+            seconds = (FAILED_SECONDS if source.error else WAITING_SECONDS) if waits else CHURN_SECONDS
+            schedule.put(source.url, loop.time() + jittered(seconds))
+            woken.set()
+        for key in changed:
+            self._on_change(key)
+
+    async def _ask_thresholds(self, source: _Source, client: Client, pool: ThreadPoolExecutor) -> None:
+        """Queries the thresholds and the token counters. Never raises."""
+        loop = asyncio.get_running_loop()
         with self._lock:
             counters = {reader.counter for reader in source.readers.values() if reader.counter}
         began = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values, counted, error = source.values, source.counted, ""
         try:
-            client = Client(source.url, get, self._namespaces)
             async with asyncio.timeout(ASK_SECONDS):
                 values, counted = await loop.run_in_executor(pool, _ask, client, counters)
         except QueryError as failure:
@@ -219,26 +263,26 @@ class PrometheusProbes:
             error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
-            source.asking = False
             source.values, source.counted, source.error, source.at = values, counted, error, began
+            source.rest_due = loop.time() + jittered(REST_SECONDS)
             if not error:
                 source.failing_since = None
             elif source.failing_since is None:
                 source.failing_since = loop.time()
-            short_outage = source.failing_since is not None and loop.time() - source.failing_since < OUTAGE_SECONDS
-            changed = [
-                key
-                for key, reader in source.readers.items()
-                if _answer(source, key, reader.counter) != reader.reported and (reader.waits or not short_outage)
-            ]
-            waits = any(reader.waits for reader in source.readers.values())
-            tracked = self._sources.get(source.url) is source
-        if tracked:
-            seconds = (FAILED_SECONDS if error else WAITING_SECONDS) if waits else REST_SECONDS
-            schedule.put(source.url, loop.time() + jittered(seconds))
-            woken.set()
-        for key in changed:
-            self._on_change(key)
+
+    async def _ask_churn(self, source: _Source, client: Client, pool: ThreadPoolExecutor) -> None:
+        """Queries which servers replace their series. Keeps the last answer if there is no new one. Never raises."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < source.churn_due:
+            return
+        source.churn_due = loop.time() + CHURN_SECONDS / 2
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                source.churning = await loop.run_in_executor(pool, client.churning)
+        except (QueryError, TimeoutError) as failure:
+            _log.debug("no new answer about churning series: %s", failure)
+        except Exception:
+            _log.exception("polling %s failed", source.url)
 
 
 def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted]]:
@@ -249,5 +293,5 @@ def _answer(source: _Source, key: Key, counter: str) -> Answer:
     if not source.at:
         return Answer()
     if source.error:
-        return Answer(error=source.error, at=source.at)
-    return Answer(source.values.get(key, {}), (key, counter) in source.counted, at=source.at)
+        return Answer(churning=key in source.churning, error=source.error, at=source.at)
+    return Answer(source.values.get(key, {}), (key, counter) in source.counted, key in source.churning, at=source.at)

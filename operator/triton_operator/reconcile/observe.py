@@ -71,7 +71,7 @@ class Observer:
         return replace(observed, answer=self._answer(model, observed))
 
     def _answer(self, model: TritonModel, observed: Observation) -> Answer | None:
-        """Returns the last answer of the Prometheus that evaluates this model's rules; None if none evaluates any."""
+        """Returns the last answer of the Prometheus that scrapes the servers of `model`; None if none does."""
         url = self._url(model, observed)
         if not url:
             self._prober.prometheuses.forget(model.key)
@@ -79,8 +79,8 @@ class Observer:
         return self._prober.prometheuses.track(model.key, url, model.spec.monitoring.token_counter or "")
 
     def _url(self, model: TritonModel, observed: Observation) -> str:
-        """Returns the URL of the Prometheus that evaluates this model's rules; "" if none evaluates any."""
-        if observed.installed is None or not observed.has_rules or observed.requested.invalid:
+        """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does."""
+        if observed.installed is None:
             return ""
         selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
         return self._monitoring.url or (selecting[0].url if selecting else "")

@@ -22,6 +22,7 @@ from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
+from triton_operator.status.churn import seconds_left
 from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
@@ -89,6 +90,7 @@ class Reconciler:
         self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._caches: dict[str, ReconcileCache] = {}
+        self._suspended: dict[str, str] = {}
 
     def reconcile(self, key: str) -> Result:
         """Reconciles the TritonModel `key` (namespace/name). Raises ApiError for failures that a retry may fix."""
@@ -99,7 +101,7 @@ class Reconciler:
             self._observer.forget(key)
             return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
-        before = _status(raw)
+        before = self._with_suspension(key, _status(raw))
         if large := self._store.large(key, raw["metadata"]["uid"]):
             self._write_unread(raw, before, too_large(large), log)
             return Result()
@@ -117,7 +119,8 @@ class Reconciler:
         pods = self._store.of_kind(key, kinds.POD.kind)
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
-        desired = render(model, choices)
+        suspended = seconds_left(before, self._clock())
+        desired = render(model, replace(choices, suspended=bool(suspended)))
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
@@ -133,19 +136,22 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         status = assess(model, observed, endpoint(model), before, now)
+        self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
-        requeue_after = None
+        # Scraping begins again when the suspension ends.
+        requeue_after = suspended or None
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():
-                requeue_after = wait.total_seconds()
+                requeue_after = _earliest(requeue_after, wait.total_seconds())
             else:
                 answer = self._statuses.write(raw, before, status, log)
                 cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
-                    if _wanted(answer) != _wanted(raw):
-                        # The spec changed meanwhile. Our own answer contains it, so its event will be ignored.
+                    if _wanted(answer) != _wanted(raw) or (status.scraping_suspended_until and not suspended):
+                        # The spec changed meanwhile. Our own answer contains it, so its event will be ignored. Or the
+                        # scraping is suspended from now on.
                         requeue_after = 0.0
         if deployment is not None:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))
@@ -156,10 +162,24 @@ class Reconciler:
         found = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
         return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
 
+    def _with_suspension(self, key: str, before: TritonModelStatus) -> TritonModelStatus:
+        """`before`; for a new TritonModel with the suspension of the deleted one of the same name."""
+        until = None if before.observed_generation else self._suspended.get(key)
+        return before.model_copy(update={"scraping_suspended_until": until}) if until else before
+
+    def _remember_suspension(self, key: str, until: str | None, now: str) -> None:
+        """Remembers until when the scraping is suspended, after the TritonModel is deleted too."""
+        if self._suspended.get(key) == until:
+            return
+        self._suspended.pop(key, None)
+        if until:
+            self._suspended = {k: u for k, u in list(self._suspended.items()) if u > now} | {key: until}
+
     def _set_waiting(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
         live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
-        waits = live is not None and live.status != "True"
+        has_thresholds = observed.has_rules and not observed.requested.invalid
+        waits = has_thresholds and live is not None and live.status != "True"
         stale = (
             observed.answer is not None and bool(observed.answer.at) and outdated(observed.answer, status.thresholds)
         )

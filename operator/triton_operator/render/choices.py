@@ -24,6 +24,7 @@ class Choices:
     - `monitoring`: whether the cluster has the CRDs of prometheus-operator.
     - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
+    - `suspended`: whether the scraping is suspended, because a server replaces its series.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
     - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
@@ -41,6 +42,7 @@ class Choices:
     monitoring: bool = True
     operator_namespace: str = names.FIELD_MANAGER
     metrics_job: str = names.METRICS_JOB
+    suspended: bool = False
     sample_limit: int = names.SAMPLE_LIMIT
     runbooks: str = names.RUNBOOKS
     template: dict[str, Any] | None = None

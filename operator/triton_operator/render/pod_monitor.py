@@ -11,6 +11,7 @@ from triton_operator.api.types import TritonModel
 from .child import Child
 from .choices import Choices
 from .common import obj, selector
+from .server import asks_for_summaries
 
 RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
 """Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
@@ -26,8 +27,12 @@ LIMITS = {
     "labelValueLengthLimit": 512,
 }
 """Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
-_BYTES_OF_A_SAMPLE = 512
-"""Maximum size of a page, in bytes per allowed sample. Triton's pages have about 100."""
+UNUSED = "nv_(inference_(queue|compute_[a-z]+)|cache_(hit|miss))_summary_us(_sum|_count)?"
+"""Summaries that no rule and no dashboard reads: half of a page's samples. Triton exposes all summaries or none."""
+_BYTES_OF_A_SAMPLE = 256
+"""Maximum size of a page, in bytes per allowed sample. Triton's pages have about 80 for each line, and two lines for
+each sample that is kept. It must be small: in many versions of Prometheus, all series of a page that exceeds the sample
+limit use memory (prometheus/prometheus#16427)."""
 _SCRAPE_TIMEOUT = 10
 """Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
@@ -57,6 +62,7 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "metricRelabelings": [
             {"sourceLabels": ["__name__"], "regex": RESERVED, "action": "drop"},
             {"sourceLabels": ["__name__", "version"], "regex": BAD_VERSION, "action": "drop"},
+            *([] if asks_for_summaries(model) else [{"sourceLabels": ["__name__"], "regex": UNUSED, "action": "drop"}]),
         ],
     }
     spec = {
@@ -70,8 +76,13 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
+def pod_monitors(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """Returns the PodMonitor, or nothing while the scraping is suspended."""
+    return [pod_monitor(model, choices)] if monitored(model, choices) and not choices.suspended else []
+
+
 def monitored(model: TritonModel, choices: Choices) -> bool:
-    """Whether the operator creates the PodMonitor and the PrometheusRule."""
+    """Whether a Prometheus is to monitor the TritonModel."""
     return choices.monitoring and model.spec.monitoring.enabled
 
 
@@ -82,7 +93,7 @@ def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:
 
 CHILD = Child(
     kinds.POD_MONITOR,
-    lambda model, choices: [pod_monitor(model, choices)] if monitored(model, choices) else [],
+    pod_monitors,
     condition=MONITORING_AVAILABLE,
     unchecked="check spec.monitoring.labels, which the operator copies unchanged",
 )

@@ -48,7 +48,7 @@ def arguments(model: TritonModel) -> list[str]:
     # open new channels to the server. The last third is the age at which Triton closes them.
     channel_age = max(1, rollout.drain_seconds // 3) * 1000
     # Latency quantiles for the dashboards. Triton uses the first value of this option, not the last.
-    quantiles = [] if any("summary_latencies" in a for a in server.args) else [_QUANTILES]
+    quantiles = [] if asks_for_summaries(model) else [_QUANTILES]
     return [
         f"--model-repository={REPOSITORY}",
         f"--model-control-mode={server.model_control}",
@@ -62,6 +62,11 @@ def arguments(model: TritonModel) -> list[str]:
         *quantiles,
         *server.args,
     ]
+
+
+def asks_for_summaries(model: TritonModel) -> bool:
+    """Whether the user has chosen about Triton's summaries. Otherwise the operator enables them for the dashboards."""
+    return any("summary_latencies" in argument for argument in model.spec.server.args)
 
 
 def environment(model: TritonModel) -> list[dict[str, Any]]:

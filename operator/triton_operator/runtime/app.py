@@ -63,7 +63,7 @@ class App:
         self._known, self._listed = asyncio.Event(), asyncio.Event()
         self._relisted, self._due, self._restart_requested = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
-        self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe)
+        self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe, settings.sample_limit)
         self._reconciler: Reconciler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = time.monotonic()

@@ -21,7 +21,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render.children import CHILDREN
 from triton_operator.repository.report import Report
 
-from . import load, pods, thresholds
+from . import churn, load, pods, thresholds
 from .conditions import condition, settle
 from .models import MOST, bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
@@ -58,13 +58,14 @@ def assess(
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
+    suspended = churn.suspended_until(before, observed.answer is not None and observed.answer.churning, now)
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
         _progressing(observed, living, current, ready, problem),
         _models_loaded(models, problem, observed.unusable),
         load.threshold_live(model, observed, limits, live, now),
         load.autoscaler_active(model, observed),
-        load.monitoring_available(model, observed),
+        load.monitoring_available(model, observed, suspended),
     ]
     digests = sorted({d for p in current if (d := pods.digest(p))})
     return TritonModelStatus(
@@ -75,6 +76,7 @@ def assess(
         entrypoint=entrypoint,
         entrypoint_type=entrypoint_type,
         thresholds=limits,
+        scraping_suspended_until=suspended,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery

@@ -25,17 +25,21 @@ from triton_operator.api.thresholds import (
 from triton_operator.api.types import TritonModel
 from triton_operator.render.children import CHILDREN
 
-from . import pods
+from . import churn, pods
 from .conditions import condition
 from .observation import Object, Observation, Problem
 
 THRESHOLD_INVALID = "ThresholdInvalid"
+SERIES_CHURN = "SeriesChurn"
 _MEASURED_SECONDS = 600
 _NO_LOAD = "FailedGetObjectMetric"
 
 
-def monitoring_available(model: TritonModel, observed: Observation) -> Condition | None:
-    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled."""
+def monitoring_available(model: TritonModel, observed: Observation, suspended: str | None = None) -> Condition | None:
+    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled.
+
+    `suspended`: until when the scraping is suspended.
+    """
     if not model.spec.monitoring.enabled:
         return None
     if observed.installed is None:
@@ -46,6 +50,14 @@ def monitoring_available(model: TritonModel, observed: Observation) -> Condition
         )  # fmt: skip
     if refusal := _refusal(MONITORING_AVAILABLE, observed):
         return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
+    if suspended:
+        return condition(
+            MONITORING_AVAILABLE, "False", SERIES_CHURN,
+            "a server keeps replacing its series, which fills Prometheus' memory. So the operator has deleted the "
+            f"PodMonitor at {churn.since(suspended)}, and creates it again at {suspended}. The servers keep serving; "
+            "the autoscaler and the alerts about requests have no metrics. Find the metric with changing labels and "
+            "correct the model's code: see the runbook TritonModelSeriesChurn",
+        )  # fmt: skip
     if observed.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",

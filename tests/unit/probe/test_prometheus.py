@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from support import bad_servers
-from support.fake_prometheus import THRESHOLDS, FakePrometheus, sample
+from support.fake_prometheus import CHURN, THRESHOLDS, FakePrometheus, sample
+from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.probe import fetch
 from triton_operator.probe.fetch import Limits
@@ -29,7 +30,7 @@ def prometheus() -> Iterator[FakePrometheus]:
     fake.close()
 
 
-def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
+def asking(url: str, *namespaces: str, limits: Limits = LIMITS, sample_limit: int = names.SAMPLE_LIMIT) -> Client:
     """A client that fetches as the prober does: in an event loop, while the caller waits."""
 
     def get(wanted: str) -> bytes:
@@ -39,7 +40,7 @@ def asking(url: str, *namespaces: str, limits: Limits = LIMITS) -> Client:
 
         return asyncio.run(within())
 
-    return Client(url, get, namespaces)
+    return Client(url, get, namespaces, sample_limit)
 
 
 def failure(url: str, limits: Limits = LIMITS) -> str:
@@ -66,6 +67,16 @@ def test_thresholds(prometheus: FakePrometheus) -> None:
 def test_queries_only_the_watched_namespaces(prometheus: FakePrometheus) -> None:
     asking(prometheus.url, "vision", "speech").thresholds()
     assert prometheus.queries == ['tritonmodel:threshold:effective{tritonmodel!="",namespace=~"speech|vision"}']
+
+
+def test_servers_that_replace_their_series(prometheus: FakePrometheus) -> None:
+    prometheus.set_churning(("vision", "detection"))
+    prometheus.series[CHURN].append(sample("9000", tritonmodel="of others"))
+    assert asking(prometheus.url).churning() == {KEY}
+    asking(prometheus.url, "vision", sample_limit=500).churning()
+    assert prometheus.queries[0] == CHURN
+    assert prometheus.queries[1].count('{tritonmodel!="",namespace=~"vision"}') == 4
+    assert prometheus.queries[1].count(", 500, 500)") == 2
 
 
 def test_queries_many_counters_at_once(prometheus: FakePrometheus) -> None:

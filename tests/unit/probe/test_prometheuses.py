@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from support.fake_prometheus import FakePrometheus
+from support.fake_prometheus import CHURN, THRESHOLDS, FakePrometheus
 from support.probing import run_with, until
 from triton_operator.api.monitoring import Answer
 from triton_operator.api.thresholds import ThresholdKey
@@ -35,6 +35,9 @@ class Simulation:
         before = self.changed[key]
         await until(lambda: self.changed[key] > before)
         return self.track(key)
+
+    def count(self, query: str) -> int:
+        return self.prometheus.queries.count(query)
 
     @property
     def asked(self) -> int:
@@ -169,5 +172,49 @@ def test_stops_polling_the_previous_prometheus(sim: Simulation) -> None:
         assert list(sim.probes._sources) == ["http://127.0.0.1:9"]
         sim.probes.forget(KEY)
         assert not sim.probes._sources
+
+    sim.run(scene)
+
+
+def test_at_rest_only_the_query_for_churning_servers_is_frequent(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheuses, "CHURN_SECONDS", 0.1)
+
+    async def scene() -> None:
+        sim.track()
+        await sim.next_change()
+        sim.track(waits=False)
+        await asyncio.sleep(0.1)
+        before = sim.count(THRESHOLDS)
+        await until(lambda: sim.count(CHURN) > 5)
+        assert sim.count(THRESHOLDS) == before
+        sim.prometheus.set_churning(("vision", "detection"))
+        at = sim.track(waits=False).at
+        answer = await sim.next_change()
+        assert answer.churning
+        assert answer.at == at, "the thresholds are as old as before"
+        assert sim.changed[OTHER] == 0
+        sim.prometheus.set_churning()
+        sim.track(waits=False)
+        assert not (await sim.next_change()).churning
+
+    sim.run(scene)
+
+
+def test_failed_query_for_churning_servers_changes_no_answer(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheuses, "CHURN_SECONDS", 0.1)
+
+    async def scene() -> None:
+        sim.prometheus.set_thresholds("vision", "detection", max_qps=80)
+        sim.prometheus.set_churning(("vision", "detection"))
+        sim.track()
+        answer = await sim.next_change()
+        assert answer.churning
+        asked = sim.count(CHURN)
+        sim.prometheus.series[CHURN] = [{"metric": {"tritonmodel": "x"}}, "invalid"]  # type: ignore[list-item]
+        await until(lambda: sim.count(CHURN) > asked + 3)
+        assert sim.track() == answer
+        assert not answer.error
 
     sim.run(scene)

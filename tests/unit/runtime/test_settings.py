@@ -20,7 +20,7 @@ def test_defaults() -> None:
         8080,
     )
     assert (settings.resync_seconds, settings.collect_seconds) == (600, 300)
-    assert (settings.prometheus_namespaces, settings.sample_limit) == (("monitoring",), 5000)
+    assert (settings.prometheus_namespaces, settings.sample_limit) == (("monitoring",), 3000)
 
 
 def test_everything() -> None:
