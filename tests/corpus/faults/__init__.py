@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from corpus.faults import batching, config, core, ensemble, layout, onnx, pod, programs, source, tensors, text, warmup
+from corpus.faults import (
+    batching,
+    completion,
+    config,
+    core,
+    ensemble,
+    layout,
+    onnx,
+    pod,
+    programs,
+    source,
+    tensors,
+    text,
+    warmup,
+)
 from corpus.faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -18,4 +32,5 @@ FAULTS: tuple[Fault, ...] = (
     *text.FAULTS,
     *core.FAULTS,
     *programs.FAULTS,
+    *completion.FAULTS,
 )

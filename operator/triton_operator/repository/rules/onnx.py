@@ -10,8 +10,9 @@ from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
+from triton_operator.repository.rules.base import Expected, did_you_mean, error, listed, warning
 from triton_operator.repository.schema import type_name
+from triton_operator.repository.versions import onnx_of
 
 _FILE = "export the model again, or correct config.pbtxt"
 
@@ -30,6 +31,7 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
         yield from _side(model, "input", (*net.inputs, *net.defaults), where)
         yield from _side(model, "output", net.outputs, where)
         yield from _optional(model, net, where)
+        yield from _completed(model, net, where)
         inputs = _requested(model)
         for tensor in net.inputs if model.config.input else ():
             if tensor.name not in inputs:
@@ -40,6 +42,22 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
                     f'add input {{ name: "{tensor.name}" data_type: {tensor.data_type or "…"} dims: […] }}',
                     model.where.find("input", 0),
                 )
+
+
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR610: the server's ONNX Runtime is too old for the file."""
+    most = onnx_of(expected.server) if expected.server is not None else None
+    for file, net in model.networks.items():
+        if most is None or isinstance(net, str):
+            continue
+        remedy = "export the model for the older version, or use a newer server image"
+        if net.ir_version > most[0]:
+            message = f"the file has IR version {net.ir_version}, but the server's ONNX Runtime reads at most {most[0]}"
+            yield error(file, "TR610", message, remedy)
+        elif net.opset > most[1]:
+            # A warning, because ALLOW_RELEASED_ONNX_OPSET_ONLY=0 turns this check of ONNX Runtime off.
+            message = f"the file has opset {net.opset}, but the server's ONNX Runtime supports at most {most[1]}"
+            yield warning(file, "TR610", message, remedy)
 
 
 def _requested(model: Model) -> set[str]:
@@ -96,6 +114,22 @@ def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
         else:
             continue
         yield error(model.config_path, "TR608", message, remedy, at)
+
+
+def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR606: the backend completes a side that config.pbtxt doesn't declare, and refuses a fixed batch size there."""
+    config = model.config
+    sides = ((config.input or config.batch_input, "input", net.inputs), (config.output, "output", net.outputs))
+    for declared, side, tensors in sides if config.max_batch_size > 0 else ():
+        fixed = [t.name for t in tensors if t.dims is not None and t.dims[:1] != (-1,)]
+        if not declared and fixed:
+            yield error(
+                model.config_path,
+                "TR606",
+                f"{side} {fixed[0]!r} has no variable batch size{where}, but max_batch_size is {config.max_batch_size}",
+                "export the model with a dynamic batch size, or set max_batch_size to 0",
+                model.where.find("max_batch_size"),
+            )
 
 
 def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Iterator[Finding]:

@@ -11,10 +11,13 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.needs import product
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
+from triton_operator.repository.rules.source import may_complete_config
 from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
 _TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
+_COMPLETE_NOTHING = frozenset({"ensemble", "onnxruntime", "python", "pytorch"})
+"""Backends that don't complete a declared tensor. Others may add its data_type and dims."""
 
 
 def declared(_: Repository, model: Model) -> Iterator[Finding]:
@@ -50,24 +53,19 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
+    """TR115: a field is missing, and the backend doesn't add it."""
     if not tensor.name:
         yield error(model.config_path, "TR115", f"an {side} has no name", 'add name: "…"', at)
-    elif tensor.data_type == DataType.TYPE_INVALID:
-        yield error(
-            model.config_path,
-            "TR115",
-            f"{side} {tensor.name!r} has no data_type",
-            "add e.g. data_type: TYPE_FP32",
-            at,
-        )
+        return
+    if model.backend == "tensorrt" or (model.backend == "python" and (may_complete_config(model) or not model.sources)):
+        return
+    level = error if model.backend in _COMPLETE_NOTHING else warning
+    if tensor.data_type == DataType.TYPE_INVALID:
+        remedy = "add e.g. data_type: TYPE_FP32"
+        yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no data_type", remedy, at)
     elif not tensor.dims:
-        yield error(
-            model.config_path,
-            "TR115",
-            f"{side} {tensor.name!r} has no dims",
-            "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values",
-            at,
-        )
+        remedy = "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values"
+        yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no dims", remedy, at)
 
 
 def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
