@@ -13,6 +13,7 @@ from triton_operator.repository.graph import loaded
 from triton_operator.repository.model import Repository
 from triton_operator.repository.rules import (
     answers,
+    backends,
     batching,
     calls,
     completion,
@@ -62,6 +63,8 @@ CODES = {
     "TR123": "version_policy serves no version",
     "TR124": "batch_input or batch_output is invalid",
     "TR125": "only TensorRT supports the setting",
+    "TR126": "the backend refuses the value of a parameter, or an accelerator",
+    "TR127": "the backend doesn't support a tensor",
     "TR201": "no version directory",
     "TR202": "the version directory has leading zeros",
     "TR203": "the directory's name starts with a number but isn't a version",
@@ -144,6 +147,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("versions", each_model(layout.versions)),
     ("backend", each_model(config.backend)),
     ("platform", each_model(config.platform)),
+    ("parameters", each_model(backends.parameters)),
+    ("tensors for PyTorch", each_model(backends.torch_tensors)),
     ("metrics", each_model(config.metrics)),
     ("config.pbtxt in a version directory", each_model(layout.misplaced)),
     ("files in parameters", each_model(layout.named)),
