@@ -168,6 +168,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model.py: responses", each_model(answers.answers)),
     ("model.py: the server's Python", each_model_expected(source.newer)),
     ("model.py: names", each_model(names.undefined)),
+    ("model.py: names of pb_utils", each_model(names.utils)),
     ("model.py: imports", each_model(names.imports)),
     ("model.py: calls of models", each_model(names.called_models)),
     ("model.py: the last response", each_model(names.final_flag)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corpus.faults import (
+    answers,
     batching,
     completion,
     config,
@@ -33,4 +34,5 @@ FAULTS: tuple[Fault, ...] = (
     *core.FAULTS,
     *programs.FAULTS,
     *completion.FAULTS,
+    *answers.FAULTS,
 )

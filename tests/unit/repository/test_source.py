@@ -60,7 +60,7 @@ FINE = {
     "responses sent": HEAD + """
     def execute(self, requests):
         for request in requests:
-            request.get_response_sender().send(None)
+            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
     "class method": HEAD + BACK + """
     @classmethod
@@ -162,7 +162,7 @@ RESPONSES = {
         for request in requests:
             self.answer(request)
     def answer(self, request):
-        request.get_response_sender().send(None)
+        request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
     "a helper returns the responses": """
     def execute(self, requests):

@@ -60,7 +60,8 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
     if config.platform and not config.backend:
         if config.platform not in PLATFORMS:
             near = _near(config.platform, (*PLATFORMS, "ensemble"))
-            yield warning(
+            wrong = config.platform in KNOWN_BACKENDS and not config.default_model_filename
+            yield (error if wrong else warning)(
                 model.config_path,
                 "TR106",
                 f"unknown platform {config.platform!r}{near}",

@@ -213,9 +213,10 @@ def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Fin
 
 
 def _there(model: Model, version: int, name: str) -> bool:
-    """Whether the file may exist. A link that leads out of the repository may."""
+    """Whether the file may exist. A link that leads out of the repository may. Some models are directories."""
     entry = model.named.get(f"{version}/{name.lstrip('/')}")
-    return entry is not None and entry.kind is not FileKind.NOTHING
+    missing = (FileKind.NOTHING, FileKind.FOLDER) if name.endswith(".py") else (FileKind.NOTHING,)
+    return entry is not None and entry.kind not in missing
 
 
 def weights(_: Repository, model: Model) -> Iterator[Finding]:

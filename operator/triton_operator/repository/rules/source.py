@@ -34,7 +34,7 @@ _NEWER = re.compile(
     )
 )
 """Lines that a Python after 3.11 may accept, but this one doesn't."""
-_ARGUMENTS = {"initialize": 1, "execute": 1, "finalize": 0}
+_ARGUMENTS = {"__init__": 0, "initialize": 1, "execute": 1, "finalize": 0}
 """Number of arguments that the backend passes to each method, without self."""
 
 
