@@ -16,8 +16,10 @@ from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
 _TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
+_COMPLETE = frozenset({"dali", "tensorrt"})
+"""Backends that add the data_type and dims of a declared tensor."""
 _COMPLETE_NOTHING = frozenset({"ensemble", "onnxruntime", "python", "pytorch"})
-"""Backends that don't complete a declared tensor. Others may add its data_type and dims."""
+"""Backends that don't add them. Others may."""
 
 
 def declared(_: Repository, model: Model) -> Iterator[Finding]:
@@ -57,7 +59,7 @@ def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Findin
     if not tensor.name:
         yield error(model.config_path, "TR115", f"an {side} has no name", 'add name: "…"', at)
         return
-    if model.backend == "tensorrt" or (model.backend == "python" and (may_complete_config(model) or not model.sources)):
+    if model.backend in _COMPLETE or (model.backend == "python" and (may_complete_config(model) or not model.sources)):
         return
     level = error if model.backend in _COMPLETE_NOTHING else warning
     if tensor.data_type == DataType.TYPE_INVALID:
