@@ -58,16 +58,21 @@ def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Findin
     """TR115: a field is missing, and the backend doesn't add it."""
     if not tensor.name:
         yield error(model.config_path, "TR115", f"an {side} has no name", 'add name: "…"', at)
-        return
-    if model.backend in _COMPLETE or (model.backend == "python" and (may_complete_config(model) or not model.sources)):
-        return
-    level = error if model.backend in _COMPLETE_NOTHING else warning
-    if tensor.data_type == DataType.TYPE_INVALID:
+    elif tensor.data_type == DataType.TYPE_INVALID and not _completed(model):
+        level = error if model.backend in _COMPLETE_NOTHING else warning
         remedy = "add e.g. data_type: TYPE_FP32"
         yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no data_type", remedy, at)
-    elif not tensor.dims:
+    elif not tensor.dims and not _completed(model):
+        level = error if model.backend in _COMPLETE_NOTHING else warning
         remedy = "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values"
         yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no dims", remedy, at)
+
+
+def _completed(model: Model) -> bool:
+    """Whether the backend, or model.py, adds missing fields. Without its source, model.py may."""
+    if model.backend == "python":
+        return not model.sources or may_complete_config(model)
+    return model.backend in _COMPLETE
 
 
 def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
