@@ -1,12 +1,17 @@
 """Runs the repository check on public example repositories, to find false errors.
 
-Clones them into a directory outside of this tree. Ignores findings about files that the authors don't keep in git,
-such as weights.
+Clones them into a directory outside of this tree, from GitHub or from a directory of bare repositories. Compares the
+licences of the list with the LICENSE files. Ignores findings about files that the authors don't keep in git, such as
+weights.
+
+    python hack/public_examples.py /tmp/clones
+    python hack/public_examples.py /tmp/clones --mirror /work/.mirror
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -31,6 +36,7 @@ class Source:
     name: str
     """owner/name on GitHub."""
     licence: str
+    """The SPDX name of the licence in its LICENSE file."""
     parts: tuple[str, ...] = (".",)
     """Directories to search for model repositories."""
     commit: str = "HEAD"
@@ -52,9 +58,38 @@ SOURCES = (
     Source("triton-inference-server/core", "BSD-3-Clause", ("python",)),
     Source("triton-inference-server/tensorrtllm_backend", "Apache-2.0", ("all_models",),
            "6a749f5ee0a9136f8e6e35b3aa65493a39bafbe7^"),
+    Source("triton-inference-server/fastertransformer_backend", "BSD-3-Clause"),
+    Source("triton-inference-server/redis_cache", "BSD-3-Clause"),
+    Source("FunAudioLLM/CosyVoice", "Apache-2.0"),
+    Source("HarinKhakhi/yolov8-triton", "Apache-2.0"),
+    Source("PaddlePaddle/FastDeploy", "Apache-2.0"),
+    Source("PatrykNeubauer/sentence-transformers-triton-config", "MIT"),
+    Source("SWivid/F5-TTS", "MIT"),
+    Source("SparkAudio/Spark-TTS", "Apache-2.0"),
+    Source("TejasARathod/AgriDoc-PlantDiseaseClassification-Triton", "MIT"),
+    Source("TejasARathod/PhyCV-PhysicsNemo-Triton-Yolov9", "MIT"),
+    Source("TerboucheHacene/triton-mlops-deployment", "MIT"),
+    Source("dev6699/yolotriton", "MIT"),
+    Source("fauxpilot/fauxpilot", "MIT"),
+    Source("k2-fsa/sherpa", "Apache-2.0"),
+    Source("kozistr/triton-grpc-proxy-rs", "Apache-2.0"),
+    Source("modelscope/FunASR", "MIT"),
+    Source("omarabid59/yolov8-triton", "Apache-2.0"),
+    Source("softwaremill/triton_playground", "Apache-2.0"),
+    Source("yiqisoft/YOLOv8-TritonServer-Python-Post-Processing-Pipeline", "Apache-2.0"),
 )  # fmt: skip
+"""Their models load on some server. Left out: repositories with faults that Triton refuses too, and those without a
+licence."""
+LICENCES = {
+    "Apache License": "Apache-2.0",
+    "Permission is hereby granted": "MIT",
+    "Redistributions in binary form": "BSD-3-Clause",
+}
+"""Words of a LICENSE file, and the licence's SPDX name."""
 
-LEFT_OUT = frozenset({"TR201", "TR204", "TR314", "TR401", "TR607", "TR701", "TR208", "TR502", "TR205"})
+LEFT_OUT = frozenset(
+    {"TR105", "TR201", "TR204", "TR205", "TR206", "TR208", "TR209", "TR314", "TR401", "TR502", "TR607", "TR701"}
+)
 """Codes about files that scripts of the authors create, and about the entrypoint, which the examples don't name."""
 BROKEN = re.compile(
     r"qa/(L0_model_config|L0_.*_config|L0_parameters|L0_json|L0_response_cache/models/decoupled_cache|custom_models/.*bad"
@@ -65,6 +100,7 @@ BROKEN = re.compile(
 _NAME = re.compile(r'^name:\s*"([^"]+)"', re.MULTILINE)
 _COPIED = frozenset({"Quick_Deploy", "qa", "io", "python_models", "examples", "torchvision"})
 """Directories with models that aren't model repositories."""
+_ENV = {**os.environ, "GIT_LFS_SKIP_SMUDGE": "1"}
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _FILLED = {
     "triton_backend": "tensorrtllm",
@@ -79,13 +115,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clones", type=Path, help="directory for the clones; existing clones are kept")
     parser.add_argument("--verbose", action="store_true", help="also print notes")
+    parser.add_argument("--mirror", type=Path, help="directory with git directories owner+name/repo; default: GitHub")
     options = parser.parse_args()
-    checked = refused = warned = 0
+    checked = refused = warned = wrong = 0
     for source in SOURCES:
-        clone = _clone(source, options.clones)
+        clone = _clone(source, options.clones, options.mirror)
         if clone is None:
             print(f"{source.name}: can't be cloned")
+            wrong += 1
             continue
+        if (said := licence(clone)) != source.licence:
+            print(f"{source.name}: the licence is {said}, not {source.licence}")
+            wrong += 1
         for place, models in repositories(clone, source.parts):
             name = f"{source.name}/{place.relative_to(clone)}"
             found = [f for f in check(models) if f.severity is not Severity.NOTE or options.verbose]
@@ -95,7 +136,14 @@ def main() -> int:
             for finding in found:
                 print(f"{name}: {finding}")
     print(f"{checked} repositories: {refused} with errors, {warned} with warnings")
-    return 1 if refused else 0
+    return 1 if refused or wrong else 0
+
+
+def licence(clone: Path) -> str:
+    """Returns the SPDX name of the licence in the LICENSE file, or "unknown"."""
+    files = [path for path in sorted(clone.iterdir()) if path.is_file() and path.name.lower().startswith("licen")]
+    text = "".join(path.read_text(errors="replace")[:4000] for path in files)
+    return next((name for words, name in LICENCES.items() if words in text), "unknown")
 
 
 def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, list[Path]]]:
@@ -147,15 +195,21 @@ def _large(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if (Path(folder) / name).is_file() and (Path(folder) / name).stat().st_size > 2**22}
 
 
-def _clone(source: Source, clones: Path) -> Path | None:
-    place = clones / source.name.replace("/", "+")
+def _clone(source: Source, clones: Path, mirror: Path | None) -> Path | None:
+    """Returns the directory of a clone, which it makes if there is none; None if that fails."""
+    name = source.name.replace("/", "+")
+    place = clones / name
     if not place.exists():
-        url = f"https://github.com/{source.name}.git"
-        depth = ["--depth=1"] if source.commit == "HEAD" else []
-        if subprocess.run(["git", "clone", "--quiet", *depth, url, str(place)], check=False).returncode:
+        url = f"https://github.com/{source.name}.git" if mirror is None else str(mirror / name / "repo")
+        depth = ["--depth=1"] if source.commit == "HEAD" and mirror is None else []
+        if subprocess.run(
+            ["git", "clone", "--quiet", "--no-checkout", *depth, url, str(place)], check=False
+        ).returncode:
             return None
-        if source.commit != "HEAD":
-            subprocess.run(["git", "-C", str(place), "checkout", "--quiet", source.commit], check=True)
+        # A mirror may lack the largest files, which git then leaves out.
+        out = subprocess.run(["git", "-C", str(place), "checkout", "--quiet", source.commit], check=False, env=_ENV)
+        if out.returncode and mirror is None:
+            return None
     return place
 
 

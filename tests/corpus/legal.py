@@ -205,6 +205,13 @@ LEGAL = (
         write("slow/1/helper.py", "import numpy as np\n"),
         edit(SLOW_PY, "import numpy as np", "from .helper import np"),
     )),
+    Legal("tensors that model.py completes", "completed", add(
+        "short/config.pbtxt", 'input { name: "IN" dims: [ 4 ] }\noutput { name: "OUT" data_type: TYPE_FP32 }\n',
+    )),
+    Legal("a file for GPUs that the server doesn't have", "detection", add(
+        NET, 'cc_model_filenames { key: "8.0" value: "gone.onnx" }\n',
+    )),
+    Legal("weights of another backend, empty", "cache", write("slow/1/model.onnx", b"")),
     Legal("queue policies of levels that there aren't", "cache", add(
         SLOW, "dynamic_batching { priority_queue_policy { key: 9 value { } } }\n",
     )),

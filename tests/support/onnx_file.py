@@ -64,9 +64,15 @@ def external_weight(name: str, location: str) -> bytes:
 
 
 def model(
-    inputs: Sequence[bytes], outputs: Sequence[bytes], nodes: Sequence[bytes] = (), weights: Sequence[bytes] = ()
+    inputs: Sequence[bytes],
+    outputs: Sequence[bytes],
+    nodes: Sequence[bytes] = (),
+    weights: Sequence[bytes] = (),
+    *,
+    ir_version: int = 8,
+    opset: int = 17,
 ) -> bytes:
-    """Returns a ModelProto of IR version 8, opset 17."""
+    """Returns a ModelProto. Its operators are those of the standard domain."""
     graph = b"".join(
         [
             *(block(1, n) for n in nodes),
@@ -76,7 +82,7 @@ def model(
             *(block(12, o) for o in outputs),
         ]
     )
-    return number(1, 8) + block(7, graph) + block(8, number(2, 17))
+    return number(1, ir_version) + block(7, graph) + block(8, number(2, opset))
 
 
 def reshaped(

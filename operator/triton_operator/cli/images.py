@@ -51,7 +51,8 @@ def repository(target: str, path: str) -> Iterator[Store]:
             read = _from_file if is_file else _from_docker
             image = read(target, path, stack)
         except Exception as error:  # a malicious image can make the readers raise any exception
-            raise ImageError(f"{target}: {str(error) or type(error).__name__}") from None
+            kind = "not an image from docker save: " if isinstance(error, tarfile.TarError) else ""
+            raise ImageError(f"{target}: {kind}{str(error) or type(error).__name__}") from None
         yield image
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from triton_operator.repository.files import Directory, Entry, FileKind, Files, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import DEFAULT_FILES, MODEL_FILES, Data, Model, Repository, files_in_parameters
+from triton_operator.repository.model import DEFAULT_FILES, Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node
@@ -179,9 +179,7 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
     paths: set[str] = set()
     for version in model.served:
         names = {config.default_model_filename} if config is not None and config.default_model_filename else set()
-        names = names or (MODEL_FILES.keys() | {n for ns in DEFAULT_FILES.values() for n in ns}) & model.folders.get(
-            str(version), frozenset()
-        )
+        names = names or set(DEFAULT_FILES.get(model.backend, ())) & model.folders.get(str(version), frozenset())
         paths |= {f"{version}/{name.lstrip('/')}" for name in names}
         if config is not None:
             paths |= {f"{version}/{name}" for name in config.cc_model_filenames.values()}

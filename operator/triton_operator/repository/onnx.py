@@ -8,7 +8,7 @@ protobuf wire format and skips the rest with a seek. The field numbers of onnx.p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 MOST_TENSORS = 10_000
@@ -64,6 +64,10 @@ class Network:
     """Inputs with a default value in the file, which a request may override."""
     external: tuple[str, ...] = ()
     """Files with external weights, relative to the directory of the ONNX file."""
+    ir_version: int = 0
+    """The version of the file format; 0 if the file doesn't contain it."""
+    opset: int = 0
+    """The version of the standard operators; 0 if the file doesn't contain it."""
 
 
 def read(file: IO[bytes], size: int) -> Network:
@@ -76,12 +80,22 @@ def read(file: IO[bytes], size: int) -> Network:
     if file.read(40).startswith(b"version https://git-lfs"):
         raise OnnxError("it is a Git LFS pointer; run git lfs pull")
     try:
-        graphs = [(start, end) for number, start, end in _fields(file, 0, size) if number == 7]
+        fields = list(_fields(file, 0, size))
+        graphs = [(start, end) for number, start, end in fields if number == 7]
         if len(graphs) != 1:
             raise OnnxError("it contains no graph")
-        return _network(file, *graphs[0])
+        ir_version = next((start for number, start, _ in fields if number == 1), 0)
+        opset = max((_opset(file, start, end) for number, start, end in fields if number == 8), default=0)
+        return replace(_network(file, *graphs[0]), ir_version=ir_version, opset=opset)
     except EOFError:
         raise OnnxError("it is truncated, or has another format") from None
+
+
+def _opset(file: IO[bytes], start: int, end: int) -> int:
+    """Reads an OperatorSetIdProto: domain = 1, version = 2. Returns 0 for other operators than the standard ones."""
+    pair = {number: (a, b) for number, a, b in _fields(file, start, end)}
+    domain = _text(file, *pair[1]) if 1 in pair else ""
+    return pair[2][0] if 2 in pair and domain in ("", "ai.onnx") else 0
 
 
 def _network(file: IO[bytes], start: int, end: int) -> Network:

@@ -34,6 +34,14 @@ From the schemas of some tritonclient versions between 2.30 and 2.73. Leaves out
 """
 
 
+ONNX = ((45, 9, 20), (46, 10, 21), (56, 10, 22), (60, 11, 23), (66, 13, 25), (71, 13, 26))
+"""The minor version of a server, and the newest IR version and opset that its ONNX Runtime loads, oldest first.
+
+The releases of ONNX Runtime are from Triton's docs/introduction/compatibility.md, the limits from trials with these
+releases.
+"""
+
+
 def parse(text: str) -> Version:
     """Parses a server version, `2.51` or `2.51.0`, or a release, `24.10`. Raises ValueError."""
     if match := _VERSION.fullmatch(text):
@@ -69,6 +77,13 @@ def unknown(field: str, server: Version) -> Version | None:
     """
     without, having = SINCE.get(field, (-1, -1))
     return (2, having) if server <= (2, without) else None
+
+
+def onnx_of(server: Version) -> tuple[int, int] | None:
+    """Returns the newest IR version and opset that the server's ONNX Runtime loads; None if unknown."""
+    if server > (2, ONNX[-1][0]):
+        return None
+    return next(((ir, opset) for minor, ir, opset in reversed(ONNX) if server >= (2, minor)), None)
 
 
 def python_of(server: Version) -> tuple[int, int] | None:

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from corpus.faults import batching, config, core, ensemble, layout, onnx, pod, programs, source, tensors, text, warmup
+from corpus.faults import (
+    answers,
+    batching,
+    completion,
+    config,
+    core,
+    ensemble,
+    layout,
+    onnx,
+    pod,
+    programs,
+    source,
+    tensors,
+    text,
+    warmup,
+)
 from corpus.faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -18,4 +33,6 @@ FAULTS: tuple[Fault, ...] = (
     *text.FAULTS,
     *core.FAULTS,
     *programs.FAULTS,
+    *completion.FAULTS,
+    *answers.FAULTS,
 )

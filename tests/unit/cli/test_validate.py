@@ -110,6 +110,12 @@ def test_rejects_invalid_arguments(arguments, words):
     assert words in result.output
 
 
+def test_says_that_a_file_is_not_an_image(tmp_path):
+    (tmp_path / "config.pbtxt").write_text('backend: "python"\n')
+    result = run(tmp_path / "config.pbtxt")
+    assert (result.exit_code, "not an image from docker save" in result.output) == (2, True)
+
+
 def test_prints_json(bad):
     document = json.loads(run(bad, "--format", "json").stdout)
     assert (document["ok"], document["counts"]["error"]) == (False, 1)

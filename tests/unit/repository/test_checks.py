@@ -84,6 +84,8 @@ FAULTS = [
         [
             "error TR605 net/config.pbtxt:2:53",
             "error TR605 net/config.pbtxt:3:53",
+            "warning TR416 detect/config.pbtxt:18:40",
+            "warning TR416 detect/config.pbtxt:19:40",
             "warning TR107 net/config.pbtxt:4:1",
         ],
     ),

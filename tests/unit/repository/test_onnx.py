@@ -34,6 +34,8 @@ def test_reads_inputs_and_outputs(tmp_path):
             Tensor("any", "TYPE_INT64", None),
         ),
         (Tensor("y", "", (1,)),),
+        ir_version=8,
+        opset=17,
     )
 
 

@@ -60,7 +60,7 @@ FINE = {
     "responses sent": HEAD + """
     def execute(self, requests):
         for request in requests:
-            request.get_response_sender().send(None)
+            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
     "class method": HEAD + BACK + """
     @classmethod
@@ -88,7 +88,25 @@ def test_warns_about_an_undeclared_input_whose_result_may_be_none(tmp_path):
     source = HEAD + BACK + '\n    def f(self, r):\n        return pb_utils.get_input_tensor_by_name(r, "MORE")\n'
     assert said(tmp_path, source) == ["warning TR305 pre/1/model.py:9:53"]
     used = source.replace('"MORE")', '"MORE").as_numpy()')
-    assert said(tmp_path / "b", used) == ["error TR305 pre/1/model.py:9:53"]
+    assert said(tmp_path / "b", used) == ["warning TR305 pre/1/model.py:9:53"]
+
+
+@pytest.mark.parametrize(
+    ("before", "level"),
+    [
+        ("", "error"),
+        ("if self.f(request): continue", "warning"),
+        ("if self.f(request): request = 1", "error"),
+        ("try: self.f(request)\n            except ValueError: return []", "warning"),
+    ],
+)
+def test_reading_an_undeclared_input_is_an_error_where_each_request_reaches_it(tmp_path, before, level):
+    source = HEAD + "    def execute(self, requests):\n        answers = []\n        for request in requests:\n"
+    source += f"            {before}\n" if before else ""
+    source += '            x = pb_utils.get_input_tensor_by_name(request, "MORE").as_numpy()\n'
+    source += "            answers.append(pb_utils.InferenceResponse([self.f(x)]))\n        return answers\n"
+    source += '\n    def f(self, x):\n        return pb_utils.Tensor("TENSOR", x), pb_utils.Tensor("SCALE", x)\n'
+    assert [line.partition(" pre/")[0] for line in said(tmp_path, source)] == [f"{level} TR305"]
 
 
 def test_checks_names_in_constants(tmp_path):
@@ -144,7 +162,7 @@ RESPONSES = {
         for request in requests:
             self.answer(request)
     def answer(self, request):
-        request.get_response_sender().send(None)
+        request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
     "a helper returns the responses": """
     def execute(self, requests):

@@ -93,6 +93,8 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
         return
     values = [(node, _value(node.value, execute, methods)) for node in returns(execute)]
     wrong = [node for node, value in values if value is Value.OTHER]
+    if not sends:
+        yield from _wrong_elements(file, execute)
     if wrong:
         yield (error if len(wrong) == len(values) else warning)(
             file,
@@ -112,6 +114,33 @@ def _returned(file: str, execute: Function, methods: dict[str, Function], sends:
         "return a list with one InferenceResponse for each request",
         place(execute),
     )
+
+
+def _wrong_elements(file: str, execute: Function) -> Iterator[Finding]:
+    """TR309, TR312: each list that execute returns is empty, or has elements that are no responses."""
+    lists = [node.value for node in returns(execute)]
+    made = [node.elts if isinstance(node, ast.List) else [node.elt] for node in lists
+            if isinstance(node, ast.List | ast.ListComp)]  # fmt: skip
+    if not made or len(made) != len(lists):
+        return
+    if not any(made):
+        message, remedy = "execute returns an empty list", "return a list with one InferenceResponse for each request"
+        yield error(file, "TR312", message, remedy, place(returns(execute)[0]))
+    elif all(elements and all(map(_is_no_response, elements)) for elements in made):
+        message = f"execute returns a list of {_kind(made[0][0])}, but the backend needs InferenceResponses"
+        yield error(file, "TR309", message, "put each response into an InferenceResponse", place(returns(execute)[0]))
+
+
+def _is_no_response(node: ast.expr) -> bool:
+    """Whether a list's element is certainly not a response. Newer servers accept None."""
+    match node:
+        case ast.Constant(value=value):
+            return value is not None
+        case ast.List() | ast.Tuple() | ast.Dict() | ast.Set() | ast.JoinedStr():
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="pb_utils"), attr="Tensor")):
+            return True
+    return False
 
 
 def _too_few_responses(file: str, execute: Function) -> Iterator[Finding]:
@@ -207,6 +236,8 @@ def _kind(node: ast.expr | None) -> str:
             return "a dict"
         case ast.GeneratorExp():
             return "a generator"
+        case ast.Call(func=ast.Attribute(attr="Tensor")):
+            return "tensors"
         case ast.Call() if _is_response(node):
             return "a single InferenceResponse"
         case ast.Call(func=ast.Name(id=name)):

@@ -10,6 +10,7 @@ from itertools import islice
 from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
+from triton_operator.repository.schema import ModelInstanceGroup
 from triton_operator.repository.versions import Version
 
 
@@ -80,6 +81,12 @@ def warning(file: str, code: str, message: str, remedy: str, at: Node | None = N
 def note(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
     """Returns a finding about something valid."""
     return _finding(Severity.NOTE, file, code, message, remedy, at)
+
+
+def on_cpu(model: Model, expected: Expected) -> bool:
+    """Whether all instances of the model certainly run on the CPU."""
+    groups = model.config.instance_group
+    return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
 
 
 def near(word: str, known: Collection[str]) -> str:

@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.rules.base import did_you_mean, error, listed, note, warning
-from triton_operator.repository.rules.source import imports_local_modules, may_complete_config, place, trees
+from triton_operator.repository.rules.source import (
+    Function,
+    classes,
+    imports_local_modules,
+    may_complete_config,
+    place,
+    trees,
+)
 
 _READ = "get_input_tensor_by_name"
 _WRITE = ("Tensor",)
+
+
+_BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +34,10 @@ class Call:
     """None if the source computes the name."""
     node: ast.expr
     used: bool = False
-    """Whether the source immediately uses an attribute of the result, which raises an exception on None."""
+    """Whether execute certainly uses an attribute of the result, which raises an exception on None."""
 
 
-def names(_: Repository, model: Model) -> Iterator[Finding]:
+def names(repository: Repository, model: Model) -> Iterator[Finding]:
     """TR305-TR307: model.py reads or creates undeclared tensors, or never creates a declared output."""
     config = model.config
     if config is None or may_complete_config(model):
@@ -54,9 +65,12 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
         strange = [call for call in writes if call.name is not None and call.name not in made]
         written = {call.name for call in writes}
         lacking = [t for t in config.output if t.name not in written]
+        # Without a response's output, the next step of an ensemble fails. Clients may not ask for it.
+        needed = any(tensor.name in _mapped(repository, model) for tensor in lacking)
+        known = all(call.name for call in writes) and not imports_local_modules(model, file, tree)
         for call in strange:
             # If all outputs are created, this one may be an intermediate result, or an extra that the backend drops.
-            level = (error if all(w.name for w in writes) else warning) if lacking else note
+            level = (error if needed and known else warning) if lacking else note
             yield level(
                 file,
                 "TR306",
@@ -77,13 +91,39 @@ def names(_: Repository, model: Model) -> Iterator[Finding]:
                     )
 
 
+def _mapped(repository: Repository, model: Model) -> set[str]:
+    """Returns the model's outputs that ensembles use."""
+    steps = (step for other in repository.models.values() for step in other.steps if step.model_name == model.name)
+    return {own for step in steps for own in step.output_map}
+
+
 def _reads(tree: ast.Module, constants: dict[str, str]) -> Iterator[Call]:
-    used = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used = {id(node.value) for node in _certain(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) == _READ:
             argument = node.args[1] if len(node.args) > 1 else _keyword(node, "name")
             if argument is not None:
                 yield Call(_literal(argument, constants), argument, id(node) in used)
+
+
+def _certain(tree: ast.Module) -> Iterator[ast.AST]:
+    """Returns the nodes of execute that each request reaches: not in branches, and not after one that may leave."""
+    for node in classes(tree):
+        for method in node.body:
+            if isinstance(method, Function) and method.name == "execute":
+                yield from _straight(method.body)
+
+
+def _straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    for statement in body:
+        match statement:
+            case ast.For(body=inner) | ast.With(body=inner):
+                yield from _straight(inner)
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() | ast.Return():
+                if not any(isinstance(node, _BRANCHES) for node in ast.walk(statement)):
+                    yield from ast.walk(statement)
+            case _ if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
+                return
 
 
 def _writes(tree: ast.Module, constants: dict[str, str]) -> Iterator[Call]:

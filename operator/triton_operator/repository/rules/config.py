@@ -60,7 +60,8 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
     if config.platform and not config.backend:
         if config.platform not in PLATFORMS:
             near = _near(config.platform, (*PLATFORMS, "ensemble"))
-            yield warning(
+            wrong = config.platform in KNOWN_BACKENDS and not config.default_model_filename
+            yield (error if wrong else warning)(
                 model.config_path,
                 "TR106",
                 f"unknown platform {config.platform!r}{near}",
@@ -74,12 +75,12 @@ def backend(_: Repository, model: Model) -> Iterator[Finding]:
             "neither backend nor platform is set, and there is no model file with a standard name",
             f'set the backend, e.g. backend: "python", or add one of the files {", ".join(MODEL_FILES)}',
         )
-    elif config.backend and config.backend not in KNOWN_BACKENDS and not _has_own_backend(model):
-        near = _near(config.backend, KNOWN_BACKENDS)
+    elif model.backend not in KNOWN_BACKENDS and not _has_own_backend(model):
+        near = _near(model.backend, KNOWN_BACKENDS)
         yield (warning if near else note)(
             model.config_path,
             "TR106",
-            f"the Triton project has no backend {config.backend!r}{near}",
+            f"the Triton project has no backend {model.backend!r}{near}",
             "correct backend, unless the server image contains it",
             model.where.find("backend"),
         )
@@ -143,7 +144,7 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
 
 def _has_own_backend(model: Model) -> bool:
     """Whether the model's directory contains the backend's library."""
-    return f"libtriton_{model.config.backend}.so" in model.files | model.entries
+    return f"libtriton_{model.backend}.so" in model.files | model.entries
 
 
 def _near(word: str, known: tuple[str, ...]) -> str:

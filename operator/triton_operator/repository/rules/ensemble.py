@@ -11,7 +11,7 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.graph import Link, ensemble_cycles, graph
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.places import Node
-from triton_operator.repository.rules.base import Expected, error, listed, near
+from triton_operator.repository.rules.base import Expected, error, listed, near, warning
 from triton_operator.repository.rules.source import may_complete_config
 from triton_operator.repository.schema import DataType, type_name
 
@@ -239,6 +239,15 @@ def _compare(model: Model, tensor: str, before: Declaration, now: Declaration, a
             "set the same data_type in both",
             at,
         )
+    elif before.dims and now.dims and not _match(before.full, now.full) and _match(before.dims, now.dims):
+        if model.config.max_batch_size > 1 and len(before.full) != len(now.full):
+            yield warning(
+                model.config_path,
+                "TR416",
+                f"only one of {before.whose} and {now.whose} takes batches: requests with more than one element fail",
+                "set max_batch_size to 1, or let both models take batches",
+                at,
+            )
     elif before.dims and now.dims and not (_match(before.dims, now.dims) or _match(before.full, now.full)):
         yield error(
             model.config_path,

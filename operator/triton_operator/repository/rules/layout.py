@@ -15,7 +15,7 @@ from triton_operator.repository.model import (
     Repository,
     files_in_parameters,
 )
-from triton_operator.repository.rules.base import Expected, error, listed, note, warning
+from triton_operator.repository.rules.base import Expected, error, listed, note, on_cpu, warning
 
 _CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """Common wrong names of config.pbtxt, in lower case."""
@@ -27,6 +27,8 @@ _NUMBER = re.compile(r"(\s*[+-]?)(\d+)")
 _WEIGHTS = frozenset({"onnxruntime", "openvino", "pytorch", "tensorflow", "tensorrt"})
 """Backends that can't load an empty file."""
 
+_CAPABILITY = re.compile(r"\d+\.\d+")
+"""A compute capability of a GPU. The backend never looks for other keys of cc_model_filenames."""
 _KEEP = "git and object stores drop empty directories: add a file such as .keep to it"
 
 
@@ -170,18 +172,22 @@ def _would_serve(model: Model, number: int) -> bool:
     return number in sorted({*model.versions, number})[-most:]
 
 
-def model_files(_: Repository, model: Model) -> Iterator[Finding]:
+def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR204, TR205: the model file of a version is missing.
 
     The python backend of server 2.51 doesn't fail then: it logs an error and hangs for 20 minutes or more, and no
     model becomes ready.
     """
     wanted = DEFAULT_FILES.get(model.backend, ())
+    by_gpu: tuple[str, ...] = ()
     if model.config is not None:
-        if model.config.cc_model_filenames or (model.config.runtime and model.backend != "python"):
+        if model.config.runtime and model.backend != "python":
             return
         if model.config.default_model_filename:
             wanted = (model.config.default_model_filename,)
+        if not on_cpu(model, expected):
+            names = model.config.cc_model_filenames
+            by_gpu = tuple(sorted({names[key] for key in names if _CAPABILITY.fullmatch(key)}))
     for version in model.served:
         if str(version) in model.closed:
             continue
@@ -189,20 +195,28 @@ def model_files(_: Repository, model: Model) -> Iterator[Finding]:
         where = f"{model.directory}/{version}"
         if model.is_ensemble and not held:
             yield note(where, "TR205", "the version directory is empty, which is correct for an ensemble", _KEEP)
-        elif not model.is_ensemble and wanted and not any(_there(model, version, name) for name in wanted):
+        elif not model.is_ensemble and wanted and not any(_there(model, version, name) for name in (*wanted, *by_gpu)):
             state = f"it contains {', '.join(sorted(held)[:5])}" if held else "the directory is empty"
             yield error(
                 where,
                 "TR204",
-                f"no {' or '.join(wanted)}, which backend {model.backend} needs: {state}",
+                f"no {' or '.join((*wanted, *by_gpu))}, which backend {model.backend} needs: {state}",
                 "add the file, or set default_model_filename to another one" if held else "add the file; " + _KEEP,
+            )
+        elif gone := [name for name in by_gpu if not _there(model, version, name)]:
+            yield warning(
+                where,
+                "TR204",
+                f"no {listed(gone)}, which cc_model_filenames names for some GPUs",
+                "add the file, or remove it from cc_model_filenames",
             )
 
 
 def _there(model: Model, version: int, name: str) -> bool:
-    """Whether the file may exist. A link that leads out of the repository may."""
+    """Whether the file may exist. A link that leads out of the repository may. Some models are directories."""
     entry = model.named.get(f"{version}/{name.lstrip('/')}")
-    return entry is not None and entry.kind is not FileKind.NOTHING
+    missing = (FileKind.NOTHING, FileKind.FOLDER) if name.endswith(".py") else (FileKind.NOTHING,)
+    return entry is not None and entry.kind not in missing
 
 
 def weights(_: Repository, model: Model) -> Iterator[Finding]:

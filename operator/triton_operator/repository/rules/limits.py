@@ -9,8 +9,7 @@ from triton_operator.repository.findings import Finding
 from triton_operator.repository.graph import loaded
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.needs import instances, shared_memory
-from triton_operator.repository.rules.base import Expected, error, note, warning
-from triton_operator.repository.schema import ModelInstanceGroup
+from triton_operator.repository.rules.base import Expected, error, note, on_cpu, warning
 
 THREADS = {
     "onnxruntime": ("intra_op_thread_count",),
@@ -39,7 +38,7 @@ def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
 def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
     """TR505: the model starts more threads than the server has cores, which slows down each request."""
     names = THREADS.get(model.backend)
-    if expected.cpus is None or model.config is None or not names or not _on_cpu(model, expected):
+    if expected.cpus is None or model.config is None or not names or not on_cpu(model, expected):
         return
     if not isfinite(expected.cpus):
         return
@@ -67,12 +66,6 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
             f"lower {said} or the instance count until their product is at most {cores}",
             model.where.find("parameters", said),
         )
-
-
-def _on_cpu(model: Model, expected: Expected) -> bool:
-    """Whether all instances certainly run on the CPU."""
-    groups = model.config.instance_group
-    return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
 
 
 def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:

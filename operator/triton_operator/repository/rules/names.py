@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.rules.base import error, listed, near, warning
-from triton_operator.repository.rules.source import Function, imports_local_modules, place, trees
+from triton_operator.repository.rules.source import Function, classes, imports_local_modules, place, returns, trees
 
 _ALWAYS = frozenset(dir(builtins)) | {
     "__file__",
@@ -27,6 +28,30 @@ _DYNAMIC_BINDINGS = frozenset(
 """Names whose use may define other names at run time."""
 _GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
 """Nodes that may skip the evaluation of their parts."""
+_UTILS = (
+    "InferenceRequest",
+    "InferenceResponse",
+    "Logger",
+    "MetricFamily",
+    "ModelConfig",
+    "PreferredMemory",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "serialize_byte_tensor",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "numpy_to_triton_type",
+    "using_decoupled_model_transaction_policy",
+)
+"""The functions and classes of pb_utils that are often used."""
+_LOOK_ALIKE = 0.75
+"""How similar a misspelt name is, as for difflib."""
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 _ENDINGS = (".py", ".so", ".pyc")
 
@@ -100,10 +125,12 @@ def called_models(repository: Repository, model: Model) -> Iterator[Finding]:
 
 
 def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
-    """TR316: a decoupled model never marks its last response, so that clients wait forever."""
-    if model.config is None or not model.config.model_transaction_policy.decoupled:
+    """TR316: a model that sends its responses never marks the last one, so that clients wait forever."""
+    if model.config is None:
         return
     for file, tree in trees(model):
+        if not model.config.model_transaction_policy.decoupled and not _returns_nothing(tree):
+            continue
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
         flags = any(isinstance(n, ast.keyword) and n.arg == "flags" for n in ast.walk(tree))
         if "get_response_sender" not in names or _FINAL in names or flags or imports_local_modules(model, file, tree):
@@ -119,6 +146,24 @@ def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
             f"after the last response, call sender.send(flags=pb_utils.{_FINAL})",
             place(sender),
         )
+
+
+def utils(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR313: pb_utils doesn't have the name, but a similar one. A warning, because pb_utils may be newer."""
+    for file, tree in trees(model):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(value=ast.Name(id="pb_utils"), attr=name) if name not in _UTILS:
+                    for meant in get_close_matches(name, _UTILS, 1, _LOOK_ALIKE):
+                        message = f"pb_utils has no {name}"
+                        yield warning(file, "TR313", message, f"did you mean {meant!r}?", place(node))
+
+
+def _returns_nothing(tree: ast.Module) -> bool:
+    """Whether execute returns no value, so that it has to send the responses."""
+    methods = [item for node in classes(tree) for item in node.body if isinstance(item, Function)]
+    found = [method for method in methods if method.name == "execute"]
+    return bool(found) and all(node.value is None for method in found for node in returns(method))
 
 
 def _bound(tree: ast.Module) -> tuple[set[str], bool]:

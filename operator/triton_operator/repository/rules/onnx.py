@@ -10,8 +10,9 @@ from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.onnx import Network, Tensor
-from triton_operator.repository.rules.base import did_you_mean, error, listed, warning
+from triton_operator.repository.rules.base import Expected, did_you_mean, error, listed, warning
 from triton_operator.repository.schema import type_name
+from triton_operator.repository.versions import onnx_of
 
 _FILE = "export the model again, or correct config.pbtxt"
 
@@ -30,6 +31,9 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
         yield from _side(model, "input", (*net.inputs, *net.defaults), where)
         yield from _side(model, "output", net.outputs, where)
         yield from _optional(model, net, where)
+        yield from _completed(model, net, where)
+        yield from _passed(model, net, where)
+        yield from _controls(model, net, where)
         inputs = _requested(model)
         for tensor in net.inputs if model.config.input else ():
             if tensor.name not in inputs:
@@ -42,6 +46,22 @@ def network(_: Repository, model: Model) -> Iterator[Finding]:
                 )
 
 
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR610: the server's ONNX Runtime is too old for the file."""
+    most = onnx_of(expected.server) if expected.server is not None else None
+    for file, net in model.networks.items():
+        if most is None or isinstance(net, str):
+            continue
+        remedy = "export the model for the older version, or use a newer server image"
+        if net.ir_version > most[0]:
+            message = f"the file has IR version {net.ir_version}, but the server's ONNX Runtime reads at most {most[0]}"
+            yield error(file, "TR610", message, remedy)
+        elif net.opset > most[1]:
+            # A warning, because ALLOW_RELEASED_ONNX_OPSET_ONLY=0 turns this check of ONNX Runtime off.
+            message = f"the file has opset {net.opset}, but the server's ONNX Runtime supports at most {most[1]}"
+            yield warning(file, "TR610", message, remedy)
+
+
 def _requested(model: Model) -> set[str]:
     """Returns all tensors that the server passes to the network: inputs, sequence controls and states, batch inputs."""
     config = model.config
@@ -49,6 +69,52 @@ def _requested(model: Model) -> set[str]:
     names |= {t.name for t in config.sequence_batching.control_input}
     names |= {t.input_name for t in config.sequence_batching.state}
     return names | {name for t in config.batch_input for name in t.target_name}
+
+
+def _passed(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR602: the server passes a control, a state or a batch input that the file doesn't have."""
+    config = model.config
+    inputs, outputs = {t.name for t in net.inputs}, {t.name for t in net.outputs}
+    batcher = config.sequence_batching
+    passed = [("control", t.name, inputs) for t in batcher.control_input if t.control]
+    passed += [("state", state.input_name, inputs) for state in batcher.state]
+    passed += [("state", state.output_name, outputs) for state in batcher.state]
+    passed += [("batch_input", name, inputs) for t in config.batch_input for name in t.target_name]
+    for kind, name, known in passed:
+        if name not in known:
+            yield error(
+                model.config_path,
+                "TR602",
+                f"{kind} {name!r} is neither an input nor an output{where}",
+                did_you_mean(name, known) or f"use one of {listed(sorted(known))}",
+                model.where.find("batch_input" if kind == "batch_input" else "sequence_batching"),
+            )
+
+
+def _controls(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR604, TR605: a control of sequences has another type in the file, or isn't one value."""
+    by_name = {tensor.name: tensor for tensor in net.inputs}
+    for index, tensor in enumerate(model.config.sequence_batching.control_input):
+        at = model.where.find("sequence_batching", 0, "control_input", index)
+        actual = by_name.get(tensor.name)
+        if actual is None or not tensor.control:
+            continue
+        kind = _control_type(tensor.control[0])
+        if actual.data_type and kind and actual.data_type != kind:
+            message = f"control {tensor.name!r} is {kind}, but {actual.data_type}{where}"
+            yield error(model.config_path, "TR604", message, "set the control's values in that type", at)
+        dims = actual.dims[1:] if actual.dims and model.config.max_batch_size > 0 else actual.dims
+        if dims is not None and dims != (1,):
+            message = f"control {tensor.name!r} is {_text(dims)}{where}, but the backend needs [ 1 ]"
+            yield error(model.config_path, "TR605", message, _FILE, at)
+
+
+def _control_type(control: Any) -> str:
+    """Returns the type of a control's values; empty if it is unknown."""
+    for field, name in (("int32", "TYPE_INT32"), ("fp32", "TYPE_FP32"), ("bool", "TYPE_BOOL")):
+        if getattr(control, f"{field}_false_true"):
+            return name
+    return type_name(control.data_type) if control.data_type else ""
 
 
 def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
@@ -96,6 +162,22 @@ def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
         else:
             continue
         yield error(model.config_path, "TR608", message, remedy, at)
+
+
+def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR606: the backend completes a side that config.pbtxt doesn't declare, and refuses a fixed batch size there."""
+    config = model.config
+    sides = ((config.input or config.batch_input, "input", net.inputs), (config.output, "output", net.outputs))
+    for declared, side, tensors in sides if config.max_batch_size > 0 else ():
+        fixed = [t.name for t in tensors if t.dims is not None and t.dims[:1] != (-1,)]
+        if not declared and fixed:
+            yield error(
+                model.config_path,
+                "TR606",
+                f"{side} {fixed[0]!r} has no variable batch size{where}, but max_batch_size is {config.max_batch_size}",
+                "export the model with a dynamic batch size, or set max_batch_size to 0",
+                model.where.find("max_batch_size"),
+            )
 
 
 def _side(model: Model, side: str, known: Sequence[Tensor], where: str) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ _NEWER = re.compile(
     )
 )
 """Lines that a Python after 3.11 may accept, but this one doesn't."""
-_ARGUMENTS = {"initialize": 1, "execute": 1, "finalize": 0}
+_ARGUMENTS = {"__init__": 0, "initialize": 1, "execute": 1, "finalize": 0}
 """Number of arguments that the backend passes to each method, without self."""
 
 
@@ -57,7 +57,7 @@ def python(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]
                 f"rename the model's class to {CLASS}, or add it",
             )
         for node in classes(tree):
-            if not _may_execute(node, tree):
+            if not _may_have(node, tree, "execute"):
                 message = f"class {CLASS} has no method execute"
                 yield error(file, "TR303", message, "add def execute(self, requests)", place(node))
 
@@ -121,8 +121,11 @@ def place(node: ast.expr | ast.stmt) -> Node:
 
 
 def may_complete_config(model: Model) -> bool:
-    """Whether model.py may add tensors to those in config.pbtxt."""
-    return any("auto_complete_config" in text for text in model.sources.values())
+    """Whether model.py may complete config.pbtxt, also by a class from elsewhere."""
+    name = "auto_complete_config"
+    return any(name in text for text in model.sources.values()) or any(
+        _may_have(node, tree, name) for _, tree in trees(model) for node in classes(tree)
+    )
 
 
 def _syntax(file: str, problem: SyntaxError, server: tuple[int, int] | None) -> Finding:
@@ -149,7 +152,8 @@ def _called(file: str, method: Function) -> Iterator[Finding]:
     if wanted is None or _takes(method.args, wanted + 1):
         return
     shown = ", ".join(["self", {"initialize": "args", "execute": "requests"}.get(method.name, "")]).rstrip(", ")
-    yield error(
+    # The backend only logs an exception of finalize.
+    yield (warning if method.name == "finalize" else error)(
         file,
         "TR304",
         f"{method.name} takes {_count(method.args)}, but the backend calls it with {wanted + 1}, self included",
@@ -255,28 +259,28 @@ def _binds(body: list[ast.stmt], name: str) -> bool:
     return False
 
 
-def _may_execute(node: ast.ClassDef, tree: ast.Module, depth: int = 8) -> bool:
-    """Whether the class may have execute.
+def _may_have(node: ast.ClassDef, tree: ast.Module, name: str, depth: int = 8) -> bool:
+    """Whether the class may have a method.
 
     It may come from a metaclass, from a decorator, or from a base class that has it or isn't in the file.
     """
-    if node.keywords or node.decorator_list or _binds_method(node) or not depth:
+    if node.keywords or node.decorator_list or _binds_method(node, name) or not depth:
         return True
     local = {top.name: top for top in tree.body if isinstance(top, ast.ClassDef)}
     for base in node.bases:
         if not isinstance(base, ast.Name):
             return True
-        if base.id != "object" and (base.id not in local or _may_execute(local[base.id], tree, depth - 1)):
+        if base.id != "object" and (base.id not in local or _may_have(local[base.id], tree, name, depth - 1)):
             return True
     return False
 
 
-def _binds_method(node: ast.ClassDef) -> bool:
+def _binds_method(node: ast.ClassDef, name: str) -> bool:
     for item in node.body:
         for inner in ast.walk(item) if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) else (item,):
             match inner:
-                case ast.FunctionDef(name="execute") | ast.AsyncFunctionDef(name="execute"):
+                case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) if bound == name:
                     return True
-                case ast.Name(id="execute", ctx=ast.Store()) | ast.alias(name="execute"):
+                case ast.Name(id=bound, ctx=ast.Store()) | ast.alias(name=bound) if bound == name:
                     return True
     return False

@@ -11,10 +11,15 @@ from triton_operator.repository.model import Model, Repository
 from triton_operator.repository.needs import product
 from triton_operator.repository.places import Node
 from triton_operator.repository.rules.base import Expected, error, listed, note, warning
+from triton_operator.repository.rules.source import may_complete_config
 from triton_operator.repository.schema import DataType, ModelInstanceGroup
 
 _SIDES = ("input", "output")
 _TENSORRT_ONLY = ("is_shape_tensor", "is_non_linear_format_io")
+_COMPLETE = frozenset({"dali", "tensorrt"})
+"""Backends that add the data_type and dims of a declared tensor."""
+_COMPLETE_NOTHING = frozenset({"ensemble", "onnxruntime", "python", "pytorch"})
+"""Backends that don't add them. Others may."""
 
 
 def declared(_: Repository, model: Model) -> Iterator[Finding]:
@@ -50,24 +55,24 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def _complete(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
+    """TR115: a field is missing, and the backend doesn't add it."""
     if not tensor.name:
         yield error(model.config_path, "TR115", f"an {side} has no name", 'add name: "…"', at)
-    elif tensor.data_type == DataType.TYPE_INVALID:
-        yield error(
-            model.config_path,
-            "TR115",
-            f"{side} {tensor.name!r} has no data_type",
-            "add e.g. data_type: TYPE_FP32",
-            at,
-        )
-    elif not tensor.dims:
-        yield error(
-            model.config_path,
-            "TR115",
-            f"{side} {tensor.name!r} has no dims",
-            "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values",
-            at,
-        )
+    elif tensor.data_type == DataType.TYPE_INVALID and not _completed(model):
+        level = error if model.backend in _COMPLETE_NOTHING else warning
+        remedy = "add e.g. data_type: TYPE_FP32"
+        yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no data_type", remedy, at)
+    elif not tensor.dims and not _completed(model):
+        level = error if model.backend in _COMPLETE_NOTHING else warning
+        remedy = "add dims, e.g. [ 1 ] for one value, [ -1 ] for a variable number of values"
+        yield level(model.config_path, "TR115", f"{side} {tensor.name!r} has no dims", remedy, at)
+
+
+def _completed(model: Model) -> bool:
+    """Whether the backend, or model.py, adds missing fields. Without its source, model.py may."""
+    if model.backend == "python":
+        return not model.sources or may_complete_config(model)
+    return model.backend in _COMPLETE
 
 
 def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
