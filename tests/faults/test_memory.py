@@ -177,7 +177,7 @@ def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, oth
             contained(operator)
             message = told(scene.api, big[0], "Progressing")[1]
             assert "TritonModel big-0 has 880 KiB of JSON with 600000 values" in message
-            assert "the operator reads a TritonModel of at most 256 KiB with 16384 values" in message
+            assert "a TritonModel may have at most 256 KiB with 16384 values" in message
         with limited(RESYNC_SECONDS="5") as operator:  # as after a restart
             contained(operator)
             versions = [scene.api.get("TritonModel", name)["metadata"]["resourceVersion"] for name in big]

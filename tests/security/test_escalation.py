@@ -334,7 +334,7 @@ def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:
         lambda: developer.request("DELETE", developer.path("TritonModel")),
     ):
         said = refusal(way)
-        assert "and therefore not delete a TritonModel that has spec.networkPolicy" in said, said
+        assert ", so may not delete a TritonModel that has spec.networkPolicy" in said, said
         assert "get a role with the verb create on networkpolicies" in said
     assert developer.find("TritonModel", "detector")
     developer.delete("TritonModel", "open")

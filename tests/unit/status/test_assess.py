@@ -13,7 +13,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, settle, transitions
-from triton_operator.status.models import MOST
+from triton_operator.status.models import MAX_MODELS
 from triton_operator.status.observation import Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -335,6 +335,6 @@ def test_reports_why_an_answer_cannot_be_used(unusable: dict[str, str], words: s
 
 
 def test_reports_that_the_status_has_only_the_first_5000_models() -> None:
-    index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MOST))
+    index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MAX_MODELS))
     status = judge(pod(), indexes={gen.NAME: index})
     assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")

@@ -256,10 +256,10 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
          "check that prometheus-adapter is installed"),
         (autoscaler(ABLE, ("ScalingActive", "False", "ScalingDisabled")), ("False", "ScalingDisabled"),
          "words of ScalingDisabled"),
-        (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "gets the load metric"),
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas")), ("True", "AtMaximum"),
          "spec.autoscaling.max (4)"),
-        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooFewReplicas")), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooFewReplicas")), ("True", "Scaling"), "gets the load metric"),
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange")), ("True", "Scaling"), "the load"),
     ],
 )  # fmt: skip
