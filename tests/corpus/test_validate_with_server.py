@@ -74,10 +74,10 @@ def test_adds_the_errors_of_the_server(tmp_path):
 
 def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
     def looked(*arguments: str) -> str:
-        said = docker(*arguments)
+        output = docker(*arguments)
         if arguments[0] == "inspect":  # like on a busy machine, the server exits before the next command runs
             docker("wait", arguments[-1])
-        return said
+        return output
 
     docker = tritonserver.docker
     monkeypatch.setattr(tritonserver, "docker", looked)

@@ -71,10 +71,10 @@ def test_strict_treats_warnings_as_errors(tmp_path, options, status):
     assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status
 
 
-@pytest.mark.parametrize(("version", "told"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
-def test_checks_fields_against_the_server_version(tmp_path, version, told):
+@pytest.mark.parametrize(("version", "known"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
+def test_checks_fields_against_the_server_version(tmp_path, version, known):
     root = FAULTY["field of a later server"].write(tmp_path)
-    assert ("TR109" in run(root, "--server-version", version).stdout) is told
+    assert ("TR109" in run(root, "--server-version", version).stdout) is known
 
 
 def test_reads_the_expectations_from_a_spec(tmp_path, good):

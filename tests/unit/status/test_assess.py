@@ -160,7 +160,7 @@ def test_reports_a_model_that_does_not_load() -> None:
     assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
     assert message(status, "ModelsLoaded") == "b: no such file"
     assert status.loaded == "1/2"
-    # The entrypoint needs it not: that one answers, and the rollout is through.
+    # The entrypoint doesn't need the model: it answers, and the rollout is complete.
     status = judge(pod(), indexes={"detection-abc-1": broken})
     assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
@@ -168,14 +168,14 @@ def test_reports_a_model_that_does_not_load() -> None:
 SECRETIVE = {
     "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
 }
-SAID = "login as hunter22 with pass22 refused"
+LEAKED = "login as hunter22 with pass22 refused"
 REDACTED = "login as (hidden) with (hidden) refused"
 
 
 def test_redacts_sensitive_values_in_the_server_log() -> None:
     for crash in (
-        pod(not_ready, ended("triton", 1, message=SAID)),
-        pod(not_ready, waiting("triton", "RunContainerError", SAID)),
+        pod(not_ready, ended("triton", 1, message=LEAKED)),
+        pod(not_ready, waiting("triton", "RunContainerError", LEAKED)),
     ):
         status = judge(crash, spec=SECRETIVE, indexes={})
         assert "hunter22" not in status.model_dump_json()
@@ -184,7 +184,7 @@ def test_redacts_sensitive_values_in_the_server_log() -> None:
 
 
 def test_redacts_sensitive_values_in_the_reason_of_a_model() -> None:
-    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", SAID),)}
+    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", LEAKED),)}
     status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
     assert "hunter22" not in status.model_dump_json()
     assert message(status, "ModelsLoaded") == f"b: {REDACTED}"
