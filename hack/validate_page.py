@@ -207,5 +207,5 @@ def _row(fault: Fault, row: dict[str, str] | None) -> str:
     return f"| {fault.name} | {fault.of} | {ours} | {when} | {said} |"
 
 
-def _cell(said: str, most: int = 140) -> str:
-    return textwrap.shorten(said.replace("|", "\\|").replace("<", "&lt;"), most, placeholder=" …")
+def _cell(message: str, width: int = 140) -> str:
+    return textwrap.shorten(message.replace("|", "\\|").replace("<", "&lt;"), width, placeholder=" …")

@@ -44,7 +44,7 @@ def main() -> int:
                         help="seconds under attack; the benchmark runs as long without")  # fmt: skip
     parser.add_argument("--window", type=float, default=float(os.environ.get("WINDOW", "60")), help="seconds of each")
     parser.add_argument("--models", type=int, default=int(os.environ.get("MODELS", "60")), help="hostile TritonModels")
-    parser.add_argument("--patches", type=float, default=float(os.environ.get("PATCHES", "20")), help="patches per second")
+    parser.add_argument("--patches", type=float, default=float(os.environ.get("PATCHES", "20")), help="a second")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6))
     options = parser.parse_args()
     if not 1 <= options.models <= 250:

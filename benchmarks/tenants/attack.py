@@ -91,7 +91,7 @@ class Attack:
         self.counts = Counter[str]()
 
     def begin(self) -> None:
-        """Starts the attack. Returns when all hostile TritonModels have pods. The operator then probes their servers."""
+        """Starts the attack. Returns when all hostile TritonModels have pods, which the operator then probes."""
         self._stopped.clear()
         for number in range(self._size):
             eventually(lambda n=number: self._try("hostile", lambda: self._tenant.create(hostile(n))), 60, "to create")
