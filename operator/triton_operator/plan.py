@@ -112,7 +112,7 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
 
 
 def applied_record(desired: Object, live: Object) -> Applied:
-    """Returns the record of an apply of `desired` whose response was `live`."""
+    """Returns the record of an apply of `desired` with the response `live`."""
     return Applied(
         live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
     )

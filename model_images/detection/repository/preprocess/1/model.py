@@ -66,7 +66,7 @@ class TritonPythonModel:
     def _process(self, data: bytes, request: Any, out: Any) -> tuple[int, int] | Exception:
         """Fills `out` [3, 640, 640]. Returns the upright height and width, or the error.
 
-        Checks `request` for cancellation first, unless it is None.
+        First checks whether the client has cancelled `request`. `request` may be None.
         """
         try:
             if request is not None and request.is_cancelled():
