@@ -61,7 +61,7 @@ class Triton:
         subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
 
     def running(self) -> bool:
-        """Whether the container runs."""
+        """Returns whether the container runs."""
         shown = ["docker", "inspect", "--format={{.State.Running}}", self.name]
         return subprocess.run(shown, check=False, capture_output=True, text=True).stdout.strip() == "true"
 

@@ -193,7 +193,7 @@ def _corpus() -> list[str]:
 
 
 def _group(start: str, title: str, rows: dict[str, Any]) -> str:
-    """A line of the table by theme."""
+    """Returns a line of the table by theme."""
     cases = [fault for fault in FAULTS if fault.code.startswith(start)]
     errors = sum(fault.severity == "error" for fault in cases)
     early = sum(rows.get(fault.name, {}).get("when") in ("start", "load", "hang") for fault in cases)

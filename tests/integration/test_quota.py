@@ -47,7 +47,7 @@ def hard(plane: ControlPlane) -> dict[str, str]:
 
 
 def documented() -> list[Any]:
-    """The objects of the page."""
+    """Returns the objects of the page."""
     (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "tenants.md").read_text(), re.S)
     return list(yaml.safe_load_all(block))
 

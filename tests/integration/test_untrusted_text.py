@@ -53,7 +53,7 @@ def command(plane: ControlPlane, *arguments: object) -> str:
 
 
 def is_text(shown: str) -> bool:
-    """Whether the text contains only printable characters, and no line of HOSTILE."""
+    """Returns whether the text contains only printable characters, and no line of HOSTILE."""
     lines = shown.split("\n")
     forged = [line for line in lines if line.startswith((FORGED, "Events: <none>"))]
     return all(line.isprintable() for line in lines) and not forged

@@ -68,7 +68,7 @@ def post(server: Server, body: bytes) -> Answer:
 
 
 def right(answer: Answer, form: Form, expected: np.ndarray) -> bool:
-    """Whether the answer has every expected box with its class, in the coordinates of what a viewer shows."""
+    """Returns whether the answer has every expected box with its class, in the coordinates of the upright image."""
     status, content = answer
     height, width = form.shown.shape[:2]
     if status != 200 or content["image"] != {"width": width, "height": height}:

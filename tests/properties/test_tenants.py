@@ -130,7 +130,7 @@ def model(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
-    """A server with the current behaviour of its address."""
+    """Returns a server with the current behaviour of its address."""
     return lambda connection, over: behaviours.get(address, bad_servers.closes)(connection, over)
 
 

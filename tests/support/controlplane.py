@@ -180,7 +180,7 @@ def binaries() -> Path:
 
 
 def has_controllers() -> bool:
-    """Whether kube-controller-manager is installed. There is no release for macOS."""
+    """Returns whether kube-controller-manager is installed. There is no release for macOS."""
     return os.access(binaries() / "kube-controller-manager", os.X_OK)
 
 
@@ -298,7 +298,7 @@ def _served(api: Api, path: str) -> bool:
 
 
 def _reconciles(plane: ControlPlane) -> bool:
-    """Whether the controller manager works: it has aggregated the rules of the ClusterRole `admin`."""
+    """Returns whether the controller manager works: it has aggregated the rules of the ClusterRole `admin`."""
     _ended(plane.programs["kube-controller-manager"], plane.folder)
     return bool(plane.api.get("ClusterRole", "admin")["rules"])
 

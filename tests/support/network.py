@@ -29,7 +29,7 @@ class Network:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def lets(self, source: Pod | str, target: Pod | str, port: int, protocol: str = "TCP") -> bool:
-        """Whether the policies allow a connection. A string is an address, or NODE."""
+        """Returns whether the policies allow a connection. A string is an address, or NODE."""
         if NODE in (source, target):
             return True  # traffic between a node and its pods is always allowed
         requested = (port, protocol)
@@ -40,7 +40,7 @@ class Network:
     def _one_way(
         self, pod: Pod | str, way: str, other: Pod | str, requested: tuple[int, str], target: Pod | str
     ) -> bool:
-        """Whether any rule of the policies that isolate `pod` allows the connection, or no policy isolates it."""
+        """Returns whether a policy that isolates `pod` allows the connection, or no policy isolates it."""
         if isinstance(pod, str):
             return True
         isolating = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
@@ -71,7 +71,7 @@ class Network:
 
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches the labels. An empty selector matches everything."""
+    """Returns whether a label selector matches the labels. An empty selector matches everything."""
     if any(labels.get(k) != v for k, v in selector.get("matchLabels", {}).items()):
         return False
     return all(_expression(e, labels) for e in selector.get("matchExpressions", []))

@@ -14,7 +14,7 @@ from triton_operator.fairness import FairQueue, TokenBuckets
 
 
 def filled(seats: int, **items: int) -> FairQueue[str, str]:
-    """A queue in which each flow has the given number of items, named a0, a1, …"""
+    """Returns a queue in which each flow has the given number of items, named a0, a1, …"""
     queue = FairQueue[str, str](seats)
     for flow, count in items.items():
         for number in range(count):

@@ -405,7 +405,7 @@ def test_ignores_managed_fields_without_a_manager() -> None:
 
 
 def unreadable(name: str) -> dict[str, Any]:
-    """An object that the store can't read. No API server returns it; it stands for unknown kinds of bad objects."""
+    """Returns an object that the store can't read. No API server returns it; it represents other bad objects."""
     return gen.modified(gen.raw(name=name, uid=name), gen.put("metadata.managedFields", "none"))
 
 

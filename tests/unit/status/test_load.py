@@ -195,7 +195,7 @@ def test_reports_several_models_without_an_entrypoint() -> None:
 
 
 def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
-    """The status just after a threshold was set, when Prometheus doesn't have it yet."""
+    """Returns the status just after a threshold was set, when Prometheus doesn't have it yet."""
     return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=answers(max_qps=1))
 
 
