@@ -1,7 +1,7 @@
 """Policies against privilege escalation through a TritonModel.
 
-A user who may not create pods, NetworkPolicies or PodDisruptionBudgets can't get them through a TritonModel either,
-beyond the parts that are safe for every user. For pods there is an allow list, so that fields of newer versions of
+A user who may not create pods, NetworkPolicies or PodDisruptionBudgets can't create them with a TritonModel either,
+except for the parts that are safe for every user. For pods there is an allow list, so that fields of newer versions of
 Kubernetes are refused by default. It covers the fields that the operator copies into the pod unchanged:
 `spec.podTemplate` and `spec.server.env`.
 """

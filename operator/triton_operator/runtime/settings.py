@@ -50,7 +50,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> Settings:
-        """Raises ValueError with the variable's name if a variable is missing or invalid."""
+        """Returns the settings of the environment variables.
+
+        Raises ValueError with the variable's name if one is missing or invalid.
+        """
         if not env.get("TOOLS_IMAGE"):
             raise ValueError("TOOLS_IMAGE must name the operator's own image: the pods' init containers run from it")
         return cls(

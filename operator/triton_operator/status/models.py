@@ -26,9 +26,8 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
     """Returns the models that the servers should have loaded, and all others that a server reports.
 
-    At most MAX_MODELS of them, the expected ones first.
-
-    With several servers it has the worst state, and `pods` has the number of servers on which the model is READY.
+    Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
+    worst one counts. `pods` is the number of servers on which the model is READY.
     """
     if not indexes:
         return []
