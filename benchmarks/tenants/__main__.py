@@ -66,7 +66,7 @@ def main() -> int:
         "patches_per_s": options.patches,
         "others_models": STEADY,
         "operator_limit_mib": limited.limit_mib(),
-        "prometheus_ended_above_mib": scraped.MOST_MIB,
+        "prometheus_ended_above_mib": scraped.MAX_MIB,
         "seed": options.seed,
         "seconds": round(time.monotonic() - began),
     }

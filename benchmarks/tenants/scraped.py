@@ -1,4 +1,7 @@
-"""Two Prometheuses with the rules of the tenant's TritonModels: one scrapes its servers, one as many honest ones."""
+"""Runs two Prometheuses with the rules of the tenant's TritonModels.
+
+One scrapes the tenant's servers, the other the same number of honest servers.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from triton_operator.api import names
 from . import attack, servers
 
 EVERY = "10s"
-"""As a TritonModel has it by default."""
-MOST_MIB = 2048
-"""Above it a Prometheus is ended: the machine has other work to do."""
+"""The default scrape interval of a TritonModel."""
+MAX_MIB = 2048
+"""A Prometheus with more resident memory is killed, to leave memory for the other processes."""
 _HONEST = (ROOT / "tests" / "rules" / "data" / "triton_24.10.txt").read_text()
 
 
 class Scraped:
-    """`peaks_mib`: the most resident memory of each so far, the one with hostile servers first."""
+    """`peaks_mib`: the maximum resident memory of each, the one with hostile servers first."""
 
     def __init__(self, prometheuses: tuple[Prometheus, Prometheus]) -> None:
         self._prometheuses = prometheuses
@@ -46,7 +49,7 @@ class Scraped:
             for place, prometheus in enumerate(self._prometheuses):
                 with contextlib.suppress(OSError, IndexError):
                     self.peaks_mib[place] = max(self.peaks_mib[place], prometheus.rss_mib)
-                    if prometheus.rss_mib > MOST_MIB:
+                    if prometheus.rss_mib > MAX_MIB:
                         os.kill(prometheus.pid, 9)
 
 
@@ -76,7 +79,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> 
                 configs += scrape_config(monitor, {server: f"{attack.name(number)}-pod"})
             (folder / kind).mkdir()
             prometheuses.append(stack.enter_context(running(folder / kind, configs, groups, EVERY)))
-            _give_way(prometheuses[-1].pid)
+            _lower_priority(prometheuses[-1].pid)
         scraped = Scraped((prometheuses[0], prometheuses[1]))
         try:
             yield scraped
@@ -84,7 +87,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str]) -> 
             scraped.close()
 
 
-def _give_way(pid: int) -> None:
-    """In a cluster it has a node of its own: what is measured has the cores first."""
+def _lower_priority(pid: int) -> None:
+    """Gives the process the lowest priority, because in a cluster Prometheus runs on another node."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
