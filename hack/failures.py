@@ -1,6 +1,6 @@
 """`failures.py REPORT…`: prints the failed tests in pytest's JUnit reports.
 
-The output of a run of all parts has thousands of lines; this summary stands at its end.
+The output of a run of all parts has thousands of lines; this summary is printed after it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LINES, WIDTH = 15, 300
-"""The most lines of an error that are printed, and the most characters of a line: a line may contain a whole log."""
+"""The maximum number of lines of an error, and of characters of a line. A line may contain a whole log."""
 
 
 def failures(report: Path) -> Iterator[str]:
     """Yields a text for each test whose call, setup or teardown failed."""
     for case in ET.parse(report).iter("testcase"):
-        for ending in (*case.findall("failure"), *case.findall("error")):
-            text = (ending.text or ending.get("message", "")).rstrip().splitlines()
+        for problem in (*case.findall("failure"), *case.findall("error")):
+            text = (problem.text or problem.get("message", "")).rstrip().splitlines()
             marked = [line for line in text if line.startswith("E ")] or text
             shown = [*marked[:LINES], *text[-1:]]
             yield "\n  ".join([f"{case.get('classname')}::{case.get('name')}", *(line[:WIDTH] for line in shown)])

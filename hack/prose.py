@@ -1,13 +1,18 @@
-"""Checks the Markdown pages: words to avoid (hack/prose.txt), broken links, and the form of each page.
+"""Checks the words, links and form of the Markdown pages, and the words of docstrings and comments in Python files.
 
-Prints one line per problem and exits with 1 if there is one. Arguments are pages; the default is every tracked page.
+hack/prose.txt lists the words to avoid. Prints one line per problem and exits with 1 if there is one. Arguments are
+files; the default is every tracked file.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,34 +27,41 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def main() -> int:
-    pages = [Path(p).resolve() for p in sys.argv[1:]] or _tracked()
-    problems = [problem for page in pages for problem in check(page)]
+    files = [Path(p).resolve() for p in sys.argv[1:]] or _tracked()
+    problems = [problem for file in files for problem in check(file)]
     print(*problems, sep="\n", file=sys.stderr, end="\n" if problems else "")
     return 1 if problems else 0
 
 
-def check(page: Path) -> Iterator[str]:
-    """Yields the problems of one page, each as `path:line: problem`."""
-    text, name = page.read_text(), page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else str(page)
-    yield from (f"{name}:{line}: {problem}" for line, problem in _words(text))
+def check(file: Path) -> Iterator[str]:
+    """Yields the problems of one file, each as `path:line: problem`."""
+    text, name = file.read_text(), file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else str(file)
+    prose = _without_code(_comments(text) if file.suffix == ".py" else text)
+    yield from (f"{name}:{line}: {problem}" for line, problem in _words(prose))
+    if file.suffix == ".py":
+        return
     yield from (f"{name}:1: {problem}" for problem in _form(name, text))
-    for match in LINK.finditer(_without_code(text)):
-        if problem := _link(page, match[1]):
+    for match in LINK.finditer(prose):
+        if problem := _link(file, match[1]):
             yield f"{name}:{_line(text, match.start())}: {problem}"
 
 
-def _words(text: str) -> Iterator[tuple[int, str]]:
-    prose = _without_code(text).replace("\n", " ").lower()
+def _words(prose: str) -> Iterator[tuple[int, str]]:
     for pattern, instead in _avoided():
-        for match in pattern.finditer(prose):
-            yield _line(text, match.start()), f"avoid {match[0]!r}: {instead}"
+        for match in pattern.finditer(prose.lower()):
+            yield _line(prose, match.start()), f"avoid {' '.join(match[0].split())!r}: {instead}"
 
 
-def _avoided() -> Iterator[tuple[re.Pattern[str], str]]:
+@functools.cache
+def _avoided() -> list[tuple[re.Pattern[str], str]]:
+    found = []
     for line in WORDS.read_text().splitlines():
         if line and not line.startswith("#"):
             words, instead = line.split(" -> ")
-            yield re.compile(rf"\b(?:{words})\b"), instead
+            # A line break, and an indentation after it, count as a space. A lookbehind must have a fixed width.
+            words = re.sub(r" (?![?)])", r"\\s+", words)
+            found.append((re.compile(rf"\b(?:{words})\b"), instead))
+    return found
 
 
 def _form(name: str, text: str) -> Iterator[str]:
@@ -81,8 +93,21 @@ def _anchor(heading: str) -> str:
 
 
 def _without_code(text: str) -> str:
-    """Replaces code and comments by spaces, so that positions stay the same."""
+    """Replaces code and HTML comments by spaces, so that positions stay the same."""
     return CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def _comments(source: str) -> str:
+    """Returns the docstrings and comments of a Python file, with an empty line for every other line."""
+    lines = [""] * (source.count("\n") + 1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = token.string.lstrip("#")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number, line in enumerate(node.value.value.splitlines(), node.lineno):
+                lines[number - 1] = line
+    return "\n".join(lines)
 
 
 def _line(text: str, position: int) -> int:
@@ -90,8 +115,8 @@ def _line(text: str, position: int) -> int:
 
 
 def _tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [ROOT / name for name in listed.splitlines() if name != HISTORY]
+    listed = subprocess.run(["git", "ls-files", "*.md", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [ROOT / name for name in listed.stdout.splitlines() if name != HISTORY]
 
 
 if __name__ == "__main__":

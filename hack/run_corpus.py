@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "operator")]
 
-from corpus.ask import complaint  # noqa: E402
+from corpus.ask import first_error  # noqa: E402
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD, Good  # noqa: E402
 from corpus.legal import LEGAL, Legal  # noqa: E402
@@ -33,8 +33,8 @@ def verdict(case: Good | Legal | Fault, wanted: Expected, image: str) -> dict[st
         models = sorted(path.name for path in root.iterdir() if path.is_dir())
         with tritonserver.started(root, wanted, image, SECONDS) as start:
             if start.ready:
-                said = _requests(start.address, wanted, models)
-                return {"when": "request" if said else "never", "said": said}
+                message = _requests(start.address, wanted, models)
+                return {"when": "request" if message else "never", "said": message}
             if start.refusals:
                 first = start.refusals[0]
                 when = "start" if first.early else "load"
@@ -48,11 +48,11 @@ def _requests(address: str, wanted: Expected, models: list[str]) -> str:
     order = sorted(models, key=lambda name: name != wanted.entrypoint)
     for model in order:
         try:
-            said = complaint(address, model)
+            message = first_error(address, model)
         except OSError:
             continue  # the server doesn't serve this model
-        if said:
-            return f"{model}: {said}"
+        if message:
+            return f"{model}: {message}"
     return ""
 
 

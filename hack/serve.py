@@ -61,7 +61,7 @@ class Triton:
         subprocess.run(["docker", "rm", "--force", "--volumes", self.name], check=False, capture_output=True)
 
     def running(self) -> bool:
-        """Whether the container runs."""
+        """Returns whether the container runs."""
         shown = ["docker", "inspect", "--format={{.State.Running}}", self.name]
         return subprocess.run(shown, check=False, capture_output=True, text=True).stdout.strip() == "true"
 
@@ -76,7 +76,7 @@ class Triton:
                     raise SystemExit("the server ended; its log is above") from error
                 time.sleep(0.3)
 
-    def ask(self, model: str, verb: str) -> str:
+    def request(self, model: str, verb: str) -> str:
         """Sends a load or unload request (`verb`). Returns the error, or "" if it succeeded."""
         request = urllib.request.Request(f"{self.url}/v2/repository/models/{model}/{verb}", data=b"{}")
         try:
@@ -123,9 +123,9 @@ def reload(triton: Triton, changed: list[str]) -> None:
     order = affected(changed, ensembles(triton.repository))
     started, failed = time.monotonic(), []
     for model in reversed(order):
-        triton.ask(model, "unload")
+        triton.request(model, "unload")
     for model in (m for m in order if (triton.repository / m).is_dir()):
-        reason = triton.ask(model, "load")
+        reason = triton.request(model, "load")
         if reason:
             failed.append(model)
             say(f"{model} doesn't load: {reason}")

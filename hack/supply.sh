@@ -16,7 +16,7 @@ sbom() {
 
 # pip-audit gets a separate venv, because it isn't a dependency of the project.
 audit() {
-  local tools=$cache/supply wanted lock said vulnerable='' unknown=''
+  local tools=$cache/supply wanted lock output vulnerable='' unknown=''
   wanted=$(digest_of requirements/supply.lock)
   if [ "$(cat "$tools/.stamp" 2>/dev/null)" != "$wanted" ]; then
     .venv/bin/python -m venv --clear "$tools"
@@ -25,16 +25,16 @@ audit() {
   fi
   for lock in requirements/*.lock; do
     # --strict: a package that can't be looked up is a failure, not a pass.
-    if said=$("$tools/bin/pip-audit" --strict --require-hashes --disable-pip --progress-spinner off -r "$lock" 2>&1); then
+    if output=$("$tools/bin/pip-audit" --strict --require-hashes --disable-pip --progress-spinner off -r "$lock" 2>&1); then
       say "$lock: no known vulnerabilities in $(grep -c '^[a-z].*==' "$lock") packages"
       continue
     fi
-    case $said in
+    case $output in
       *"Found "*" known vulnerabilit"*) vulnerable="$vulnerable $lock" ;;
       # The last line is the reason, after a traceback.
-      *) unknown="$unknown $lock" said=${said##*$'\n'} ;;
+      *) unknown="$unknown $lock" output=${output##*$'\n'} ;;
     esac
-    printf '%s\n' "$said" >&2
+    printf '%s\n' "$output" >&2
   done
   [ -z "$vulnerable" ] || say "vulnerable:$vulnerable. Take the fixed versions (make lock UPGRADE=1) and run the tests"
   [ -z "$unknown" ] || say "the look-up failed for:$unknown. Their vulnerabilities are unknown. Use another service with" \

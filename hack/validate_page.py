@@ -197,7 +197,7 @@ def _corpus() -> list[str]:
 
 
 def _group(start: str, title: str, rows: dict[str, Any]) -> str:
-    """A line of the table by theme."""
+    """Returns a line of the table by theme."""
     cases = [fault for fault in FAULTS if fault.code.startswith(start)]
     errors = sum(fault.severity == "error" for fault in cases)
     early = sum(rows.get(fault.name, {}).get("when") in ("start", "load", "hang") for fault in cases)
@@ -211,5 +211,5 @@ def _row(fault: Fault, row: dict[str, str] | None) -> str:
     return f"| {fault.name} | {fault.of} | {ours} | {when} | {said} |"
 
 
-def _cell(said: str, most: int = 140) -> str:
-    return textwrap.shorten(said.replace("|", "\\|").replace("<", "&lt;"), most, placeholder=" …")
+def _cell(message: str, width: int = 140) -> str:
+    return textwrap.shorten(message.replace("|", "\\|").replace("<", "&lt;"), width, placeholder=" …")

@@ -1,4 +1,4 @@
-"""The metrics pages of a fleet: of servers, and of both replicas of the operator. Runs as a process of its own."""
+"""Serves the metrics of many servers and of both replicas of the operator. Runs as a separate process."""
 
 from __future__ import annotations
 

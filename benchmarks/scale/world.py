@@ -128,7 +128,7 @@ class Settling:
 
 
 def settled(model: Object) -> bool:
-    """Whether the status is of this generation and shows the pod, which stays pending."""
+    """Returns whether the status is of this generation and shows the pod, which stays pending."""
     status = model.get("status", {})
     conditions = status.get("conditions", [])
     return bool(
@@ -249,5 +249,5 @@ class Changes:
 
 
 def holds(rules: Object, value: int) -> bool:
-    """Whether a PrometheusRule contains this number."""
+    """Returns whether a PrometheusRule contains this number."""
     return any(str(value) in rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"])

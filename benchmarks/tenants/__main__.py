@@ -1,8 +1,8 @@
-"""One tenant's worst case, all of it at once: what it costs the other tenants, the operator and Prometheus.
+"""Measures what one hostile tenant costs the other tenants, the operator and Prometheus.
 
-A real etcd and kube-apiserver with the policies of the installation, the operator as a process with the rights and the
-memory limit of the installation, and two real Prometheuses. The attack is a process of its own. Windows without and
-with it alternate; in each, others create and change TritonModels, one after the other.
+Runs a real etcd and kube-apiserver with the policies of the installation, the operator as a process with the rights
+and the memory limit of the installation, and two real Prometheuses. The attack is a separate process. Windows without
+and with the attack alternate. In each window, the other tenants create and change TritonModels, one at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from support.people import apply_folder, bind, bind_editor
 
 from . import archive, limited, scraped
 from .attack import NAMESPACE
-from .others import STEADY, Others, Seconds
+from .others import STEADY, Latencies, OtherTenants
 
 TENANT = "tenant"
 Say = Callable[[str], None]
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tenants", description=__doc__)
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS", "600")),
-                        help="under attack, and as long without")  # fmt: skip
+                        help="seconds under attack; the benchmark runs as long without")  # fmt: skip
     parser.add_argument("--window", type=float, default=float(os.environ.get("WINDOW", "60")), help="seconds of each")
     parser.add_argument("--models", type=int, default=int(os.environ.get("MODELS", "60")), help="hostile TritonModels")
     parser.add_argument("--patches", type=float, default=float(os.environ.get("PATCHES", "20")), help="a second")
@@ -55,7 +55,7 @@ def main() -> int:
         print(f"[{time.monotonic() - began:5.0f} s] {words}", file=sys.stderr, flush=True)
 
     say(f"seed {options.seed}")
-    with tempfile.TemporaryDirectory(prefix="tenants-") as folder, plane() as found:
+    with tempfile.TemporaryDirectory(prefix="tenants-") as folder, control_plane() as found:
         figures = measure(found, Path(folder), options, say)
     conditions = {
         "machine": machine(),
@@ -66,7 +66,7 @@ def main() -> int:
         "patches_per_s": options.patches,
         "others_models": STEADY,
         "operator_limit_mib": limited.limit_mib(),
-        "prometheus_ended_above_mib": scraped.MOST_MIB,
+        "prometheus_ended_above_mib": scraped.MAX_MIB,
         "seed": options.seed,
         "seconds": round(time.monotonic() - began),
     }
@@ -75,10 +75,10 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def plane() -> Iterator[ControlPlane]:
+def control_plane() -> Iterator[ControlPlane]:
     """Runs a control plane without controllers.
 
-    They would use the operator's cores for the tenant's Deployments, which isn't the operator's work.
+    Controllers would reconcile the tenant's Deployments on the cores that the operator uses.
     """
     with controlplane.running(users=[TENANT]) as found:
         found.install_crds()
@@ -93,7 +93,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class Helper:
-    """A process of this benchmark that reads commands line by line. `nice`: with the lowest priority."""
+    """A process of this benchmark that reads one command per line. `nice`: runs it with the lowest priority."""
 
     def __init__(self, module: str, *arguments: object, nice: bool = False) -> None:
         command = [*(("nice", "-n", "19") if nice else ()), sys.executable, "-m", f"benchmarks.tenants.{module}"]
@@ -102,14 +102,15 @@ class Helper:
             [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def say(self, line: str) -> str:
-        """Sends a command; returns the answer."""
+    def send(self, line: str) -> str:
+        """Sends a command and returns the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        return self.listen()
+        return self.read()
 
-    def listen(self) -> str:
+    def read(self) -> str:
+        """Returns the next line that the process prints."""
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().strip()
         assert answer, f"{self._name} has ended"
@@ -128,14 +129,14 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
     """Runs all windows and prints the table; returns the figures of the last line."""
     archive.write(folder / "evil.tar")
     kubeconfig = found.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
-    others = Others(found.api)
-    quiet, noisy, checked = Seconds(), Seconds(), list[archive.Checked]()
+    others = OtherTenants(found.api)
+    quiet, noisy, checked = Latencies(), Latencies(), list[archive.Checked]()
     with contextlib.ExitStack() as stack:
         # In a cluster the tenant's servers run on other machines.
         servers = Helper("servers", options.models, nice=True)
         stack.callback(servers.close)
         attacker = Helper(
-            "attack", found.kubeconfig_of_user(TENANT), found.kubeconfig, servers.listen(), options.models,
+            "attack", found.kubeconfig_of_user(TENANT), found.kubeconfig, servers.read(), options.models,
             options.patches, options.seed,
         )  # fmt: skip
         stack.callback(attacker.close)
@@ -146,12 +147,12 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
         )
         eventually(lambda: operator.current.is_leader(), 60, lambda: operator.operator.log)
         others.settle()
-        others.work(3)  # what is only slow the first time
+        others.work(3)  # the first requests are slower
         watched: scraped.Scraped | None = None
         for _ in range(max(1, round(options.seconds / options.window))):
             quiet += others.work(options.window)
             for helper in (servers, attacker):
-                helper.say("on")
+                helper.send("on")
             if watched is None:
                 page = lambda: operator.current.get("/metrics")  # noqa: E731
                 watched = stack.enter_context(scraped.scraping(found.api, options.models, folder, page, asked))
@@ -167,17 +168,18 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
                 used = cores.used()
             events, suspended = _events(found.api), _suspended(found.api)
             for helper in (attacker, servers):
-                helper.say("off")
+                helper.send("off")
             say(
                 f"change to Deployment: {summary(quiet.change)} without, {summary(noisy.change)} with; operator "
                 f"{operator.peak_mib:.0f} MiB, {operator.restarts} restarts; Prometheus "
-                f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; {events} Events at most of one; "
+                f"{' and '.join(f'{mib:.0f}' for mib in watched.peaks_mib)} MiB; "
+                f"at most {events} Events of one TritonModel; "
                 f"scraping of {suspended} suspended; "
                 f"cores {used}"
             )
-            eventually(lambda: operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "a quiet queue")
+            eventually(lambda: operator.current.metric_sum("triton_operator_queue_depth") == 0, 120, "an empty queue")
             time.sleep(2)
-        counts: dict[str, int] = json.loads(attacker.say("counts"))
+        counts: dict[str, int] = json.loads(attacker.send("counts"))
         figures = {
             "others_p99_ratio": ratio(noisy.change, quiet.change, 0.99),
             "operator_rss_mib": round(operator.peak_mib),
@@ -192,24 +194,24 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
             "cores": used,
             "events_of_one_model": events,
             "suspended_models": suspended,
-            "requests_to_a_rogue_prometheus": int(servers.say("counts")),
+            "requests_to_a_rogue_prometheus": int(servers.send("counts")),
             "validate_rss_mib": round(max((c.rss_mib for c in checked), default=0)),
             "validate_seconds": round(max((c.seconds for c in checked), default=0), 1),
             "tracebacks": operator.operator.log.count("Traceback"),
         }
     rows = [("time of other tenants for", "without attack", "under attack")]
-    for words, name in (
+    for label, name in (
         ("change to Deployment", "change"), ("create to Deployment", "create"), ("a request to the API server", "api"),
     ):  # fmt: skip
-        rows += [(words, summary(getattr(quiet, name)), summary(getattr(noisy, name)))]
+        rows += [(label, summary(getattr(quiet, name)), summary(getattr(noisy, name)))]
     print("\n".join(f"{a:<30} {b:<40} {c}" for a, b, c in rows))
-    for what, count in sorted(counts.items()):
-        print(f"  {what}: {count}")
+    for name, count in sorted(counts.items()):
+        print(f"  {name}: {count}")
     return figures
 
 
 class Cores:
-    """The CPU time of processes from the construction on."""
+    """Measures the CPU time of processes, from the construction on."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids, self._began = pids, time.monotonic()

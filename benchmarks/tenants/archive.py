@@ -1,4 +1,4 @@
-"""A hostile model image in a tar file, and the cost of checking it."""
+"""Writes a hostile model image, and measures what it costs to validate it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True)
 class Checked:
-    """`ended`: whether it came to its end by itself."""
+    """What one validation cost. `ended`: whether it ended before the timeout."""
 
     rss_mib: float
     seconds: float
@@ -30,7 +30,7 @@ class Checked:
 
 
 def write(target: Path) -> None:
-    """An image with 1 GiB in one file of zeros, 50,000 files, and links that lead out and in circles."""
+    """Writes an image with 1 GiB of zeros in one file, 50,000 small files, links to the outside and links in a loop."""
     layers = {"zeros.tar.gz": _zeros(), "files.tar.gz": gzip.compress(_files(), 1)}
     config = json.dumps({"rootfs": {"type": "layers", "diff_ids": []}, "config": {}}).encode()
     manifest = json.dumps([{"Config": "config.json", "RepoTags": ["evil:1"], "Layers": list(layers)}]).encode()
@@ -40,7 +40,7 @@ def write(target: Path) -> None:
 
 
 def check(target: Path) -> Checked:
-    """Runs `kubectl triton validate` on it, with no priority over what is measured."""
+    """Runs `kubectl triton validate` on the image, with the lowest priority, so that it doesn't slow the benchmark."""
     command = ["nice", "-n", "19", str(Path(sys.executable).with_name("kubectl-triton")), "validate", str(target)]
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def check(target: Path) -> Checked:
 
 @contextlib.contextmanager
 def checking(target: Path, found: list[Checked]) -> Iterator[None]:
-    """Checks it once, beside what happens in the context, and adds what it cost to `found`."""
+    """Validates the image once while the context runs, and adds the cost to `found`."""
     thread = threading.Thread(target=lambda: found.append(check(target)))
     thread.start()
     yield
@@ -62,7 +62,7 @@ def checking(target: Path, found: list[Checked]) -> Iterator[None]:
 
 
 def _zeros() -> bytes:
-    """A layer of some MB that unpacks to 1 GiB: gzip's members follow one another."""
+    """Returns a layer of about 1 MB that unpacks to 1 GiB. Gzip files may be concatenated."""
     info = tarfile.TarInfo("models/net/1/model.onnx")
     info.size = 16 * _PART
     part = gzip.compress(b"\0" * _PART, 9)

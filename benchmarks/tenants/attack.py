@@ -1,7 +1,7 @@
-"""One tenant's worst case, as a process of its own: it begins and ends when stdin says so.
+"""Attacks the operator as one tenant. Runs as a separate process that commands on stdin start and stop.
 
-The tenant has what Kubernetes' role `edit` has in one namespace, the developer's role for TritonModels, and may create
-Prometheus objects there. The kubelet of its pods is played here; its servers are in `servers.py`.
+The tenant has Kubernetes' role `edit` and the role tritonmodel-developer in one namespace, and may create Prometheus
+objects there. This module also plays the kubelet of the tenant's pods; its servers are in `servers.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def hostile(number: int) -> Object:
 
 
 def large(number: int) -> Object:
-    """0.9 MB of what has no schema: many small objects, and maps in maps."""
+    """Returns a TritonModel with 0.9 MB in a field without a schema: many small objects, and deeply nested maps."""
     deep: Any = {}
     for _ in range(40):
         deep = {"a": deep}
@@ -62,7 +62,7 @@ def large(number: int) -> Object:
 
 
 def rogue(number: int, port: int) -> Object:
-    """A Prometheus that picks up everything, at an address that the tenant chose."""
+    """Returns a Prometheus object that selects everything, with an address of the tenant's choice."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "Prometheus",
@@ -76,45 +76,48 @@ def rogue(number: int, port: int) -> Object:
 
 
 class Attack:
-    """Everything at once, between `begin` and `end`. `counts`: how often what was tried, and was let through."""
+    """Runs all attacks at once, between `begin` and `end`.
+
+    `counts`: how many requests of each kind were sent, and how many were accepted.
+    """
 
     def __init__(self, tenant: Api, node: Api, rogue_port: int, size: int, patches: float, seed: int) -> None:
         self._tenant, self._node, self._size, self._patches = tenant, node, size, patches
         self._rogue_port = rogue_port
         self._strange, self._random = Strange(seed, {}), random.Random(seed)
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._made: list[tuple[str, str]] = []
+        self._created: list[tuple[str, str]] = []
         self.counts = Counter[str]()
 
     def begin(self) -> None:
-        """Returns when the hostile TritonModels have pods, whose servers are asked from now on."""
-        self._over.clear()
+        """Starts the attack. Returns when all hostile TritonModels have pods, which the operator then probes."""
+        self._stopped.clear()
         for number in range(self._size):
             eventually(lambda n=number: self._try("hostile", lambda: self._tenant.create(hostile(n))), 60, "to create")
         for number in range(self._size):
             eventually(lambda n=number: self._node.find("Deployment", name(n)), 120, "a Deployment")
             self._start(number)
         steps = {
-            self._patch: 1 / self._patches, self._flip: 0.1, self._be_strange: 0.3, self._be_large: 5.0,
-            self._be_rogue: 0.5,
+            self._patch: 1 / self._patches, self._flip: 0.1, self._create_unusual: 0.3, self._create_large: 5.0,
+            self._create_prometheus: 0.5,
         }  # fmt: skip
         for step, seconds in steps.items():
-            thread = threading.Thread(target=self._again_and_again, args=(step, seconds), daemon=True)
+            thread = threading.Thread(target=self._repeat, args=(step, seconds), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def end(self) -> None:
-        """Returns when nothing is left of it."""
-        self._over.set()
+        """Stops the attack. Returns when all its objects are deleted."""
+        self._stopped.set()
         for thread in self._threads:
             thread.join(60)
         self._threads.clear()
-        self._made.clear()
-        eventually(self._sweep, 300, "nothing left")
+        self._created.clear()
+        eventually(self._sweep, 300, "an empty namespace")
 
     def _start(self, number: int) -> None:
-        """Plays the ReplicaSet controller and the kubelet."""
+        """Creates the pod, like the ReplicaSet controller, and reports it as running, like the kubelet."""
         template = self._node.get("Deployment", name(number))["spec"]["template"]
         metadata = {**template["metadata"], "name": f"{name(number)}-pod"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
@@ -144,57 +147,58 @@ class Attack:
         killed = gen.ended("triton", 137, "x" * 2000, reason=self._random.choice(["OOMKilled", "Error"]))
         self._try("flip", lambda: self._status(number, *self._random.choice([(), (killed,)])))
 
-    def _be_strange(self) -> None:
+    def _create_unusual(self) -> None:
         body, patch = self._strange.model()
         status = None
         if self._random.random() < 0.5:
             body, patch, status = self._strange.child()
         body["metadata"]["namespace"] = NAMESPACE
 
-        def put() -> None:
-            made = self._tenant.create(body)["metadata"]["name"]
-            self._made.append((body["kind"], made))
+        def create() -> None:
+            created = self._tenant.create(body)["metadata"]["name"]
+            self._created.append((body["kind"], created))
             if patch is not None:
-                self._tenant.patch(body["kind"], made, patch)
+                self._tenant.patch(body["kind"], created, patch)
             if status is not None:
-                self._node.patch(body["kind"], made, {"status": status}, "status")
+                self._node.patch(body["kind"], created, {"status": status}, "status")
 
-        self._try("strange", put)
-        while len(self._made) > STRANGE_KEPT:
-            kind, made = self._made.pop(0)
-            self._try("forget", lambda k=kind, m=made: self._tenant.delete(k, m))
+        self._try("unusual", create)
+        while len(self._created) > STRANGE_KEPT:
+            kind, created = self._created.pop(0)
+            self._try("delete", lambda k=kind, n=created: self._tenant.delete(k, n))
 
-    def _be_large(self) -> None:
+    def _create_large(self) -> None:
         number = self._random.randrange(LARGE)
         self._try("large", lambda: self._tenant.create(large(number)))
 
-    def _be_rogue(self) -> None:
+    def _create_prometheus(self) -> None:
         number = self._random.randrange(ROGUES)
         if self._random.random() < 0.5:
             self._tenant.delete("Prometheus", f"rogue-{number}")
         self._try("rogue Prometheus", lambda: self._tenant.create(rogue(number, self._rogue_port)))
 
-    def _again_and_again(self, step: Callable[[], None], seconds: float) -> None:
+    def _repeat(self, step: Callable[[], None], seconds: float) -> None:
         due = time.monotonic()
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             with contextlib.suppress(RefusedError, HTTPError, OSError):
                 step()
-            # What was missed isn't made up for.
+            # Missed steps aren't caught up.
             due = max(due + seconds, time.monotonic())
-            self._over.wait(due - time.monotonic())
+            self._stopped.wait(due - time.monotonic())
 
-    def _try(self, what: str, request: Callable[[], object]) -> bool:
-        self.counts[f"{what}: tried"] += 1
+    def _try(self, kind: str, request: Callable[[], object]) -> bool:
+        self.counts[f"{kind}: sent"] += 1
         try:
             request()
         except RefusedError as refusal:
-            return refusal.code == 409 and what == "hostile"  # it is there already
+            return refusal.code == 409 and kind == "hostile"  # it exists already
         except (HTTPError, OSError):
             return False
-        self.counts[f"{what}: let through"] += 1
+        self.counts[f"{kind}: accepted"] += 1
         return True
 
     def _sweep(self) -> bool:
+        """Deletes what is left in the namespace. Returns whether nothing was left."""
         left = 0
         for kind in _SWEPT:
             for found in self._node.list(kind):
@@ -207,7 +211,10 @@ class Attack:
 
 
 def main(tenant: str, node: str, rogue_port: str, size: str, patches: str, seed: str) -> int:
-    """`tenant`, `node`: kubeconfigs. Answers `on`, `off` and, with the counts, `counts`, each with a line."""
+    """Reads commands and prints one line for each: `on` and `off` start and stop the attack, `counts` prints `counts`.
+
+    `tenant`, `node`: kubeconfigs.
+    """
     apis = (Api.of(Path(kubeconfig)).in_namespace(NAMESPACE) for kubeconfig in (tenant, node))
     attack = Attack(*apis, int(rogue_port), int(size), float(patches), int(seed))
     for line in map(str.strip, sys.stdin):

@@ -19,7 +19,7 @@ _EVERY_SECONDS = 0.1
 
 
 def limit_mib() -> float:
-    """The memory limit of the installation."""
+    """Returns the memory limit of the installation."""
     deployment = yaml.safe_load((ROOT / "manifests" / "operator" / "deployment.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return float(quantity.parse(container["resources"]["limits"]["memory"])) / 2**20

@@ -1,4 +1,4 @@
-"""The other tenants: what they have, and how long they wait for it."""
+"""Plays the other tenants, and measures how long they wait for their Deployments."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from triton_operator.api import names
 
 NAMESPACES = ("others-0", "others-1")
 STEADY = 20
-_PATIENCE_SECONDS = 180.0
+_TIMEOUT_SECONDS = 180.0
 _numbers = itertools.count(1)
 
 
 @dataclass
-class Seconds:
-    """What one window gave: from the request until a watch shows the Deployment, and an API server's own answer."""
+class Latencies:
+    """The latencies of one window, in seconds.
+
+    `create`, `change`: from the request until a watch shows the Deployment. `api`: of a request to the API server.
+    """
 
     create: list[float] = field(default_factory=list)
     change: list[float] = field(default_factory=list)
     api: list[float] = field(default_factory=list)
 
-    def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(self.create + other.create, self.change + other.change, self.api + other.api)
+    def __add__(self, other: Latencies) -> Latencies:
+        return Latencies(self.create + other.create, self.change + other.change, self.api + other.api)
 
 
 def model(namespace: str, name: str, image: str = "registry.example.com/detection:1") -> Object:
@@ -45,8 +48,8 @@ def model(namespace: str, name: str, image: str = "registry.example.com/detectio
     }
 
 
-class Others:
-    """Users who create, change and delete TritonModels, one after the other."""
+class OtherTenants:
+    """Users who create, change and delete TritonModels, one at a time."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -55,19 +58,19 @@ class Others:
         for namespace in NAMESPACES:
             api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
             threading.Thread(target=self._watch, args=(namespace,), daemon=True).start()
-        time.sleep(0.3)  # until it is connected
+        time.sleep(0.3)  # until the watches are connected
 
     def settle(self) -> None:
-        """Returns when the TritonModels that stay have their Deployments."""
+        """Creates the TritonModels that stay. Returns when they have their Deployments."""
         for number in range(STEADY):
             self._api.create(model(NAMESPACES[number % 2], f"steady-{number}"))
         for number in range(STEADY):
             where = NAMESPACES[number % 2]
             eventually(lambda n=number, w=where: self._api.find("Deployment", f"steady-{n}", w), 60, "a Deployment")
 
-    def work(self, seconds: float) -> Seconds:
+    def work(self, seconds: float) -> Latencies:
         """Runs the work of the other tenants for `seconds`, and returns how long they waited."""
-        found, until = Seconds(), time.monotonic() + seconds
+        found, until = Latencies(), time.monotonic() + seconds
         while time.monotonic() < until:
             number = next(_numbers)
             namespace, name = NAMESPACES[number % 2], f"model-{number}"
@@ -93,9 +96,10 @@ class Others:
         return found
 
     def _deployed(self, name: str, image: str) -> float:
+        """Returns when the watch showed a Deployment with the image."""
         with self._changed:
-            there = self._changed.wait_for(lambda: (name, image) in self._seen, _PATIENCE_SECONDS)
-            assert there, f"{name} has no Deployment with {image} after {_PATIENCE_SECONDS:g} s"
+            deployed = self._changed.wait_for(lambda: (name, image) in self._seen, _TIMEOUT_SECONDS)
+            assert deployed, f"{name} has no Deployment with {image} after {_TIMEOUT_SECONDS:g} s"
             return self._seen.pop((name, image))
 
     def _watch(self, namespace: str) -> None:
@@ -107,7 +111,7 @@ class Others:
                     self._seen.setdefault((deployment["metadata"]["name"], fetch["image"]), at)
                     self._changed.notify_all()
         except HTTPError:
-            return  # the API server has ended; while it is needed, what waits for this watch fails
+            return  # the API server has ended; a window that still runs fails in `_deployed`
 
 
 def _pause() -> None:

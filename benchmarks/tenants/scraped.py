@@ -1,4 +1,7 @@
-"""Two Prometheuses with the rules of the tenant's TritonModels: one scrapes its servers, one as many honest ones."""
+"""Runs two Prometheuses with the rules of the tenant's TritonModels.
+
+One scrapes the tenant's servers, the other the same number of honest servers.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,16 @@ from triton_operator.api import names
 from . import attack, servers
 
 EVERY = "10s"
-"""As a TritonModel has it by default."""
+"""The default scrape interval of a TritonModel."""
 APPLIED_SECONDS = 5.0
-"""How long a change of a PodMonitor takes at most. In a cluster it may take a minute, until the kubelet updates the
-file."""
-MOST_MIB = 2048
-"""Above it a Prometheus is ended: the machine has other work to do."""
+"""Maximum delay of a change of a PodMonitor. In a cluster it may take a minute, until the kubelet updates the file."""
+MAX_MIB = 2048
+"""A Prometheus with more resident memory is killed, to leave memory for the other processes."""
 _HONEST = (ROOT / "tests" / "rules" / "data" / "triton_24.10.txt").read_text()
 
 
 class Scraped:
-    """`peaks_mib`: the most resident memory of each so far, the one with hostile servers first.
+    """`peaks_mib`: the maximum resident memory of each, the one with hostile servers first.
 
     `follow`: called while both run, to apply changes of PodMonitors.
     """
@@ -58,7 +60,7 @@ class Scraped:
             for place, prometheus in enumerate(self._prometheuses):
                 with contextlib.suppress(OSError, IndexError):
                     self.peaks_mib[place] = max(self.peaks_mib[place], prometheus.rss_mib)
-                    if prometheus.rss_mib > MOST_MIB:
+                    if prometheus.rss_mib > MAX_MIB:
                         os.kill(prometheus.pid, 9)
 
     def _apply(self) -> None:
@@ -103,7 +105,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
         def start(kind: str, targets: Mapping[str, str], address: str = "") -> Prometheus:
             (folder / kind).mkdir()
             found = stack.enter_context(running(folder / kind, configs(targets), groups, EVERY, address))
-            _give_way(found.pid)
+            _lower_priority(found.pid)
             return found
 
         # The honest one first, because the operator deletes PodMonitors as soon as the other one runs.
@@ -116,7 +118,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
             scraped.close()
 
 
-def _give_way(pid: int) -> None:
-    """In a cluster it has a node of its own: what is measured has the cores first."""
+def _lower_priority(pid: int) -> None:
+    """Gives the process the lowest priority, because in a cluster Prometheus runs on another node."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)

@@ -1,4 +1,4 @@
-"""The servers of one tenant, as a process of its own: what they answer to the operator, and to Prometheus."""
+"""Runs the servers of the hostile tenant. They answer the operator and Prometheus. Runs as a separate process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ENTRY = "detection"
 
 
 def address(number: int) -> str:
-    """Of the server of a hostile TritonModel."""
+    """Returns the address of the server of a hostile TritonModel."""
     return f"127.0.9.{number + 1}"
 
 
-def _turns(*behaviours: Behaviour) -> Behaviour:
-    """A server that behaves otherwise each time."""
+def _in_turn(*behaviours: Behaviour) -> Behaviour:
+    """Returns a server that uses the next behaviour for each connection."""
     order = itertools.cycle(behaviours)
     return lambda connection, over: next(order)(connection, over)
 
@@ -34,11 +34,11 @@ def _index(entries: int, state: str, reason: str = "") -> Behaviour:
 
 
 def answers() -> list[Behaviour]:
-    """What hostile servers answer where Triton's repository index is asked for."""
+    """Returns the answers of hostile servers to requests for the repository index."""
     return [
         bad_servers.answers(b"[" + b'{"name":"a"},' * 147_000 + b'{"name":"a"}]'),
-        _turns(_index(1900, "READY"), _index(1900, "UNAVAILABLE", "x\x1b[2J" * 10)),
-        _turns(_index(40, "READY"), _index(40, "UNAVAILABLE", "é" * 4000)),
+        _in_turn(_index(1900, "READY"), _index(1900, "UNAVAILABLE", "x\x1b[2J" * 10)),
+        _in_turn(_index(40, "READY"), _index(40, "UNAVAILABLE", "é" * 4000)),
         bad_servers.answers(b"[" * 200_000),
         bad_servers.hangs,
         bad_servers.trickles,
@@ -52,7 +52,7 @@ def answers() -> list[Behaviour]:
 
 
 def pages() -> list[Behaviour]:
-    """What hostile servers answer to Prometheus."""
+    """Returns the metrics pages of hostile servers."""
     forged = (
         f'triton_operator_threshold{{namespace="others-0",tritonmodel="steady-0",kind="max-qps"}} 1e9\n'
         f'tritonmodel:threshold:effective{{kind="max-qps"}} 1e9\nup 0\n'
@@ -60,8 +60,8 @@ def pages() -> list[Behaviour]:
     )
     long = "".join(f'nv_made_up{{a="{n}{"x" * 400}"}} 1\n' for n in range(2000))
     return [
-        _others_each_time(100_000),
-        _others_each_time(4000),
+        _new_series(100_000),
+        _new_series(4000),
         _random_models(2900),
         bad_servers.answers(forged.encode()),
         bad_servers.answers(long.encode()),
@@ -70,7 +70,7 @@ def pages() -> list[Behaviour]:
     ]
 
 
-def _others_each_time(series: int) -> Behaviour:
+def _new_series(series: int) -> Behaviour:
     """Returns a page with new series at each scrape."""
     turns = itertools.count()
     lines = [f'",n="{n}"}} 1\n' for n in range(series)]

@@ -200,7 +200,7 @@ DASHBOARD = Dashboard(
                         Query(f"1 - {error_ratio('1h')}", "1 h"),
                     ),
                     width=8,
-                    most=1,
+                    maximum=1,
                 ),
                 Panel(
                     "Failures by reason",

@@ -76,12 +76,12 @@ def _variable(variable: Variable | Choice) -> Json:
         first = {"text": variable.values[0], "value": variable.values[0]}
         options = [{"text": v, "value": v, "selected": v == first["value"]} for v in variable.values]
         return {**out, "type": "custom", "query": ",".join(variable.values), "current": first, "options": options}
-    asked = f"label_values({variable.series}, {variable.label})"
+    query = f"label_values({variable.series}, {variable.label})"
     out |= {
         "type": "query",
         "datasource": DATASOURCE,
-        "definition": asked,
-        "query": {"query": asked, "refId": "values"},
+        "definition": query,
+        "query": {"query": query, "refId": "values"},
         # 2: also refresh when the time range changes, because the set of models changes.
         "refresh": 2,
         "sort": 1,
@@ -153,7 +153,7 @@ def _defaults(panel: Panel) -> Json:
     out: Json = {"unit": panel.unit}
     if panel.kind == "state-timeline":
         return out | {"color": {"mode": "fixed", "fixedColor": "orange"}}
-    out |= {"min": 0} | ({} if panel.most is None else {"max": panel.most})
+    out |= {"min": 0} | ({} if panel.maximum is None else {"max": panel.maximum})
     if panel.levels:
         out |= {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": _steps(*panel.levels)}}
     if panel.kind == "timeseries":

@@ -72,7 +72,7 @@ DASHBOARD = Dashboard(
                         ),
                     ),
                     width=8,
-                    most=1,
+                    maximum=1,
                 ),
                 Panel(
                     "Requests through each model",

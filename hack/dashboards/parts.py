@@ -30,7 +30,7 @@ class Panel:
     - `unit`: Grafana's name of the unit
     - `each`: a variable; Grafana repeats the panel for each of its values
     - `levels`: the panel is orange and red above these values, or below them if the first is the larger
-    - `most`: the maximum of the axis
+    - `maximum`: the maximum of the axis
     """
 
     title: str
@@ -42,7 +42,7 @@ class Panel:
     stacked: bool = False
     each: str = ""
     levels: tuple[float, float] | None = None
-    most: float | None = None
+    maximum: float | None = None
 
 
 @dataclass(frozen=True)

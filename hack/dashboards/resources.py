@@ -100,7 +100,7 @@ DASHBOARD = Dashboard(
                         ),
                     ),
                     width=8,
-                    most=1,
+                    maximum=1,
                 ),
                 Panel(
                     "Memory",
@@ -124,7 +124,7 @@ DASHBOARD = Dashboard(
                     "ran. It doesn't show how much of the GPU the kernels used. Only NVIDIA GPUs have GPU series.",
                     "percentunit",
                     (Query(f"max by (pod, gpu_uuid) (nv_gpu_utilization{{{MODEL}}})", "{{pod}} {{gpu_uuid}}"),),
-                    most=1,
+                    maximum=1,
                 ),
                 Panel(
                     "GPU memory",

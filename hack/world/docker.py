@@ -22,10 +22,10 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 def answers() -> bool:
     """Whether a Docker daemon answers."""
-    return ask("info", "--format", "{{.ServerVersion}}") is not None
+    return output("info", "--format", "{{.ServerVersion}}") is not None
 
 
-def ask(*command: str) -> str | None:
+def output(*command: str) -> str | None:
     """Returns the output of `docker …`, or None if it fails or docker isn't installed."""
     if shutil.which("docker") is None:
         return None
@@ -34,11 +34,11 @@ def ask(*command: str) -> str | None:
 
 
 def has(tag: str) -> bool:
-    return ask("image", "inspect", "--format", "{{.Id}}", tag) is not None
+    return output("image", "inspect", "--format", "{{.Id}}", tag) is not None
 
 
 def inspect(tag: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = json.loads(ask("image", "inspect", tag) or "[]")
+    found: list[dict[str, Any]] = json.loads(output("image", "inspect", tag) or "[]")
     return found[0] if found else {}
 
 

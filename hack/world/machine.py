@@ -1,4 +1,4 @@
-"""Finds out about this machine: its system, the hosts that it can reach, and the Debian packages that it lacks."""
+"""Inspects this machine: its system, the hosts that it can reach, and the Debian packages that it lacks."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def probed() -> dict[str, str]:
 def unreachable() -> list[str]:
     """Returns the hosts of `probed` that don't answer within a few seconds."""
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=8)
-    asked = {name: pool.submit(_answers, url) for name, url in probed().items()}
-    done, _ = concurrent.futures.wait(asked.values(), timeout=_PROBE_SECONDS)
+    answers = {name: pool.submit(_answers, url) for name, url in probed().items()}
+    done, _ = concurrent.futures.wait(answers.values(), timeout=_PROBE_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
-    return [name for name, future in asked.items() if future not in done or not future.result()]
+    return [name for name, future in answers.items() if future not in done or not future.result()]
 
 
 def _answers(url: str) -> bool:
@@ -62,13 +62,13 @@ def _answers(url: str) -> bool:
 
 def source(stored: Path) -> Source:
     """Returns the source of tools and images: WORLD if set, else the last run's, else by what can be reached."""
-    asked = os.environ.get("WORLD") or (stored.read_text() if stored.exists() else "")
-    if asked == "registry":
+    chosen = os.environ.get("WORLD") or (stored.read_text() if stored.exists() else "")
+    if chosen == "registry":
         return "registry"
-    if asked == "packages":
+    if chosen == "packages":
         return "packages"
-    if asked:
-        raise FailedError(f"WORLD={asked} is invalid", "set WORLD=registry or WORLD=packages, or unset it")
+    if chosen:
+        raise FailedError(f"WORLD={chosen} is invalid", "set WORLD=registry or WORLD=packages, or unset it")
     silent = unreachable()
     found: Source = "packages" if silent else "registry"
     why = f"{', '.join(silent)} can't be reached" if silent else "container registries and release hosts answer"

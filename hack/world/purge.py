@@ -60,33 +60,34 @@ def _containers() -> None:
     """Removes the nodes of the recorded clusters, and the recorded containers."""
     nodes = ledger.names("cluster") or [os.environ.get("CLUSTER", "triton-operator")]
     for cluster in nodes:
-        found = docker.ask("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
+        found = docker.output("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
         for container in (found or "").split():
             say(f"removing the node {container} of the kind cluster {cluster}")
-            docker.ask("rm", "--force", "--volumes", container)
+            docker.output("rm", "--force", "--volumes", container)
     for name in [*ledger.names("container"), settings.REGISTRY_NAME]:
-        if docker.ask("container", "inspect", name) is not None:
+        if docker.output("container", "inspect", name) is not None:
             say(f"removing the container {name}")
-            docker.ask("rm", "--force", "--volumes", name)
+            docker.output("rm", "--force", "--volumes", name)
 
 
 def _images() -> None:
     for tag in _our_images():
         if docker.has(tag):
             say(f"removing the image {tag}")
-            docker.ask("rmi", "--force", tag)
+            docker.output("rmi", "--force", tag)
     # Untagged images of our builds.
-    docker.ask("image", "prune", "--force", "--filter", f"label={settings.LABEL.partition('=')[0]}")
+    docker.output("image", "prune", "--force", "--filter", f"label={settings.LABEL.partition('=')[0]}")
 
 
 def _our_images() -> Iterator[str]:
     """Yields the images of this project, those built from packages, and those that hack/world pulled."""
-    listed = (docker.ask("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") or "").splitlines()
+    listed = (docker.output("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") or "").splitlines()
     yield from (
         tag for tag in listed if tag.startswith(("localhost:", "triton-operator/")) and "triton-operator/" in tag
     )
     built = (
-        docker.ask("image", "ls", "--filter", f"label={settings.LABEL}", "--format", "{{.Repository}}:{{.Tag}}") or ""
+        docker.output("image", "ls", "--filter", f"label={settings.LABEL}", "--format", "{{.Repository}}:{{.Tag}}")
+        or ""
     )
     yield from (tag for tag in built.splitlines() if "<none>" not in tag)
     yield from ledger.names("image")
@@ -94,7 +95,7 @@ def _our_images() -> Iterator[str]:
 
 def _network() -> None:
     """Removes kind's network, unless another cluster uses it."""
-    if "kind" in ledger.names("network") and docker.ask("network", "rm", "kind") is not None:
+    if "kind" in ledger.names("network") and docker.output("network", "rm", "kind") is not None:
         say("removing Docker's network kind")
 
 
@@ -134,7 +135,7 @@ def _debian_packages() -> bool:
 
 def _others_use_docker() -> bool:
     """Whether Docker has other containers or tagged images, after ours are removed."""
-    return bool(docker.ask("ps", "-aq") or docker.ask("image", "ls", "-q", "--filter", "dangling=false"))
+    return bool(docker.output("ps", "-aq") or docker.output("image", "ls", "-q", "--filter", "dangling=false"))
 
 
 def _stop_docker() -> None:

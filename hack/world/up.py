@@ -127,7 +127,7 @@ def _check_machine(todo: Mapping[str, Step]) -> None:
     parts = "1 part" if len(todo) == 1 else f"{len(todo)} parts"
     say(f"world: {parts} to make, about {roughly(seconds)}, up to {wanted / 1024:.1f} GiB of disk: {', '.join(todo)}")
     places = [settings.HOME]
-    if root := docker.ask("info", "--format", "{{.DockerRootDir}}"):
+    if root := docker.output("info", "--format", "{{.DockerRootDir}}"):
         places.append(Path(root))
     for place in places:
         free = machine.free_megabytes(place)

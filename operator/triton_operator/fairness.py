@@ -60,12 +60,12 @@ class TokenBuckets(Generic[F]):
     """
 
     def __init__(self, burst: int, seconds: float) -> None:
-        self._seconds, self._most = seconds, (burst - 1) * seconds
+        self._seconds, self._burst_seconds = seconds, (burst - 1) * seconds
         self._full_at: dict[F, float] = {}
 
     def wait(self, flow: F, now: float) -> float:
         """Returns the seconds until `flow` has a token; 0 if it has one."""
-        return max(0.0, self._full_at.get(flow, now) - now - self._most)
+        return max(0.0, self._full_at.get(flow, now) - now - self._burst_seconds)
 
     def spend(self, flow: F, now: float) -> None:
         """Takes one token of `flow`."""

@@ -1,8 +1,7 @@
 """Compares desired objects with live ones, and plans the writes. Pure.
 
-A write that would change nothing is left out, so that the operator writes nothing at rest. It changes nothing if the
-live object has every desired value, and if managedFields shows that the operator owns no other field. Fields of other
-managers are ignored.
+Leaves out writes that would change nothing. A write changes nothing if the live object has every desired value, and if
+managedFields shows that the operator owns no other field. Ignores fields of other managers.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _KEYS = {**LIST_KEYS, "ownerReferences": "uid"}
 
 @dataclass(frozen=True)
 class Apply:
-    """Apply `desired`. `live` is the current object, None where the TritonModel has none."""
+    """Apply `desired`. `live` is the current object; None if there is none."""
 
     desired: dict[str, Any]
     live: Object | None
     why: str
     handover: dict[str, Any] | None = None
-    """Applied first, by another field manager, to keep the value of a field that we give up."""
+    """Applied first, by another field manager, to keep the value of a field that the operator stops writing."""
     port_cleanup: dict[str, Any] | None = None
     """Merged first, to remove values of others that conflict with ours."""
 
@@ -69,7 +68,7 @@ def plan(
     applied: Mapping[Identity, Applied],
     unchanged: MutableMapping[Identity, Compared] | None = None,
 ) -> list[Apply | Delete]:
-    """The writes that turn `live` (all objects that the TritonModel owns) into `desired`, in order.
+    """Returns the writes that turn `live` (all objects that the TritonModel owns) into `desired`, in order.
 
     An object that is being deleted is skipped until it is gone. `unchanged` caches the objects that were found to be
     as desired, to save the comparison.
@@ -101,7 +100,7 @@ def identity(obj: Object) -> Identity:
 
 
 def difference(desired: Object, live: Object, applied: Applied | None = None) -> str:
-    """The path of the first field in which `live` differs from `desired`; "" where an apply would change nothing."""
+    """Returns the path of the first field in which `live` differs from `desired`; "" if an apply isn't needed."""
     owned = applied_fields(live)
     paths = chain(
         _different(desired, live, ""), _not_owned(_content(desired), owned, ""), _no_longer_desired(owned, desired, "")
@@ -113,14 +112,14 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
 
 
 def applied_record(desired: Object, live: Object) -> Applied:
-    """The record of an apply of `desired`, to which the API server answered with `live`."""
+    """Returns the record of an apply of `desired` with the response `live`."""
     return Applied(
         live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
     )
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:
-    """An object that keeps `spec.replicas` while an autoscaler takes over; None where that isn't needed.
+    """Returns an object that keeps `spec.replicas` until the autoscaler writes it; None if that isn't needed.
 
     A field without an owner gets its default, so the Deployment would drop to one replica.
     """
@@ -158,7 +157,7 @@ def _place(port: Object) -> tuple[int, str]:
 
 
 def project(shape: Any, value: Any, field: str = "") -> Any:
-    """The parts of `value` at the paths that `shape` has."""
+    """Returns the parts of `value` at the paths that `shape` has."""
     if isinstance(shape, Mapping) and isinstance(value, Mapping):
         return {k: project(v, value.get(k), k) for k, v in shape.items()}
     if isinstance(shape, list) and isinstance(value, list):
@@ -167,7 +166,7 @@ def project(shape: Any, value: Any, field: str = "") -> Any:
 
 
 def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
-    """Paths at which `have` differs from `want`."""
+    """Yields paths at which `have` differs from `want`."""
     if isinstance(want, Mapping) and isinstance(have, Mapping):
         for key, value in want.items():
             yield from _different(value, have.get(key), f"{path}.{key}", key)
@@ -181,7 +180,7 @@ def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str
 
 
 def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, Any]]:
-    """Pairs of corresponding items: by key where the list has one, else by index."""
+    """Yields pairs of corresponding items: by key if the list has one, else by index."""
     key = _keyed(want, field)
     if not key:
         yield from zip(want, have, strict=False)
@@ -199,7 +198,7 @@ def _keyed(items: list[Any], field: str) -> str:
 
 
 def applied_fields(live: Object) -> Mapping[str, Any]:
-    """The fields that the operator has applied, as managedFields has them (`f:` before each name)."""
+    """Returns the fields that the operator has applied, in the format of managedFields (`f:` before each name)."""
     for entry in live["metadata"].get("managedFields", []):
         # Every field of an entry is optional.
         ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
@@ -210,13 +209,13 @@ def applied_fields(live: Object) -> Mapping[str, Any]:
 
 
 def _content(desired: Object) -> Object:
-    """`desired` without the fields that identify the object, which have no owner."""
+    """Returns `desired` without the fields that identify the object, which have no owner."""
     metadata = {k: v for k, v in desired["metadata"].items() if k not in ("name", "namespace")}
     return {**{k: v for k, v in desired.items() if k not in ("apiVersion", "kind")}, "metadata": metadata}
 
 
 def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Paths of desired fields that we no longer own, because another manager changed them.
+    """Yields paths of desired fields that we no longer own, because another manager changed them.
 
     This finds changes that a comparison of values misses, such as an additional key in a map that is owned as a whole.
     """
@@ -237,7 +236,7 @@ def _not_owned(want: Any, owned: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The fields of the list item `item` that we own; None where we own none."""
+    """Returns the fields of the list item `item` that we own; None if we own none."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
         if (kind == "k" and _item(json.loads(rest), [item])) or (kind == "v" and json.loads(rest) == item):
@@ -246,7 +245,7 @@ def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None
 
 
 def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
-    """Paths of live fields that we own and no longer desire."""
+    """Yields paths of live fields that we own and no longer desire."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
         if kind == "f":
@@ -267,7 +266,7 @@ def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterat
 
 
 def _item(keys: Mapping[str, Any], want: Any) -> Any:
-    """The item of the list `want` with these keys. An item without a key matches, because it gets the default."""
+    """Returns the item of `want` with these keys. An item without a key matches, because it gets the default."""
     items = [i for i in want if isinstance(i, Mapping)] if isinstance(want, list) else []
     return next((i for i in items if all(i.get(k, v) == v for k, v in keys.items())), None)
 

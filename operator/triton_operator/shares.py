@@ -17,7 +17,7 @@ class Shares:
         self._total, self._taken, self._sum = total, Counter[str](), 0
 
     def may_take(self, namespace: str, size: int) -> bool:
-        """Whether `namespace` may take `size` more bytes."""
+        """Returns whether `namespace` may take `size` more bytes."""
         share = self._total // (len(self._taken) + (namespace not in self._taken))
         return self._sum + size <= self._total or self._taken[namespace] + size <= share
 

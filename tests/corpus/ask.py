@@ -8,18 +8,18 @@ import urllib.request
 from typing import Any
 
 
-def complaint(address: str, model: str) -> str:
+def first_error(address: str, model: str) -> str:
     """Returns the error of `model`, or its missing outputs; an empty string if its responses are complete.
 
     Sends a request with batch size 1, and one with batch size 2 if the model supports it.
     """
     config = _get(f"http://{address}/v2/models/{model}/config")
-    most = config.get("max_batch_size", 0)
-    sizes = [None] if not most else [1] if most == 1 or "sequence_batching" in config else [1, 2]
-    return next((said for size in sizes if (said := _asked(address, model, config, size))), "")
+    max_batch = config.get("max_batch_size", 0)
+    sizes = [None] if not max_batch else [1] if max_batch == 1 or "sequence_batching" in config else [1, 2]
+    return next((error for size in sizes if (error := _error_of(address, model, config, size))), "")
 
 
-def _asked(address: str, model: str, config: dict[str, Any], batch: int | None) -> str:
+def _error_of(address: str, model: str, config: dict[str, Any], batch: int | None) -> str:
     inputs = [_zeros(t, batch) for t in config.get("input", []) if not t.get("optional")]
     if config.get("model_transaction_policy", {}).get("decoupled"):
         return _stream(address, model, inputs)

@@ -135,84 +135,84 @@ SCALAR = onnx_file.model(
 LEGAL = (
     Legal("responses sent by a helper", "cache", write(SLOW_PY, SENT_BY_A_HELPER)),
     Legal("responses returned by a helper", "cache", write(SLOW_PY, RETURNED_BY_A_HELPER)),
-    Legal("a coroutine", "cache", write(SLOW_PY, COROUTINE)),
-    Legal("class by another name", "cache", write(SLOW_PY, ASSIGNED)),
-    Legal("decoupled, an early return and a helper's result", "decoupled", write(REPEAT_PY, STREAMED)),
+    Legal("execute as a coroutine", "cache", write(SLOW_PY, COROUTINE)),
+    Legal("class assigned under another name", "cache", write(SLOW_PY, ASSIGNED)),
+    Legal("decoupled model with an early return and a helper", "decoupled", write(REPEAT_PY, STREAMED)),
     Legal(
-        "an extra tensor beside complete outputs",
+        "additional output tensor",
         "cache",
         edit(SLOW_PY, 'Tensor("OUT", given)', 'Tensor("OUT", given), pb_utils.Tensor("X", given)'),
     ),
     Legal(
-        "output declared twice",
+        "duplicate output",
         "cache",
         add(SLOW, 'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'),
     ),
     Legal("model.py with a byte order mark", "cache", recoded(SLOW_PY, "utf-8-sig", "")),
-    Legal("model.py in latin-1", "cache", recoded(SLOW_PY, "latin-1", "# -*- coding: latin-1 -*-\n# caf\xe9\n")),
-    Legal("model.py in another folder", "cache", both(
+    Legal("model.py in Latin-1", "cache", recoded(SLOW_PY, "latin-1", "# -*- coding: latin-1 -*-\n# caf\xe9\n")),
+    Legal("model.py in another directory", "cache", both(
         move(SLOW_PY, "slow/shared/model.py"),
         write("slow/1/.keep", ""),
         add(SLOW, 'default_model_filename: "../shared/model.py"\n'),
     )),
-    Legal("model.py in a folder of the version", "cache", both(
+    Legal("model.py in a subdirectory of the version", "cache", both(
         move(SLOW_PY, "slow/1/program/echo.py"), add(SLOW, 'default_model_filename: "program/echo.py"\n'),
     )),
-    Legal("a config.pbtxt of five megabytes", "cache", add(SLOW, ("# " + "x" * 98 + "\n") * 50_000)),
-    Legal("links within the repository", "cache", both(
+    Legal("config.pbtxt of five megabytes", "cache", add(SLOW, ("# " + "x" * 98 + "\n") * 50_000)),
+    Legal("symbolic links inside the repository", "cache", both(
         move("slow/1", "slow/.first"), link("slow/1", ".first"),
         move(SLOW, "slow/shared.pbtxt"), link(SLOW, "shared.pbtxt"),
     )),
-    Legal("a link to nothing within a version", "cache", link("slow/1/cache", "nowhere")),
-    Legal("a warm-up of no requests, which is skipped", "cache", add(
+    Legal("broken symbolic link in a version", "cache", link("slow/1/cache", "nowhere")),
+    Legal("warm-up with zero requests", "cache", add(
         SLOW,
         'model_warmup { name: "w" inputs { key: "X" value { data_type: TYPE_FP32 dims: [ -1 ] '
         'input_data_file: "gone" } } }\n',
     )),
-    Legal("a warm-up file with one sample for a batch", "warmup", edit(
+    Legal("warm-up file with one sample for a batch", "warmup", edit(
         TEXT, 'name: "one"\n    batch_size: 1', 'name: "one"\n    batch_size: 3',
     )),
-    Legal("a warm-up file in a folder", "warmup", both(
+    Legal("warm-up file in a directory", "warmup", both(
         move("words/warmup/words", "words/warmup/first/words"),
         lambda root: (root / TEXT).write_text((root / TEXT).read_text().replace(
             'input_data_file: "words"', 'input_data_file: "first/words"')),
     )),
-    Legal("labels in a folder", "warmup", both(
+    Legal("label file in a directory", "warmup", both(
         move("words/labels.txt", "words/names/labels.txt"), edit(TEXT, '"labels.txt"', '"names/labels.txt"'),
     )),
-    Legal("a network that gives a single value", "instances", both(
+    Legal("ONNX file with a scalar output", "instances", both(
         write("net/1/model.onnx", SCALAR), edit(NET, "dims: [ 6 ]", "dims: [ 1 ]"),
     )),
-    Legal("no config.pbtxt, a backend's own file", "completed", remove("short/config.pbtxt")),
-    Legal("text that C++ reads: quotes, lists and separators", "cache", both(
+    Legal("backend's own file without config.pbtxt", "completed", remove("short/config.pbtxt")),
+    Legal("text format of C++: quotes, lists and separators", "cache", both(
         edit(SLOW, 'backend: "python"\n', "backend: 'pyt' 'h\\157n';\n"),
         edit(SLOW, "max_batch_size: 8\n", "max_batch_size: 0x8,\n"),
     )),
-    Legal("a step of the latest version, told by a later field", "detection", edit(
+    Legal("step with model_version before model_name", "detection", edit(
         "detect/config.pbtxt", 'model_name: "post"\n      model_version: -1', 'model_version: -1 model_name: "post"',
     )),
-    Legal("a sequence by age, without a limit", "sequence", edit(
+    Legal("oldest sequence strategy without max_candidate_sequences", "sequence", edit(
         "sum/config.pbtxt", "max_candidate_sequences: 8 preferred_batch_size: [ 2, 4 ]", "",
     )),
-    Legal("instances of a count below one", "cache", edit(SLOW, "kind: KIND_CPU", "count: 0 kind: KIND_CPU")),
-    Legal("a version 0", "cache", move("slow/1", "slow/0")),
-    Legal("a step without a version, of a model with version 0", "versions", both(
+    Legal("instance count below one", "cache", edit(SLOW, "kind: KIND_CPU", "count: 0 kind: KIND_CPU")),
+    Legal("version 0", "cache", move("slow/1", "slow/0")),
+    Legal("step without a version and a model with version 0", "versions", both(
         move("two/10", "two/0"), edit("two/config.pbtxt", "latest { num_versions: 2 }", "all { }"),
         edit("pinned/config.pbtxt", "      model_version: -1\n", ""),
     )),
-    Legal("version policy that says nothing", "cache", add(SLOW, "version_policy { }\n")),
-    Legal("an import of a neighbour", "cache", both(
+    Legal("empty version policy", "cache", add(SLOW, "version_policy { }\n")),
+    Legal("import of a module of the model", "cache", both(
         write("slow/1/helper.py", "import numpy as np\n"),
         edit(SLOW_PY, "import numpy as np", "from .helper import np"),
     )),
     Legal("tensors that model.py completes", "completed", add(
         "short/config.pbtxt", 'input { name: "IN" dims: [ 4 ] }\noutput { name: "OUT" data_type: TYPE_FP32 }\n',
     )),
-    Legal("a file for GPUs that the server doesn't have", "detection", add(
+    Legal("missing model file for an absent GPU", "detection", add(
         NET, 'cc_model_filenames { key: "8.0" value: "gone.onnx" }\n',
     )),
-    Legal("weights of another backend, empty", "cache", write("slow/1/model.onnx", b"")),
-    Legal("queue policies of levels that there aren't", "cache", add(
+    Legal("empty model file of another backend", "cache", write("slow/1/model.onnx", b"")),
+    Legal("queue policies of undefined priority levels", "cache", add(
         SLOW, "dynamic_batching { priority_queue_policy { key: 9 value { } } }\n",
     )),
 )  # fmt: skip

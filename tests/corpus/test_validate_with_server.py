@@ -61,7 +61,7 @@ def test_server_accepts_a_good_repository(tmp_path):
 
 
 def test_adds_the_errors_of_the_server(tmp_path):
-    root = FAULTY["no cache in the server"].write(tmp_path)
+    root = FAULTY["response cache disabled in the server"].write(tmp_path)
     (root / "slow/1/model.py").write_text(
         "import a_package_that_is_in_no_image\n" + (root / "slow/1/model.py").read_text()
     )
@@ -74,14 +74,14 @@ def test_adds_the_errors_of_the_server(tmp_path):
 
 def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
     def looked(*arguments: str) -> str:
-        said = docker(*arguments)
+        output = docker(*arguments)
         if arguments[0] == "inspect":  # like on a busy machine, the server exits before the next command runs
             docker("wait", arguments[-1])
-        return said
+        return output
 
     docker = tritonserver.docker
     monkeypatch.setattr(tritonserver, "docker", looked)
-    result = run(FAULTY["no dims"].write(tmp_path), "--with-server")
+    result = run(FAULTY["missing dims"].write(tmp_path), "--with-server")
     assert result.exit_code == 1
     assert (
         "TR901: tritonserver rejects 'post': Invalid argument: model input 'BOXES' must specify 'dims'" in result.stdout
@@ -89,7 +89,7 @@ def test_reports_a_server_that_exits_during_the_wait(tmp_path, monkeypatch):
 
 
 def test_reports_a_server_that_hangs(tmp_path):
-    root = FAULTY["model.py misnamed"].write(tmp_path)
+    root = FAULTY["model.py under another file name"].write(tmp_path)
     result = run(root, "--with-server", "--seconds", "8")
     assert "TR204" in result.stdout
     assert ".: error TR902: tritonserver isn't ready after 8 s" in result.stdout

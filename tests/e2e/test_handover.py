@@ -24,12 +24,12 @@ OPERATOR = "app.kubernetes.io/name=triton-operator"
 @pytest.fixture(autouse=True)
 def two_replicas(cluster: Cluster) -> Iterator[None]:
     """Each test starts and ends with two ready replicas and a leader."""
-    _whole(cluster)
+    _wait_for_replicas_and_leader(cluster)
     yield
-    _whole(cluster)
+    _wait_for_replicas_and_leader(cluster)
 
 
-def _whole(cluster: Cluster) -> None:
+def _wait_for_replicas_and_leader(cluster: Cluster) -> None:
     cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/triton-operator", "--timeout=90s")
     eventually(lambda: cluster.leader() in _pods(cluster), 60, "a leader")
 
@@ -39,7 +39,7 @@ def _pods(cluster: Cluster) -> set[str]:
     return {p["metadata"]["name"] for p in found if "deletionTimestamp" not in p["metadata"]}
 
 
-def _acts(namespace: Namespace, name: str, image: str, seconds: float) -> float:
+def _seconds_until_deployed(namespace: Namespace, name: str, image: str, seconds: float) -> float:
     """Applies a TritonModel and returns the seconds until an operator creates its Deployment."""
     start = time.monotonic()
     namespace.api.apply(namespace.model(name, image))
@@ -48,19 +48,19 @@ def _acts(namespace: Namespace, name: str, image: str, seconds: float) -> float:
 
 
 def test_a_deleted_leader_releases_the_lease(cluster: Cluster, namespace: Namespace) -> None:
-    def look() -> dict[str, Any]:
+    def lease() -> dict[str, Any]:
         return dict(cluster.api.get("Lease", "triton-operator", NAMESPACE)["spec"])
 
-    # Read these first: on a busy machine the next leader may take over before kubectl returns.
-    old, renewed = cluster.leader(), look()["renewTime"]
+    # Read both before the deletion: on a busy machine the next leader may take over before kubectl returns.
+    old, renewed = cluster.leader(), lease()["renewTime"]
 
     def taken_over() -> str:
         nonlocal renewed
-        lease = look()
-        holder = lease.get("holderIdentity", "")
+        spec = lease()
+        holder = spec.get("holderIdentity", "")
         if holder and not holder.startswith(old):
-            return str(lease["acquireTime"])
-        renewed = lease["renewTime"]
+            return str(spec["acquireTime"])
+        renewed = spec["renewTime"]
         return ""
 
     cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait=false")
@@ -68,7 +68,7 @@ def test_a_deleted_leader_releases_the_lease(cluster: Cluster, namespace: Namesp
     acquired = eventually(taken_over, 60, "another leader", every=0.2)
     gap = datetime.fromisoformat(acquired) - datetime.fromisoformat(renewed)
     assert gap.total_seconds() < LEASE_SECONDS - 5
-    _acts(namespace, "after", cluster.image(), 20)
+    _seconds_until_deployed(namespace, "after", cluster.image(), 20)
 
 
 def test_a_standby_takes_over_when_the_lease_of_a_lost_pod_expires(
@@ -81,7 +81,7 @@ def test_a_standby_takes_over_when_the_lease_of_a_lost_pod_expires(
         cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--force", "--grace-period=0", "--wait=false")
         # The next leader corrects drift that occurs while there is no leader.
         namespace.kubectl("set", "image", "deployment/echo", "triton=busybox:1.37")
-        _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
+        _seconds_until_deployed(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
         assert cluster.leader() not in ("", old)
         eventually(lambda: "busybox:" not in str(namespace.api.get("Deployment", "echo")["spec"]), 10, "no drift")
         namespace.wait_until_complete("after")
@@ -92,7 +92,7 @@ def test_a_killed_leader_restarts_as_a_candidate(cluster: Cluster, namespace: Na
     pods, old = _pods(cluster), cluster.leader()
     before = _restarts(cluster, old)
     _kill(cluster, old)
-    _acts(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
+    _seconds_until_deployed(namespace, "after", cluster.image(), LEASE_SECONDS + 10)
     eventually(lambda: _restarts(cluster, old) > before, 30, "the container to be restarted")
     assert _pods(cluster) == pods
 

@@ -61,11 +61,11 @@ def enforced(shared_namespace: Namespace) -> None:
         pytest.skip("the cluster's network plugin doesn't enforce NetworkPolicies")
 
 
-def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
+def test_only_its_clients_can_connect_to_a_server(cluster: Cluster, namespace: Namespace) -> None:
     for name in ("client", "stranger"):
         add_pod(namespace, name)
     policy = {"clients": [{"podSelector": {"matchLabels": {"role": "client"}}}]}
-    # It becomes ready and its models are known: the kubelet and the operator can reach it, and it needs no egress.
+    # ModelsLoaded shows that the kubelet and the operator can reach the server, and that it needs no egress.
     namespace.deploy("isolated", cluster.image(), networkPolicy=policy)
     namespace.wait_for_condition("isolated", "ModelsLoaded", "True", "AllLoaded")
     (server,) = namespace.pods("isolated")
@@ -82,7 +82,7 @@ def test_a_server_is_reached_by_its_clients_and_by_nobody_else(cluster: Cluster,
     assert reaches(namespace, server["metadata"]["name"], outside, "-c", "triton")
 
 
-def test_the_operator_reaches_servers_and_nobody_else(cluster: Cluster, namespace: Namespace) -> None:
+def test_the_operator_can_connect_to_servers_only(cluster: Cluster, namespace: Namespace) -> None:
     namespace.deploy("echo", cluster.image())
     (server,) = namespace.pods("echo")
     add_pod(namespace, "client")

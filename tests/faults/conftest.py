@@ -100,15 +100,15 @@ class Scene:
     foreign: Foreign
     rounds: Rounds
 
-    def whole(self, operator: Supervised, room: float = 25, **more: object) -> float:
+    def assert_converged(self, operator: Supervised, max_growth: float = 25, **more: object) -> float:
         """Checks the invariants (support/invariants.py) and returns the seconds until they held.
 
-        Also checks that the operator's memory has grown by less than `room` MiB since it became the leader.
+        Also checks that the operator's memory has grown by less than `max_growth` MiB since it became the leader.
         """
         more = {"still": self.rounds.still_seconds, **more}
         took = invariants.assert_converged(self.plane, self.work, self.foreign, operator, **more)  # type: ignore[arg-type]
         print(f"converged after {took:.1f} s, {operator.memory:.0f} MiB, {operator.grown():+.0f} since it leads")
-        assert operator.grown() < room
+        assert operator.grown() < max_growth
         return took
 
 

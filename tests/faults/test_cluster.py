@@ -52,7 +52,7 @@ def test_converges_after_lost_permissions(scene: Scene, operator: Supervised, ro
             eventually(lambda: "ApplyRefused" in reasons(scene.api), 20, lambda: operator.log[-3000:])
     finally:
         api.request("PUT", f"{RBAC}/clusterroles/{NAME}", role)
-    scene.whole(operator)
+    scene.assert_converged(operator)
 
 
 @pytest.mark.parametrize("lost", ["all", "one kind"])
@@ -66,7 +66,7 @@ def test_reconciles_all_tritonmodels_within_seconds_after_its_permissions_return
     models = [f"m-{number}" for number in range(6)]
     for name in models:
         scene.work.create(name)
-    scene.whole(operator)
+    scene.assert_converged(operator)
 
     def image(name: str) -> str:
         return str(scene.api.get("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"])
@@ -124,7 +124,7 @@ def test_converges_after_changes_of_the_crd(scene: Scene, operator: Supervised, 
                 with_new = copy.deepcopy(scene.work.wanted[name])
                 with_new["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
                 api.apply(with_new, "users")
-    scene.whole(operator, within=COLLECTED_SECONDS)
+    scene.assert_converged(operator, within=COLLECTED_SECONDS)
 
 
 def test_converges_after_a_namespace_is_deleted_and_recreated(
@@ -140,7 +140,7 @@ def test_converges_after_a_namespace_is_deleted_and_recreated(
             eventually(lambda: _again(admin, name), 60, f"namespace {name} is recreated")
             time.sleep(2)
         scene.foreign.plant()
-        scene.whole(operator)
+        scene.assert_converged(operator)
         assert before.isdisjoint(m["metadata"]["uid"] for m in scene.api.list("TritonModel"))
 
 
@@ -222,7 +222,7 @@ def test_converges_after_many_hostile_edits(scene: Scene, operator: Supervised, 
     with scene.work.running(0.3), Repeated(vandal.step, 0.05):
         eventually(lambda: sum(vandal.did.values()) >= rounds.hostile_edits, 60 + rounds.hostile_edits)
     # The operator recreates deleted Deployments with the same template, so their pods restart.
-    scene.whole(operator)
+    scene.assert_converged(operator)
     print(vandal.did)
 
 
@@ -232,7 +232,7 @@ def test_adopts_orphans_and_reports_foreign_objects_until_they_are_deleted(
     """Removes an owner reference, and replaces a child with a foreign object of the same name."""
     for name in ("robbed", "replaced", "other"):
         scene.work.create(name, replicas=1)
-    scene.whole(operator)
+    scene.assert_converged(operator)
     kept = {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
     for _ in range(rounds.restarts):
         robbed = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})["metadata"]["uid"]
@@ -244,7 +244,7 @@ def test_adopts_orphans_and_reports_foreign_objects_until_they_are_deleted(
         found = scene.api.get("Service", "replaced-headless")
         assert found["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
         scene.api.delete("Service", "replaced-headless")
-        scene.whole(operator, within=90)
+        scene.assert_converged(operator, within=90)
         assert scene.api.get("Service", "robbed")["metadata"]["uid"] == robbed
     assert kept <= {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
 
@@ -295,7 +295,7 @@ def test_reports_pods_that_never_become_ready_without_affecting_others(
     invariants.assert_quiet(scene.plane, operator, 4)
     for name in stuck:
         scene.work.delete(name)
-    scene.whole(operator)
+    scene.assert_converged(operator)
 
 
 def test_converges_after_the_crds_of_prometheus_operator_are_deleted_and_recreated(
@@ -307,9 +307,9 @@ def test_converges_after_the_crds_of_prometheus_operator_are_deleted_and_recreat
             scene.plane.remove_monitoring()
             scene.foreign.forget("PrometheusRule")
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator, monitoring=False)
+        scene.assert_converged(operator, monitoring=False)
         with scene.work.running():
             time.sleep(1)
             scene.plane.install_monitoring()
             time.sleep(rounds.fault_seconds)
-        scene.whole(operator)
+        scene.assert_converged(operator)

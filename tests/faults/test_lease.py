@@ -43,7 +43,7 @@ def test_holder_with_a_jumping_clock_keeps_the_lease(scene: Scene, begin: Begin,
             time.sleep(rounds.fault_seconds)
             assert (leader.current.is_leader(), follower.current.is_leader()) == (True, False)
             assert lease(scene)["holderIdentity"] == holder
-        scene.whole(leader)
+        scene.assert_converged(leader)
         assert (leader.exit_codes, follower.exit_codes[1:]) == ([], [])
         assert leader.close() == 0
 
@@ -62,5 +62,5 @@ def test_takes_over_in_time_from_a_dead_holder_with_a_renew_time_in_the_future(
             eventually(lambda: operator.exit_codes == [1], 20, lambda: operator.log[-3000:])
             leads(operator, 45)
             assert time.monotonic() - taken > 15
-        scene.whole(operator)
+        scene.assert_converged(operator)
         assert operator.close() == 0

@@ -85,7 +85,7 @@ def is_served(other: Scene, operator: Operator) -> None:
     eventually(served, 60, lambda: (other.api.get("TritonModel", "modest"), operator.log[-3000:]))
 
 
-def told(api: Api, name: str, kind: str) -> tuple[str, str]:
+def reported(api: Api, name: str, kind: str) -> tuple[str, str]:
     found = condition(api.get("TritonModel", name), kind)
     return found.get("reason", ""), found.get("message", "")
 
@@ -117,10 +117,10 @@ def test_answers_of_servers_use_no_more_than_their_share(scene: Scene, other: Sc
         scene.work.create("greedy", replicas=SERVERS, monitoring={"enabled": False})
         for name in flooding:
             eventually(
-                lambda n=name: told(scene.api, n, "ModelsLoaded")[0] == "AnswerUnusable", 120,
+                lambda n=name: reported(scene.api, n, "ModelsLoaded")[0] == "AnswerUnusable", 120,
                 lambda: (alive(operator), scene.api.get("TritonModel", flooding[0])["status"]),
             )  # fmt: skip
-        assert "is larger than 256 KiB" in told(scene.api, flooding[0], "ModelsLoaded")[1]
+        assert "is larger than 256 KiB" in reported(scene.api, flooding[0], "ModelsLoaded")[1]
         eventually(
             lambda: "use the namespace's share" in str(scene.api.get("TritonModel", "greedy")), 180,
             lambda: alive(operator).log[-3000:],
@@ -165,7 +165,7 @@ def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, oth
     def contained(operator: Operator) -> None:
         for name in big:
             eventually(
-                lambda n=name: told(scene.api, n, "Progressing")[0] == "TooLarge", 180, lambda: operator.log[-3000:]
+                lambda n=name: reported(scene.api, n, "Progressing")[0] == "TooLarge", 180, lambda: operator.log[-3000:]
             )
             assert scene.api.find("Deployment", name) is None
         is_served(other, operator)
@@ -175,9 +175,9 @@ def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, oth
             scene.api.create(strange(name))
         with limited(RESYNC_SECONDS="5") as operator:
             contained(operator)
-            message = told(scene.api, big[0], "Progressing")[1]
+            message = reported(scene.api, big[0], "Progressing")[1]
             assert "TritonModel big-0 has 880 KiB of JSON with 600000 values" in message
-            assert "the operator reads a TritonModel of at most 256 KiB with 16384 values" in message
+            assert "a TritonModel may have at most 256 KiB with 16384 values" in message
         with limited(RESYNC_SECONDS="5") as operator:  # as after a restart
             contained(operator)
             versions = [scene.api.get("TritonModel", name)["metadata"]["resourceVersion"] for name in big]
@@ -201,15 +201,16 @@ def test_a_namespace_with_many_large_tritonmodels_uses_no_more_than_its_share(
         is_served(other, operator)
 
         def crowded() -> list[str]:
-            return [n for n in names if told(scene.api, n, "Progressing")[0] == "NoRoom"]
+            return [n for n in names if reported(scene.api, n, "Progressing")[0] == "NoRoom"]
 
         eventually(lambda: len(crowded()) > 20, 120, lambda: operator.log[-3000:])
         assert (
-            "the objects of this namespace use more than its share" in told(scene.api, crowded()[0], "Progressing")[1]
+            "the objects of this namespace use more than its share"
+            in reported(scene.api, crowded()[0], "Progressing")[1]
         )
         is_served(other, operator)
     for name in names[5:]:
         scene.api.delete("TritonModel", name)
     with limited(MEMORY_MIB="32") as operator:
         eventually(lambda: all(scene.api.find("Deployment", n) for n in names[:5]), 60, lambda: operator.log[-3000:])
-        assert not {told(scene.api, n, "Progressing")[0] for n in names[:5]} & {"NoRoom", "TooLarge"}
+        assert not {reported(scene.api, n, "Progressing")[0] for n in names[:5]} & {"NoRoom", "TooLarge"}

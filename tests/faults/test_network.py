@@ -53,7 +53,7 @@ def test_survives_every_kind_of_bad_answer(scene: Scene, begin: Begin, proxy: Fa
                     hows = {f.how for f in faults}
                     eventually(lambda h=hows: proxy.provoked.keys() == h, 30, lambda: proxy.provoked)
                 proxy.provoked.clear()
-                took = scene.whole(operator)
+                took = scene.assert_converged(operator)
                 memory.append(operator.memory)
                 print(f"{name}: {took:.1f} s, {memory[-1]:.0f} MiB")
         assert operator.exit_codes == []
@@ -76,7 +76,7 @@ def test_converges_with_watches_that_stop_sending_events(
             proxy.watches_paused = not rounds.soak
             frozen = time.monotonic()
             time.sleep(3)
-        took = scene.whole(operator, within=120 if rounds.soak else 40)
+        took = scene.assert_converged(operator, within=120 if rounds.soak else 40)
         if rounds.soak:
             assert time.monotonic() - frozen > 30
             assert took < 100
@@ -113,7 +113,7 @@ def test_two_replicas_never_write_at_the_same_time(
                     # The old leader restarts as a candidate.
                     eventually(lambda: leader.current.get("/readyz") == "ok", 40, lambda: leader.log)
                     assert not leader.current.is_leader()
-                scene.whole(follower)
+                scene.assert_converged(follower)
                 last = max(w.ended for w in old.done if w.resource != "leases" and w.began < cut + 20)
                 first = min(w.began for w in new.done if w.resource != "leases" and w.began > cut)
                 assert last < first, (last - cut, first - cut)

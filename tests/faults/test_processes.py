@@ -39,7 +39,7 @@ def test_converges_after_the_operator_is_killed_at_random_times(scene: Scene, be
         assert operator.exit_codes.count(-signal.SIGKILL) >= rounds.kills
     with begin(RESYNC_SECONDS="2") as operator:
         leads(operator)
-        scene.whole(operator, still=2 * 2.2)
+        scene.assert_converged(operator, still=2 * 2.2)
         assert operator.close() == 0
 
 
@@ -67,7 +67,7 @@ def test_converges_after_the_control_plane_is_killed_and_restarted(
                 scene.plane.start(program)
                 time.sleep(2)
                 leads(operator)
-        scene.whole(operator, within=COLLECTED_SECONDS)
+        scene.assert_converged(operator, within=COLLECTED_SECONDS)
         # The operator may end only because it couldn't renew the Lease in time.
         assert set(operator.exit_codes) <= {1}
         assert len(operator.exit_codes) <= rounds.restarts
@@ -95,7 +95,7 @@ def test_deletes_the_servers_of_a_deployment_whose_deletion_the_garbage_collecto
 
             eventually(recreated, 30, lambda: operator.log[-3000:])
             restart(scene, "kube-apiserver")
-        took = scene.whole(operator, within=150)
+        took = scene.assert_converged(operator, within=150)
         assert took > 30, "the garbage collector didn't miss the deletion, so the test shows nothing"
         assert operator.close() == 0
 
@@ -117,5 +117,5 @@ def test_reconciles_a_recreated_tritonmodel_whose_deletion_the_garbage_collector
             scene.work.create("m-1", monitoring={"enabled": False}, replicas=1)
             # Restart again, so that it can't resume its watches.
             restart(scene, "kube-apiserver")
-        scene.whole(operator, within=90)
+        scene.assert_converged(operator, within=90)
         assert operator.close() == 0

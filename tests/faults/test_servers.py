@@ -58,7 +58,7 @@ def test_misbehaving_servers_do_not_affect_other_tritonmodels(scene: Scene, begi
             time.sleep(2 * rounds.fault_seconds)
             for number in range(3):
                 reaches(scene, operator, f"probe-{number}")
-        scene.whole(operator, room=60)
+        scene.assert_converged(operator, max_growth=60)
         assert operator.current.get("/healthz") == "ok"
         assert operator.exit_codes == []
         assert operator.close() == 0
@@ -96,7 +96,7 @@ def test_reconciles_without_a_working_prometheus(scene: Scene, begin: Begin, rou
             fake.close()
             time.sleep(rounds.prometheus_seconds)
             reaches(scene, operator, "probe-gone")
-        scene.whole(operator)
+        scene.assert_converged(operator)
         eventually(lambda: "PrometheusUnreachable" in reasons(scene.api, "ThresholdLive"), 30)
         fake.hang, fake.status, fake.body = 0.0, 200, ""
         fake.start()
@@ -105,7 +105,7 @@ def test_reconciles_without_a_working_prometheus(scene: Scene, begin: Begin, rou
             fake.set_thresholds(scene.api.namespace, model["metadata"]["name"], **limits)
         if rounds.soak:  # the operator polls Prometheus again within a minute
             eventually(lambda: reasons(scene.api, "ThresholdLive") <= {"None", "Live", "NotMonitored", "Starting"}, 90)
-        scene.whole(operator)
+        scene.assert_converged(operator)
         assert operator.exit_codes == []
         assert operator.close() == 0
 

@@ -44,7 +44,7 @@ def test_new_tritonmodel_does_not_wait_for_a_namespace_with_slow_writes(
     eventually(lambda: len(noisy.list("Deployment")) == NOISY, 60, lambda: operator.log[-2000:])
     since = int(noisy.request("GET", noisy.path("Deployment"))["metadata"]["resourceVersion"])
     with slow_webhook.installed(control_plane, tmp_path, SLOW, SECONDS):
-        eventually(lambda: is_slow(noisy), 30, "the webhook in force", every=0)
+        eventually(lambda: is_slow(noisy), 30, "the webhook in effect", every=0)
         change = {"spec": {"modelImage": {"reference": "registry.example.com/noise:1"}}}
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: noisy.patch("TritonModel", f"n-{n}", change), range(NOISY)))

@@ -173,7 +173,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def steps() -> list[str]:
-    """The commands of docs/operations.md that list, restart and migrate TritonModels of earlier versions."""
+    """Returns the commands of docs/operations.md that list, restart and migrate TritonModels of earlier versions."""
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split("### Servers of earlier versions")[1].split("\n## ")[0]
     return re.findall(r"```console\n(.*?)```", section, re.DOTALL)
@@ -207,7 +207,7 @@ def test_servers_move_to_the_new_selector_without_an_outage(
     listing, restart, move = steps()
 
     def complete(labels: dict[str, str]) -> bool:
-        """Whether four servers run, all with these labels and the newest pod template."""
+        """Returns whether four servers run, all with these labels and the newest pod template."""
         pods = [p for p in api.list("Pod") if "deletionTimestamp" not in p["metadata"]]
         newest = template(api)["metadata"]["labels"]
         return len(pods) == 4 and all(is_ready(p) and has(p, {**newest, **labels}) for p in pods)

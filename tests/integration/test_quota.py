@@ -47,7 +47,7 @@ def hard(plane: ControlPlane) -> dict[str, str]:
 
 
 def documented() -> list[Any]:
-    """The objects of the page."""
+    """Returns the objects of the page."""
     (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "tenants.md").read_text(), re.S)
     return list(yaml.safe_load_all(block))
 
@@ -86,15 +86,15 @@ def test_servers_start_within_the_quota_and_the_status_names_it_above(
         eventually(lambda: pods(api, name) == 1, 60, lambda: operator.log[-2000:])
         api.patch("TritonModel", name, {"spec": {"replicas": int(hard["pods"]) + 1}})
 
-        def told() -> bool:
+        def is_reported() -> bool:
             progressing = condition(api.get("TritonModel", name), "Progressing")
             return progressing.get("reason") == "PodsRefused" and "exceeded quota: tenant" in progressing["message"]
 
-        eventually(told, 90, lambda: api.get("TritonModel", name).get("status"))
+        eventually(is_reported, 90, lambda: api.get("TritonModel", name).get("status"))
         assert len(api.list("Pod")) <= int(hard["pods"])
 
 
 def pods(api: Api, name: str) -> int:
-    """How many pods the Deployment of this TritonModel has."""
+    """Returns the number of pods of this TritonModel's Deployment."""
     return sum(any(o["name"].startswith(f"{name}-") for o in pod["metadata"]["ownerReferences"])
                for pod in api.list("Pod"))  # fmt: skip

@@ -1,4 +1,6 @@
-"""The operator writes nothing at rest. The API server's and the operator's metrics count the writes."""
+"""The operator writes nothing while no TritonModel changes.
+
+The metrics of the API server and of the operator count the writes."""
 
 from __future__ import annotations
 

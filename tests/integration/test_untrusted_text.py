@@ -53,7 +53,7 @@ def command(plane: ControlPlane, *arguments: object) -> str:
 
 
 def is_text(shown: str) -> bool:
-    """Whether the text contains only printable characters, and no line of HOSTILE."""
+    """Returns whether the text contains only printable characters, and no line of HOSTILE."""
     lines = shown.split("\n")
     forged = [line for line in lines if line.startswith((FORGED, "Events: <none>"))]
     return all(line.isprintable() for line in lines) and not forged
@@ -79,7 +79,9 @@ def test_shows_messages_of_servers_and_components_as_plain_text(
     with bad_servers.server(SERVER, bad_servers.answers(json.dumps(index).encode())):
         for reason, state in states.items():
             add_pod(api, state, gen.put("status.podIP", SERVER))
-            eventually(lambda r=reason: told(api, r), 60, lambda: api.get("TritonModel", "detection").get("status"))
+            eventually(
+                lambda r=reason: has_ready_reason(api, r), 60, lambda: api.get("TritonModel", "detection").get("status")
+            )
             place = ("-n", api.namespace, "detection")
             shown[f"status, {reason}"] = command(control_plane, Path(sys.executable).with_name("kubectl-triton"),
                                                  "status", *place)  # fmt: skip
@@ -96,7 +98,7 @@ def test_shows_messages_of_servers_and_components_as_plain_text(
     assert "words?[2J" in shown["describe"]
 
 
-def told(api: Api, reason: str) -> bool:
+def has_ready_reason(api: Api, reason: str) -> bool:
     return bool(condition(api.get("TritonModel", "detection"), "Ready").get("reason") == reason)
 
 

@@ -68,7 +68,7 @@ def post(server: Server, body: bytes) -> Answer:
 
 
 def right(answer: Answer, form: Form, expected: np.ndarray) -> bool:
-    """Whether the answer has every expected box with its class, in the coordinates of what a viewer shows."""
+    """Returns whether the answer has every expected box with its class, in the coordinates of the upright image."""
     status, content = answer
     height, width = form.shown.shape[:2]
     if status != 200 or content["image"] != {"width": width, "height": height}:
@@ -166,8 +166,8 @@ def test_memory_is_bounded_for_the_largest_images(own: Server) -> None:
         answers = client.infer("detection", [images]).as_numpy("DETECTIONS").ravel()
     assert [json.loads(answer)["image"]["width"] for answer in answers] == [8000] * 3
     assert stubs(own) == before
-    most, now = memory(own)
-    assert most < MAX_MEMORY
+    peak, now = memory(own)
+    assert peak < MAX_MEMORY
     assert now < 200, "the process still holds pixels"
 
 
@@ -182,5 +182,5 @@ def memory(server: Server) -> tuple[float, float]:
     script = "cat $(dirname $(grep -l [/]preprocess/ /proc/[0-9]*/cmdline))/status"
     text = docker("exec", server.container, "sh", "-c", script)
     assert "triton_python" in text
-    most, now = (int(re.search(rf"{key}:\s+(\d+) kB", text)[1]) / 1024 for key in ("VmHWM", "RssAnon"))  # type: ignore[index]
-    return most, now
+    peak, now = (int(re.search(rf"{key}:\s+(\d+) kB", text)[1]) / 1024 for key in ("VmHWM", "RssAnon"))  # type: ignore[index]
+    return peak, now

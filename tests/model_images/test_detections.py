@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from detections import Thresholds, detect, select
 
-THRESHOLDS = Thresholds(score=0.25, iou=0.45, most=300)
+THRESHOLDS = Thresholds(score=0.25, iou=0.45, max_boxes=300)
 LABELS = ["circle", "rectangle"]
 
 

@@ -54,7 +54,10 @@ def test_scores_are_probabilities_and_untrained_classes_score_near_0(rows: np.nd
 
 
 def test_rows_have_yolov5s_order(rows: np.ndarray) -> None:
-    """Ordered by scale, anchor, row, column: centres are at most half a cell outside, sides at most four anchors."""
+    """Rows are ordered by scale, anchor, row and column.
+
+    So a centre is at most half a cell outside of its cell, and a side at most four times the anchor's.
+    """
     at = 0
     for stride, anchors in STRIDES_AND_ANCHORS:
         cells = 640 // stride

@@ -208,7 +208,7 @@ def test_under_overload_a_server_answers_or_refuses_quickly(operated: Server, jp
     assert set(by_status) == {"200", "503"}
     served, refused = by_status["200"], by_status["503"]
     assert len(served) >= 10
-    # At most the timeout in each of two queues, and the time of a batch or two, on a shared machine.
+    # A request waits at most the timeout in each of two queues, and for one or two batches. The machine is shared.
     assert np.quantile(served, 0.95) < 2
     assert np.quantile(refused, 0.95) < 1.5
     assert np.median(refused) < np.median(served)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detections import MOST_CANDIDATES, Thresholds, select
+from detections import MAX_CANDIDATES, Thresholds, select
 from labels import read_labels
 from parameters import ParameterError, requested
 
 from model_images.support import DETECTION
 
-DEFAULTS = Thresholds(score=0.25, iou=0.45, most=300)
+DEFAULTS = Thresholds(score=0.25, iou=0.45, max_boxes=300)
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ DEFAULTS = Thresholds(score=0.25, iou=0.45, most=300)
         ({}, DEFAULTS),
         ({"confidence": 0.6}, DEFAULTS._replace(score=0.6)),
         ({"confidence": 0, "iou": 1, "top_k": 1}, Thresholds(0, 1, 1)),
-        ({"confidence": "0.6", "top_k": "20"}, DEFAULTS._replace(score=0.6, most=20)),
-        ({"top_k": 20.0}, DEFAULTS._replace(most=20)),
+        ({"confidence": "0.6", "top_k": "20"}, DEFAULTS._replace(score=0.6, max_boxes=20)),
+        ({"top_k": 20.0}, DEFAULTS._replace(max_boxes=20)),
         ({"timeout": 3, "x-request-id": "7", "score": "nonsense"}, DEFAULTS),
     ],
 )
 def test_parameters_replace_the_defaults(given: dict[str, object], expected: Thresholds) -> None:
     assert requested(json.dumps(given), DEFAULTS) == expected
-    assert type(requested(json.dumps(given), DEFAULTS).most) is int
+    assert type(requested(json.dumps(given), DEFAULTS).max_boxes) is int
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_confidence_of_0_limits_the_candidates_and_keeps_the_best() -> None:
     rows[:, :4] *= 640
     found = select(rows, Thresholds(0, 1, 300))
     scores = rows[:, 4] * rows[:, 5:].max(axis=1)
-    assert len(rows) > MOST_CANDIDATES
+    assert len(rows) > MAX_CANDIDATES
     np.testing.assert_allclose(found.scores, np.sort(scores)[::-1][:300])
 
 

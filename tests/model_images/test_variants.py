@@ -42,7 +42,7 @@ def variants(models: Path) -> Iterator[Server]:
 
 
 def unchanged(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two detections have the same class and nearly the same box and score."""
+    """Returns whether two detections have the same class and nearly the same box and score."""
     if one["class_id"] != other["class_id"] or one["label"] != other["label"]:
         return False
     boxes = [np.array([d["box"]]) for d in (one, other)]

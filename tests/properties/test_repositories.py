@@ -226,7 +226,7 @@ def step(model: str, reads: str, writes: str) -> str:
 
 
 def chain(numbers: Iterable[int]) -> str:
-    """An ensemble in which each step reads the output of the step with the previous number."""
+    """Returns an ensemble in which each step reads the output of the step with the previous number."""
     return ensemble(",".join(step("b", f"t{n}", f"t{(n + 1) % (MANY // 2)}") for n in numbers))
 
 

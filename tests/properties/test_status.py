@@ -181,7 +181,7 @@ def test_parses_any_annotations_to_valid_thresholds(
     for threshold, requested in found.requested.items():
         assert threshold not in {w.threshold for w in found.invalid}
         kind = next(k for k in thresholds.KINDS if k.name == threshold.kind)
-        assert kind.least < requested.value <= kind.most
+        assert kind.lower < requested.value <= kind.upper
         assert Decimal(thresholds.text(requested.value)) == requested.value  # the status shows the exact value
     sources = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
     assert sources <= written.keys()

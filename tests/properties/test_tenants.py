@@ -130,7 +130,7 @@ def model(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def changing(behaviours: dict[str, Behaviour], address: str) -> Behaviour:
-    """A server with the current behaviour of its address."""
+    """Returns a server with the current behaviour of its address."""
     return lambda connection, over: behaviours.get(address, bad_servers.closes)(connection, over)
 
 
@@ -157,13 +157,13 @@ def test_random_actions_of_a_tenant_do_not_affect_others(tenancy: Tenancy) -> No
         attack(tenancy, tried, answers, pages)
         serve(tenancy)
         others_are_served(tenancy)
-        nothing_is_outside(tenancy)
-        nobody_has_more_rights(tenancy)
-        prometheus_believes_no_tenant(tenancy)
-        what_is_told_is_text_in_bounds(tenancy)
+        foreign_objects_are_unchanged(tenancy)
+        servers_have_no_privileges(tenancy)
+        prometheus_data_of_others_is_unchanged(tenancy)
+        texts_are_printable_and_bounded(tenancy)
     print(f"{ROUNDS * EACH} attempts: {dict(tenancy.taken)}")
     for verb in ("put", "patch", "child"):
-        assert tenancy.taken[f"{verb}: taken"], "nothing is shown where all is refused"
+        assert tenancy.taken[f"{verb}: taken"], "the API server refused every attempt, so the test shows nothing"
         assert tenancy.taken[f"{verb}: refused"]
 
 
@@ -212,7 +212,7 @@ def others_are_served(tenancy: Tenancy) -> None:
     assert [line for line in errors if "the spec can't be read" not in line] == []
 
 
-def nothing_is_outside(tenancy: Tenancy) -> None:
+def foreign_objects_are_unchanged(tenancy: Tenancy) -> None:
     """Checks that no foreign object changed, and that the operator wrote only objects of the tenants and the canary."""
     assert [problem for foreign in tenancy.foreign for problem in foreign.problems()] == []
     for event in tenancy.plane.audit_events():
@@ -224,7 +224,7 @@ def nothing_is_outside(tenancy: Tenancy) -> None:
         assert where in USERS.values() or canarys, event
 
 
-def nobody_has_more_rights(tenancy: Tenancy) -> None:
+def servers_have_no_privileges(tenancy: Tenancy) -> None:
     """Checks the servers of a user who may not create pods.
 
     Pod Security `restricted` must allow them. They must use no Secret, and no ServiceAccount but their own.
@@ -235,12 +235,12 @@ def nobody_has_more_rights(tenancy: Tenancy) -> None:
         template = deployment["spec"]["template"]
         spec = template["spec"]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "judged", "namespace": JUDGE}, "spec": spec}
-        said = refusal(lambda p=pod: judge.request("POST", f"{judge.path('Pod')}?dryRun=All", p))
-        assert "PodSecurity" not in said, (said, spec)
-        # Without a garbage collector one may be of a TritonModel that had the name before.
+        message = refusal(lambda p=pod: judge.request("POST", f"{judge.path('Pod')}?dryRun=All", p))
+        assert "PodSecurity" not in message, (message, spec)
+        # No garbage collector runs, so an account may belong to an earlier TritonModel with the same name.
         assert accounts[spec["serviceAccountName"]] == owner(deployment) != "", spec
         assert spec["serviceAccountName"] == names.account(owner(deployment)), (
-            "it may be somebody's account by its name"
+            "the account may have permissions of other users"
         )
         assert not SHOP.items() <= template["metadata"]["labels"].items(), "a Service of others selects it"
         assert spec["automountServiceAccountToken"] is False, spec
@@ -256,24 +256,24 @@ def owner(obj: Json) -> str:
     return next((o["name"] for o in owners if o["kind"] == names.KIND and o.get("controller")), "")
 
 
-def prometheus_believes_no_tenant(tenancy: Tenancy) -> None:
+def prometheus_data_of_others_is_unchanged(tenancy: Tenancy) -> None:
     """Checks that thresholds and rules of others are unchanged, and that tenants' series have the tenant's labels."""
     own = f'namespace="{OTHERS}",tritonmodel="{VICTIM}",kind="max-qps",version=""'
     eventually(
         lambda: tenancy.prometheus.value(f"tritonmodel:threshold:effective{{{own}}}") == LIMIT,
         60,
-        "the threshold in force",
+        "the threshold in effect",
     )
     labels = rf'(?=.*namespace="{USERS["developer"]}")(?=.*kind="max-qps").*'
-    told = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", tenancy.operator.get("/metrics"), re.M)
-    assert set(told) <= {"+Inf"}, "a developer sets no threshold"
+    values = re.findall(rf"^triton_operator_threshold\{{{labels}\}} (.*)$", tenancy.operator.get("/metrics"), re.M)
+    assert set(values) <= {"+Inf"}, "a developer has set a threshold"
     strange = '{pod=~"tenant-.*",namespace!="dev"}', '{pod=~"tenant-.*",__name__=~"triton.*:.*|triton_operator_.*"}'
     assert [tenancy.prometheus.ask("query", query=query)["result"] for query in strange] == [[], []]
     rules = [rule for group in tenancy.prometheus.ask("rules")["groups"] for rule in group["rules"]]
     assert [rule for rule in rules if rule["health"] == "err"] == []
 
 
-def what_is_told_is_text_in_bounds(tenancy: Tenancy) -> None:
+def texts_are_printable_and_bounded(tenancy: Tenancy) -> None:
     """Checks that status and Events contain only printable text, and that the number of Events is limited."""
     for namespace in USERS.values():
         api = tenancy.in_namespace(namespace)

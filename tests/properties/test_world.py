@@ -29,11 +29,11 @@ Json = dict[str, Any]
 RESYNC = 5
 CANARIES = ("canary-one", "canary-two")
 MIN_WAIT_SECONDS = 180
-"""Seconds within which whatever has to happen does; as a rule it takes one."""
+"""The timeout of every wait. Usually a wait takes a second."""
 _FIELD = re.compile(
     r"(^|[^a-zA-Z0-9])(spec|metadata|data)(\.|\[|:|/)|\.spec|\.metadata|request (body|entity) too large"
 )
-"""What a message must have to name a field."""
+"""Matches a message that names a field."""
 _numbers = itertools.count(1)
 
 
@@ -43,7 +43,7 @@ class Harness:
     operator: Operator
     api: Api
     kept: dict[str, Json] = field(default_factory=dict)
-    """What is there and reconciled."""
+    """The accepted TritonModels, which are reconciled."""
 
     def model(self, name: str) -> Json:
         return self.api.get("TritonModel", name)
@@ -67,7 +67,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 
 def create(api: Api, spec: Any, **metadata: Any) -> tuple[Json, str]:
-    """What the API server made of it, or {} and its refusal."""
+    """Creates a TritonModel. Returns the stored object, or {} and the API server's refusal."""
     body = {"apiVersion": names.API_VERSION, "kind": names.KIND, "spec": spec}
     try:
         return api.create({**body, "metadata": {**metadata, "namespace": api.namespace}}), ""
@@ -90,18 +90,18 @@ def test_reports_invalid_input_and_serves_others(harness: Harness, crowd: list[J
             assert _FIELD.search(refusal) or "already exists" in refusal, (one, refusal)
     waiting = set(admitted)
 
-    def all_told() -> bool:
-        waiting.difference_update([name for name in waiting if told(harness, name)])
+    def all_are_handled() -> bool:
+        waiting.difference_update([name for name in waiting if is_handled(harness, name)])
         return not waiting
 
-    eventually(all_told, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(harness, name) for name in waiting))
-    canaries_live(harness)
+    eventually(all_are_handled, MIN_WAIT_SECONDS, lambda: "\n\n".join(account(harness, name) for name in waiting))
+    assert_canaries_work(harness)
     assert "Traceback" not in harness.operator.log
     harness.kept |= admitted
 
 
-def told(harness: Harness, name: str) -> bool:
-    """Whether everything is there for this TritonModel, or a condition says of what isn't why."""
+def is_handled(harness: Harness, name: str) -> bool:
+    """Returns whether each child of the TritonModel exists, or a condition explains why it doesn't."""
     model = harness.model(name)
     spec, status = model["spec"], model.get("status", {})
     if status.get("observedGeneration") != model["metadata"]["generation"]:
@@ -129,7 +129,7 @@ def told(harness: Harness, name: str) -> bool:
 
 
 def account(harness: Harness, name: str) -> str:
-    """What there is to say of this TritonModel."""
+    """Returns the TritonModel and its last log lines, for a failure message."""
     model, key = harness.model(name), f'"{harness.api.namespace}/{name}"'
     lines = [line[:3000] for line in harness.operator.log.splitlines() if key in line]
     return json.dumps([model["metadata"], model["spec"], model.get("status")])[:6000] + "\n" + "\n".join(lines[-5:])
@@ -142,8 +142,8 @@ def explained(found: Json) -> bool:
     return refused and bool(_FIELD.search(found["message"]) or found["reason"] == "NameTaken")
 
 
-def canaries_live(harness: Harness) -> None:
-    """Ordinary changes of ordinary resources still reach their children."""
+def assert_canaries_work(harness: Harness) -> None:
+    """Asserts that changes of ordinary TritonModels still reach their children."""
     image = f"example.com/triton:{next(_numbers)}"
     for name in CANARIES:
         harness.api.patch("TritonModel", name, {"spec": {"server": {"image": image}}})
@@ -158,25 +158,25 @@ def canaries_live(harness: Harness) -> None:
 
 @pytest.mark.parametrize("kilobytes", [250, 600, 1000, 1300, 1450, 2000, 4000])
 def test_reports_objects_that_are_too_large(harness: Harness, kilobytes: int) -> None:
-    """etcd takes 1.5 MiB; a Deployment is larger than what it is made from, by its managedFields."""
+    """etcd's limit is 1.5 MiB. A Deployment is larger than its TritonModel, because it has managedFields."""
     name = f"large-{kilobytes}"
     env = [{"name": f"V{n}", "value": "v" * (kilobytes * 8)} for n in range(128)]
     spec = {"modelImage": {"reference": "a"}, "server": {"env": env}}
     created, refusal = create(harness.api, spec, name=name)
     if created:
-        eventually(lambda: told(harness, name), MIN_WAIT_SECONDS, lambda: account(harness, name)[-2000:])
+        eventually(lambda: is_handled(harness, name), MIN_WAIT_SECONDS, lambda: account(harness, name)[-2000:])
         harness.api.delete("TritonModel", name)
     else:
         assert "too large" in refusal or "larger than max" in refusal, refusal
         assert kilobytes > 1000
-    canaries_live(harness)
+    assert_canaries_work(harness)
 
 
 DEEP = (300, 900, 3000, 9000)
 
 
 def test_reports_deeply_nested_values(harness: Harness) -> None:
-    """JSON's readers have their limits: one resource beyond them must not be the end of every listing."""
+    """JSON parsers limit the depth. One object beyond a limit must not break every listing."""
     paths = {levels: harness.api.path("TritonModel", f"deep-{levels}") for levels in DEEP}
     with harness.plane.without_bounds():
         for levels in DEEP:
@@ -189,15 +189,15 @@ def test_reports_deeply_nested_values(harness: Harness) -> None:
             }
             text = json.dumps(body).replace('"HERE"', '{"a":[' * (levels // 2) + "1" + "]}" * (levels // 2))
             assert send(harness, "POST", harness.api.path("TritonModel"), text).status == 201
-        _deep_is_told(harness, paths.values())
+        _assert_nesting_is_reported(harness, paths.values())
 
 
-def _deep_is_told(harness: Harness, paths: Collection[str]) -> None:
+def _assert_nesting_is_reported(harness: Harness, paths: Collection[str]) -> None:
     def explained_as_text(path: str) -> bool:
         # The watch may have reported the object with the previous schema. It will report it again.
         patch = json.dumps({"metadata": {"annotations": {"touched": str(time.time_ns())}}})
         send(harness, "PATCH", path, patch, "application/merge-patch+json")
-        # Python's own reader has limits, too.
+        # Python's parser limits the depth too, so this compares text.
         text = send(harness, "GET", path).data
         return b'"SpecInvalid"' in text and b"spec.podTemplate.spec: is nested deeper" in text
 
@@ -209,7 +209,7 @@ def _deep_is_told(harness: Harness, paths: Collection[str]) -> None:
         MIN_WAIT_SECONDS,
         "two listings",
     )
-    canaries_live(harness)
+    assert_canaries_work(harness)
     for path in paths:
         assert send(harness, "DELETE", path).status == 200
 
@@ -217,14 +217,14 @@ def _deep_is_told(harness: Harness, paths: Collection[str]) -> None:
 def send(
     harness: Harness, method: str, path: str, body: str = "", content_type: str = "application/json"
 ) -> urllib3.BaseHTTPResponse:
-    """The text as it is: not all that JSON may be is what Python would write."""
+    """Sends the text unchanged, because Python's encoder doesn't write all valid JSON."""
     headers = {"Authorization": "Bearer admin", "Content-Type": content_type}
     with urllib3.PoolManager(ca_certs=str(harness.plane.folder / "certs" / "apiserver.crt")) as pool:
         return pool.request(method, f"{harness.plane.url}{path}", body=body.encode(), headers=headers)
 
 
-def test_half_characters(harness: Harness) -> None:
-    """JSON may have them, UTF-8 can't: the API server takes something else for them, and the operator all of it."""
+def test_accepts_unpaired_surrogates(harness: Harness) -> None:
+    """JSON allows unpaired surrogates, UTF-8 doesn't. The API server replaces them; the operator accepts the result."""
     body = json.dumps(
         {
             "apiVersion": names.API_VERSION,
@@ -240,11 +240,11 @@ def test_half_characters(harness: Harness) -> None:
     )
     answer = send(harness, "POST", harness.api.path("TritonModel"), body)
     assert answer.status == 201, answer.data
-    eventually(lambda: told(harness, "half"), MIN_WAIT_SECONDS, lambda: account(harness, "half"))
+    eventually(lambda: is_handled(harness, "half"), MIN_WAIT_SECONDS, lambda: account(harness, "half"))
 
 
 def test_names_the_field_that_only_the_schema_accepts(harness: Harness) -> None:
-    """As after an upgrade of the CRD without the operator."""
+    """The state after an upgrade of the CRD without the operator."""
     crd = harness.plane.api.get("CustomResourceDefinition", f"{names.PLURAL}.{names.GROUP}")
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/entrypoint/pattern"
     change = [{"op": "replace", "path": path, "value": "."}]
@@ -261,16 +261,16 @@ def test_names_the_field_that_only_the_schema_accepts(harness: Harness) -> None:
         found = condition(harness.model("odd"), "Progressing")
         assert (found["status"], found["reason"]) == ("False", "SpecInvalid")
         assert "spec.entrypoint" in found["message"]
-        canaries_live(harness)
+        assert_canaries_work(harness)
         harness.api.patch("TritonModel", "odd", {"spec": {"entrypoint": "a"}})
-        eventually(lambda: told(harness, "odd"), MIN_WAIT_SECONDS, lambda: account(harness, "odd"))
+        eventually(lambda: is_handled(harness, "odd"), MIN_WAIT_SECONDS, lambda: account(harness, "odd"))
     finally:
         harness.api.delete("TritonModel", "odd")
         harness.plane.install_crds()
 
 
 def test_nothing_is_written_afterwards(harness: Harness) -> None:
-    """What was refused is tried again, ever more rarely; it leaves, and then nothing is written at all."""
+    """Refused writes are retried at growing intervals. The test deletes these TritonModels first."""
     for name in harness.kept:
         model = harness.model(name)
         if any(c["reason"] == "ApplyRefused" for c in model["status"]["conditions"]):
@@ -284,7 +284,7 @@ def test_nothing_is_written_afterwards(harness: Harness) -> None:
         return was == written
 
     eventually(still, MIN_WAIT_SECONDS, "no write for two resyncs", every=2 * RESYNC + 1)
-    # Two or three listings in that time, and no hot loop: what is refused still waits for its next try.
+    # Two or three listings in that time, and no hot loop: refused writes wait for their next retry.
     assert passes - before <= 5 * harness.operator.metric_sum("triton_operator_models")
 
 
@@ -299,7 +299,7 @@ def policed(harness: Harness) -> Api:
     harness.plane.api.request("POST", f"{root}/validatingadmissionpolicies", policy)
     harness.plane.api.request("POST", f"{root}/validatingadmissionpolicybindings", binding)
     api = harness.plane.api.in_namespace("policed")
-    eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), MIN_WAIT_SECONDS, "the policy in force")
+    eventually(lambda: judged(api, {MAX_QPS: "fast"}, ""), MIN_WAIT_SECONDS, "the policy in effect")
     return api
 
 
@@ -307,7 +307,7 @@ MAX_QPS = f"{thresholds.PREFIX}max-qps"
 
 
 def judged(api: Api, annotations: dict[str, str], counter: str) -> str:
-    """The refusal of a TritonModel with these annotations; "" where it would be let in."""
+    """Returns the refusal of a TritonModel with these annotations; "" if the API server accepts it."""
     monitoring = {"monitoring": {"tokenCounter": counter}} if counter else {}
     body = {
         "apiVersion": names.API_VERSION,
@@ -325,10 +325,10 @@ def judged(api: Api, annotations: dict[str, str], counter: str) -> str:
 @batches(150)
 @given(annotations=specs.ANNOTATIONS, counter=st.sampled_from(["", "tokens_total"]))
 def test_the_policy_and_the_operator_agree(policed: Api, annotations: dict[str, str], counter: str) -> None:
-    """What is let in is read, and what is refused is wrong, or means a threshold and is none."""
+    """The policy accepts what the operator can parse. It refuses invalid values and misspelled names of thresholds."""
     refusal = judged(policed, annotations, counter)
     if refusal and "threshold-values" not in refusal:
-        assert "metadata.annotations" in refusal  # a key that Kubernetes doesn't take
+        assert "metadata.annotations" in refusal  # Kubernetes itself rejects the key
         return
     invalid = thresholds.parse(annotations, counter).invalid
     kinds = {kind.name for kind in thresholds.KINDS}

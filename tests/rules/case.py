@@ -47,13 +47,13 @@ def load(path: Path) -> Case:
     assert not unknown, unknown
     spec = content.get("model", {})
     values = {threshold_key(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
-    most = spec.get("autoscaling", {}).get("max", 1)
+    replicas = spec.get("autoscaling", {}).get("max", 1)
     choices = Choices(
         "operator:1",
         "Copy",
         entrypoint=content.get("entrypoint", "net"),
         ensemble=content.get("ensemble", False),
-        thresholds=thresholds.effective(values, most),
+        thresholds=thresholds.effective(values, replicas),
     )
     return Case(spec, choices, content.get("every", "10s"), content["tests"])
 
@@ -68,7 +68,7 @@ def document(case: Case, rules: str) -> Object:
     return {
         "rule_files": [rules],
         "evaluation_interval": case.every,
-        # Groups aren't evaluated in a certain order. Here the alerts about limits see the demand last.
+        # Prometheus evaluates groups in any order. In this order the alerts about limits see the demand last.
         "group_eval_order": [f"{gen.NAME}-limits", gen.NAME, f"{gen.NAME}-slo"],
         "tests": [_test(test, case.every) for test in case.tests],
     }
@@ -91,7 +91,7 @@ def _test(test: Object, every: str) -> Object:
 
 
 def _with_runbooks(test: Object) -> Object:
-    """Every alert has the address of its runbook."""
+    """Adds the URL of the runbook to the expected annotations of each alert."""
     page = {"runbook_url": f"{names.RUNBOOKS}/{test['alertname']}.md"}
     expected = [{**one, "exp_annotations": {**one["exp_annotations"], **page}} for one in test["exp_alerts"]]
     return {**test, "exp_alerts": expected}

@@ -55,10 +55,10 @@ class SimulatedTargets:
         self._since: float | None = None
         self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
         for metrics in self._operators:
-            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._wanted)
+            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._desired)
             ProcessCollector(registry=metrics.registry)
 
-    def _wanted(self) -> dict[str, int]:
+    def _desired(self) -> dict[str, int]:
         model = self.model()
         return {model["metadata"]["uid"]: int(model["status"]["replicas"])}
 
@@ -73,7 +73,7 @@ class SimulatedTargets:
         }
 
     def model(self, seconds: float | None = None) -> Json:
-        """The TritonModel after `seconds`; now by default."""
+        """Returns the TritonModel after `seconds`; now by default."""
         seconds = self._seconds() if seconds is None else seconds
         annotations = {"max-qps": "100", "max-tps": "3", "spike-factor": "many"}
         annotations |= {"max-qps": "5"} if seconds > 6 else {}
@@ -88,7 +88,7 @@ class SimulatedTargets:
         )
 
     def groups(self) -> list[Any]:
-        """The rules that the operator renders for the TritonModel in its last state."""
+        """Returns the rules that the operator renders for the TritonModel in its last state."""
         raw = self.model(seconds=60)
         choices = Choices(
             "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
@@ -100,7 +100,7 @@ class SimulatedTargets:
         return time.monotonic() - self._since if self._since else 0
 
     def _server(self, *, idle: bool) -> str:
-        """`idle`: no request for a minute, so the quantiles are "Nan", which is Triton's spelling."""
+        """Returns the page of a server. `idle`: no requests for a minute, so quantiles are "Nan" (Triton's form)."""
         done = 1 + self._seconds() / GROWTH
         lines = [_grown(line, done, idle) for line in REAL.splitlines()]
         tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * done}\n'
@@ -145,7 +145,7 @@ class SimulatedTargets:
 
 
 def scrape_configs(address: str) -> list[Json]:
-    """The configuration that prometheus-operator generates from the PodMonitor and the ServiceMonitors."""
+    """Returns the configuration that prometheus-operator generates from the PodMonitor and the ServiceMonitors."""
     kubelet = yaml.safe_load((ROOT / "manifests" / "monitoring" / "prometheus" / "kubelet.yaml").read_text())
     kept = [
         {"action": r["action"], "source_labels": r["sourceLabels"], "regex": r["regex"]}

@@ -29,7 +29,7 @@ ONE_OF = {"namespace": NAMESPACE, "tritonmodel": NAME, "job": JOB, "objective": 
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """A query and its location."""
 
     where: str
@@ -42,19 +42,19 @@ class Answers:
 
     prometheus: Prometheus
     values: dict[str, dict[str, str]] = field(default_factory=dict)
-    empty: list[Asked] = field(default_factory=list)
+    empty: list[Query] = field(default_factory=list)
 
 
-def queries(name: str) -> list[Asked]:
+def queries(name: str) -> list[Query]:
     """Returns all queries of a dashboard, except those of its variables."""
     document = read(name)
     return [
         *(
-            Asked(f"{name}: {panel['title']} [{target['refId']}]", target["expr"])
+            Query(f"{name}: {panel['title']} [{target['refId']}]", target["expr"])
             for panel in document["panels"]
             for target in panel.get("targets", [])
         ),
-        *(Asked(f"{name}: marked: {mark['name']}", mark["expr"]) for mark in document["annotations"]["list"]),
+        *(Query(f"{name}: marked: {mark['name']}", mark["expr"]) for mark in document["annotations"]["list"]),
     ]
 
 
@@ -64,7 +64,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 NAMES = [file.stem for file in FILES]
-QUERIES = [(name, asked) for name in NAMES for asked in queries(name)]
+QUERIES = [(name, query) for name in NAMES for query in queries(name)]
 
 
 def filled(expr: str, values: dict[str, str]) -> str:
@@ -82,19 +82,19 @@ def choose(prometheus: Prometheus, name: str) -> dict[str, str]:
         if variable["type"] == "custom":
             offered = variable["query"].split(",")
         elif variable["type"] == "query":
-            asked = LABEL_VALUES.fullmatch(variable["query"]["query"])
-            assert asked, variable
-            offered = prometheus.ask(f"label/{asked[2]}/values", **{"match[]": filled(asked[1], values)})
-        wanted = ONE_OF.get(variable["name"])
-        if wanted in offered:
-            values[variable["name"]] = wanted
-        elif wanted is None and offered:
+            query = LABEL_VALUES.fullmatch(variable["query"]["query"])
+            assert query, variable
+            offered = prometheus.ask(f"label/{query[2]}/values", **{"match[]": filled(query[1], values)})
+        expected = ONE_OF.get(variable["name"])
+        if expected in offered:
+            values[variable["name"]] = expected
+        elif expected is None and offered:
             values[variable["name"]] = f"({'|'.join(offered)})"
     return values
 
 
-def answered(prometheus: Prometheus, expr: str, since: float) -> bool:
-    """Whether a graph of `expr` since `since` has values."""
+def has_values(prometheus: Prometheus, expr: str, since: float) -> bool:
+    """Returns whether a graph of `expr` since `since` has values."""
     found = prometheus.ask("query_range", query=expr, start=since, end=time.time(), step="1s")["result"]
     return any(value != "NaN" for series in found for _, value in series["values"])
 
@@ -112,17 +112,17 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         while left and time.time() < since + SECONDS:
             time.sleep(1)
             out.values = {name: choose(prometheus, name) for name in NAMES}
-            left = [(name, asked) for name, asked in left if not _shown(out, name, asked, since)]
-        out.empty = [asked for _, asked in left]
+            left = [(name, query) for name, query in left if not _shown(out, name, query, since)]
+        out.empty = [query for _, query in left]
         yield out
 
 
-def _shown(answers: Answers, name: str, asked: Asked, since: float) -> bool:
+def _shown(answers: Answers, name: str, query: Query, since: float) -> bool:
     try:
-        expr = filled(asked.expr, answers.values[name])
+        expr = filled(query.expr, answers.values[name])
     except KeyError:
         return False
-    return answered(answers.prometheus, expr, since)
+    return has_values(answers.prometheus, expr, since)
 
 
 def test_there_are_four_dashboards() -> None:
@@ -131,28 +131,28 @@ def test_there_are_four_dashboards() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_variable_has_values(answers: Answers, name: str) -> None:
-    wanted = {v["name"] for v in read(name)["templating"]["list"] if v["type"] != "datasource"}
-    assert set(answers.values[name]) == wanted
+    expected = {v["name"] for v in read(name)["templating"]["list"] if v["type"] != "datasource"}
+    assert set(answers.values[name]) == expected
 
 
-@pytest.mark.parametrize("asked", [pytest.param(asked, id=asked.where) for _, asked in QUERIES])
-def test_every_query_returns_samples(answers: Answers, asked: Asked) -> None:
-    assert asked not in answers.empty, asked.expr
+@pytest.mark.parametrize("query", [pytest.param(query, id=query.where) for _, query in QUERIES])
+def test_every_query_returns_samples(answers: Answers, query: Query) -> None:
+    assert query not in answers.empty, query.expr
 
 
-def test_detects_a_misspelt_series(answers: Answers) -> None:
+def test_detects_a_misspelled_series(answers: Answers) -> None:
     values = answers.values["end-to-end"]
     right = filled('tritonmodel:requests_served:rate1m{namespace="$namespace",tritonmodel="$tritonmodel"}', values)
     since = time.time() - 10
-    assert answered(answers.prometheus, right, since)
-    assert not answered(answers.prometheus, right.replace("rate1m", "rate1min"), since)
+    assert has_values(answers.prometheus, right, since)
+    assert not has_values(answers.prometheus, right.replace("rate1m", "rate1min"), since)
 
 
 def test_model_variable_has_the_steps_but_not_the_ensemble(answers: Answers) -> None:
     assert answers.values["modules"]["model"] == "(postprocess|preprocess|yolov5s)"
 
 
-# What the page of the real server says, worked out by hand. Both servers count alike, so every ratio is the page's.
+# Computed by hand from the page of the real server. Both servers have the same counters, so ratios are the page's.
 FIGURES = [
     ("end-to-end", "P99", "", 0.294288),
     ("end-to-end", "P50", "", 0.038655),
@@ -170,11 +170,11 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "title", "model", "wanted"), FIGURES)
-def test_panels_show_the_expected_values(answers: Answers, name: str, title: str, model: str, wanted: float) -> None:
+@pytest.mark.parametrize(("name", "title", "model", "expected"), FIGURES)
+def test_panels_show_the_expected_values(answers: Answers, name: str, title: str, model: str, expected: float) -> None:
     panel = next(p for p in read(name)["panels"] if p["title"] == title)
     expr = filled(panel["targets"][0]["expr"], {**answers.values[name], **({"model": model} if model else {})})
-    assert answers.prometheus.value(f"max({expr})") == pytest.approx(wanted, rel=0.01)
+    assert answers.prometheus.value(f"max({expr})") == pytest.approx(expected, rel=0.01)
 
 
 def test_end_to_end_dashboard_counts_only_the_entry_model(answers: Answers) -> None:

@@ -75,7 +75,7 @@ TIMES = (
 
 
 def many(samples: int, *, fresh: bool = False) -> Any:
-    """A page with this number of series. `fresh`: new ones with each scrape."""
+    """Returns a page with this number of series. `fresh`: each scrape returns new series."""
     turns = itertools.count()
 
     def page() -> str:
@@ -86,7 +86,7 @@ def many(samples: int, *, fresh: bool = False) -> Any:
 
 
 def trickling(content: str) -> bad_servers.Behaviour:
-    """An endless response that starts with this body."""
+    """Returns an endless response that starts with this body."""
 
     def behave(connection: socket.socket, over: threading.Event) -> None:
         connection.recv(65536)
@@ -98,7 +98,7 @@ def trickling(content: str) -> bad_servers.Behaviour:
 
 
 def open_metrics(text: str) -> bad_servers.Behaviour:
-    """A page in OpenMetrics, with timestamps and exemplars."""
+    """Returns a page in OpenMetrics, with timestamps and exemplars."""
 
     def behave(connection: socket.socket, _: threading.Event) -> None:
         connection.recv(65536)
@@ -174,7 +174,7 @@ def rules() -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def scene(folder: Path, evil: dict[str, str], operators: str) -> Iterator[Prometheus]:
-    """Runs a Prometheus that scrapes the operator, an honest TritonModel, and one with these and an honest server."""
+    """Runs a Prometheus that scrapes the operator, an honest TritonModel, and a TritonModel with hostile servers."""
     with serving({"/metrics": honest_page}) as honest, serving({"/metrics": honest_page}) as other:
         configs = [
             {"job_name": names.METRICS_JOB, "honor_labels": True, "static_configs": [{"targets": [operators]}]},
@@ -208,16 +208,16 @@ def test_hostile_servers_do_not_affect_other_tritonmodels(tmp_path: Path) -> Non
         with scene(tmp_path / "quiet", {}, operators) as prometheus:
             eventually(lambda: "TritonModelQpsOverflow" in alerts(prometheus, HONEST), 30)
             time.sleep(20)
-            wanted, quiet_mib = thresholds(prometheus), prometheus.rss_mib
-            told = alerts(prometheus, HONEST)
-        assert wanted[HONEST, gen.NAME, "max-qps", "", "", ""] == 80
-        assert wanted[EVIL, gen.NAME, "max-qps", "", "", ""] == 90
+            expected, quiet_mib = thresholds(prometheus), prometheus.rss_mib
+            fired = alerts(prometheus, HONEST)
+        assert expected[HONEST, gen.NAME, "max-qps", "", "", ""] == 80
+        assert expected[EVIL, gen.NAME, "max-qps", "", "", ""] == 90
         with scene(tmp_path, evil, operators) as prometheus:
             eventually(lambda: "TritonModelQpsOverflow" in alerts(prometheus, HONEST), 30)
             time.sleep(20)
             assert broken(prometheus) == []
-            assert thresholds(prometheus) == wanted
-            assert alerts(prometheus, HONEST) == told
+            assert thresholds(prometheus) == expected
+            assert alerts(prometheus, HONEST) == fired
             names_of = prometheus.ask("label/__name__/values")
             assert not {"triton_operator_thresholds_invalid", "harmless"} & set(names_of)
             foreign = prometheus.ask("query", query='{pod!="",namespace!~"sound|vision"}')["result"]

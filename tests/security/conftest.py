@@ -60,13 +60,13 @@ def team(plane: ControlPlane) -> Team:
         ("oncall", "tritonmodel-oncall"),
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
-    asking = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
-    eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), asking)), 60, "the policy")
-    eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), asking)), 60, "the roles in force")
+    probe = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})
+    eventually(lambda: "pod-template" in refusal(lambda: dry_run(team.api("developer"), probe)), 60, "the policy")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("podmaker"), probe)), 60, "the roles in effect")
     isolated = tritonmodel("probe", networkPolicy={})
-    eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in force")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("netadmin"), isolated)), 60, "the roles in effect")
     blocking = tritonmodel("probe", disruption={"maxUnavailable": 0})
     eventually(lambda: refusal(lambda: dry_run(team.api("developer"), blocking)), 60, "the policy")
-    eventually(lambda: not refusal(lambda: dry_run(team.api("budgetadmin"), blocking)), 60, "the roles in force")
-    eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 60, "the roles in force")
+    eventually(lambda: not refusal(lambda: dry_run(team.api("budgetadmin"), blocking)), 60, "the roles in effect")
+    eventually(lambda: not refusal(lambda: team.api("oncall").list("TritonModel")), 60, "the roles in effect")
     return team

@@ -152,20 +152,20 @@ def test_refuses_each_field_of_the_table_only_to_users_who_may_not_create_pods(t
     developer, podmaker = team.api("developer"), team.api("podmaker")
     for number, (spec, words) in enumerate(REFUSED):
         obj = tritonmodel(f"refused-{number}", **spec)
-        said = refusal(lambda o=obj: dry_run(developer, o))
-        assert said.startswith("403"), (spec, said)
-        assert "developer may not create pods in " + team.namespace in said, (spec, said)
-        assert words in said, (spec, said)
-        assert "remove it, or get a role with the verb create on pods" in said
+        message = refusal(lambda o=obj: dry_run(developer, o))
+        assert message.startswith("403"), (spec, message)
+        assert "developer may not create pods in " + team.namespace in message, (spec, message)
+        assert words in message, (spec, message)
+        assert "remove it, or get a role with the verb create on pods" in message
         assert not refusal(lambda o=obj: dry_run(podmaker, o)), spec
 
 
 def test_rejects_values_of_the_wrong_type_for_every_user(team: Team) -> None:
     for number, spec in enumerate(MALFORMED):
         for user in ("developer", "podmaker"):
-            said = refusal(lambda u=user, n=number, s=spec: dry_run(team.api(u), tritonmodel(f"malformed-{n}", **s)))
-            assert said.startswith("422"), (spec, said)
-            assert "must be of type" in said, (spec, said)
+            message = refusal(lambda u=user, n=number, s=spec: dry_run(team.api(u), tritonmodel(f"malformed-{n}", **s)))
+            assert message.startswith("422"), (spec, message)
+            assert "must be of type" in message, (spec, message)
 
 
 def test_drops_fields_that_a_pod_template_cannot_have(team: Team) -> None:
@@ -183,8 +183,8 @@ def test_drops_fields_that_a_pod_template_cannot_have(team: Team) -> None:
 def test_allows_ordinary_fields_to_every_developer(team: Team) -> None:
     developer = team.api("developer")
     for number, spec in enumerate(ALLOWED):
-        said = refusal(lambda n=number, s=spec: dry_run(developer, tritonmodel(f"allowed-{n}", **s)))
-        assert not said, (spec, said)
+        message = refusal(lambda n=number, s=spec: dry_run(developer, tritonmodel(f"allowed-{n}", **s)))
+        assert not message, (spec, message)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.stem)
@@ -198,9 +198,9 @@ def test_a_developer_can_create_every_sample(team: Team, sample: Path) -> None:
 
 def test_message_lists_all_faults(team: Team) -> None:
     spec = {**pod(hostNetwork=True, volumes=[HOST]), "server": {"env": [env(SECRET)]}}
-    said = refusal(lambda: dry_run(team.api("developer"), tritonmodel("all", **spec)))
+    message = refusal(lambda: dry_run(team.api("developer"), tritonmodel("all", **spec)))
     for words in ("hostNetwork", "the volume data", "the variable TOKEN"):
-        assert words in said
+        assert words in message
 
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -268,8 +268,8 @@ def test_existing_privileged_fields_do_not_block_other_changes(team: Team) -> No
 )
 def test_refuses_additions_to_existing_privileged_fields(team: Team, change: Object, words: str) -> None:
     team.api("podmaker").create(tritonmodel("detector", **PRIVILEGED))
-    said = refusal(lambda: team.api("developer").patch("TritonModel", "detector", {"spec": change}))
-    assert words in said, said
+    message = refusal(lambda: team.api("developer").patch("TritonModel", "detector", {"spec": change}))
+    assert words in message, message
     assert not refusal(lambda: team.api("podmaker").patch("TritonModel", "detector", {"spec": change}))
 
 
@@ -310,9 +310,9 @@ def test_network_policy_needs_the_permission_to_create_network_policies(team: Te
     developer, admin = team.api("developer"), team.api("netadmin")
     open_to_all = {"networkPolicy": {"clients": [{"namespaceSelector": {}}], "egress": [{}]}}
     for spec in ({"networkPolicy": {}}, open_to_all):
-        said = refusal(lambda s=spec: dry_run(developer, tritonmodel("detector", **s)))
-        assert "developer may not create networkpolicies in" in said
-        assert "get a role with the verb create on networkpolicies" in said
+        message = refusal(lambda s=spec: dry_run(developer, tritonmodel("detector", **s)))
+        assert "developer may not create networkpolicies in" in message
+        assert "get a role with the verb create on networkpolicies" in message
     admin.create(tritonmodel("detector", networkPolicy={}))
     developer.patch("TritonModel", "detector", {"spec": {"replicas": 2}})
     for change in ({"networkPolicy": None}, {"networkPolicy": {"egress": [{}]}}):
@@ -333,9 +333,9 @@ def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:
         lambda: developer.request("DELETE", path, {"propagationPolicy": "Orphan"}),
         lambda: developer.request("DELETE", developer.path("TritonModel")),
     ):
-        said = refusal(way)
-        assert "and therefore not delete a TritonModel that has spec.networkPolicy" in said, said
-        assert "get a role with the verb create on networkpolicies" in said
+        message = refusal(way)
+        assert ", so may not delete a TritonModel that has spec.networkPolicy" in message, message
+        assert "get a role with the verb create on networkpolicies" in message
     assert developer.find("TritonModel", "detector")
     developer.delete("TritonModel", "open")
     admin.delete("TritonModel", "detector")
@@ -346,9 +346,9 @@ def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:
 def test_blocking_drains_needs_the_permission_to_create_disruption_budgets(team: Team, blocking: int | str) -> None:
     developer, admin = team.api("developer"), team.api("budgetadmin")
     spec: Object = {"disruption": {"maxUnavailable": blocking}}
-    said = refusal(lambda: dry_run(developer, tritonmodel("detector", replicas=2, **spec)))
-    assert "developer may not create poddisruptionbudgets in" in said
-    assert "spec.disruption.maxUnavailable to 0, which blocks the drain of nodes: set 1 or more" in said
+    message = refusal(lambda: dry_run(developer, tritonmodel("detector", replicas=2, **spec)))
+    assert "developer may not create poddisruptionbudgets in" in message
+    assert "spec.disruption.maxUnavailable to 0, which blocks the drain of nodes: set 1 or more" in message
     assert not refusal(lambda: dry_run(admin, tritonmodel("detector", replicas=2, **spec)))
     developer.create(tritonmodel("detector", replicas=2, disruption={"maxUnavailable": "1%"}))
     assert "maxUnavailable" in refusal(lambda: developer.patch("TritonModel", "detector", {"spec": spec}))
@@ -370,9 +370,9 @@ def test_rejects_larger_values_than_a_pod_can_use_for_everyone(team: Team) -> No
         (pod(containers=[{"name": "triton"}] * 20), "containers", 16),
     ):
         for user in ("developer", "podmaker"):
-            said = refusal(lambda u=user, s=spec: dry_run(team.api(u), tritonmodel("many", **s)))
-            assert f"spec.podTemplate.spec.{field}: Too many: " in said, said
-            assert f"must have at most {most} items" in said, said
+            message = refusal(lambda u=user, s=spec: dry_run(team.api(u), tritonmodel("many", **s)))
+            assert f"spec.podTemplate.spec.{field}: Too many: " in message, message
+            assert f"must have at most {most} items" in message, message
 
 
 def test_checks_the_largest_template_that_the_schema_allows(team: Team) -> None:

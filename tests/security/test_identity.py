@@ -167,12 +167,12 @@ def test_other_pods_get_no_requests_for_a_tritonmodel(team: Team, operator: Oper
 def place(api: Api, name: str) -> str:
     """Returns the node of this TritonModel's server, or why it isn't scheduled; "" before the scheduler's decision."""
     for pod in api.list("Pod", names.as_query(names.selector(name))):
-        told = [c.get("message", "") for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
-        return str(pod["spec"].get("nodeName") or (told or [""])[0])
+        reasons = [c.get("message", "") for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+        return str(pod["spec"].get("nodeName") or (reasons or [""])[0])
     return ""
 
 
-def asking(key: str, limit: int, request: int, where: str) -> Object:
+def spec_with_toleration(key: str, limit: int, request: int, where: str) -> Object:
     """Returns a spec with a node and a toleration of its taint. The taint has the name of a device in the spec."""
     return {
         "server": {"resources": {"limits": {key: limit}, "requests": {key: request}}},
@@ -184,10 +184,10 @@ def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(t
     """A resource of kubernetes.io can have a limit of one and a request of zero, which every node satisfies."""
     developer, found = team.api("developer"), {}
     for name, spec in {
-        "free": asking(CONTROL_PLANE, 1, 0, "control-plane"),
-        "requested": asking(CONTROL_PLANE, 1, 1, "control-plane"),
+        "free": spec_with_toleration(CONTROL_PLANE, 1, 0, "control-plane"),
+        "requested": spec_with_toleration(CONTROL_PLANE, 1, 1, "control-plane"),
         "intolerant": {"podTemplate": {"spec": {"nodeSelector": {"node": "control-plane"}}}},
-        "accelerated": asking(GPU, 1, 1, "accelerator"),
+        "accelerated": spec_with_toleration(GPU, 1, 1, "accelerator"),
         "ordinary": {},
     }.items():
         said = refusal(lambda n=name, s=spec: developer.create(tritonmodel(n, **s)))
@@ -200,11 +200,11 @@ def test_a_request_for_a_nonexistent_device_gives_no_access_to_a_reserved_node(t
 
 def test_kubernetes_rejects_a_device_with_a_limit_and_no_request(team: Team, operator: Operator) -> None:
     """So only a pod with a device gets the toleration."""
-    team.api("developer").create(tritonmodel("cheap", **asking(GPU, 1, 0, "accelerator")))
+    team.api("developer").create(tritonmodel("cheap", **spec_with_toleration(GPU, 1, 0, "accelerator")))
 
-    def told() -> bool:
+    def is_reported() -> bool:
         conditions = team.api().get("TritonModel", "cheap").get("status", {}).get("conditions", [])
         return any("must be equal to nvidia.com/gpu limit" in c["message"] for c in conditions)
 
-    eventually(told, SOON, lambda: operator.log[-3000:])
+    eventually(is_reported, SOON, lambda: operator.log[-3000:])
     assert not team.api().find("Deployment", "cheap")

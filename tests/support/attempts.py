@@ -250,7 +250,7 @@ class Tenant:
             metadata, taken = made["metadata"], (*OWN, f"{OWN[0]}-headless")
             metadata |= {"namespace": api.namespace, "name": (f"c-{what.number}", *taken)[what.number % 5]}
             if what.number % 2 and isinstance(metadata.get("labels"), dict):
-                # With it most kinds are refused, and without it they may take a name.
+                # The API server refuses most kinds with the label. Without it, the object may take a name.
                 metadata["labels"].pop(names.LABEL_MANAGED_BY, None)
             found = api.create(made)["metadata"]["name"]
             with contextlib.suppress(RefusedError):

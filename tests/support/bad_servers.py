@@ -66,7 +66,7 @@ def compresses(connection: socket.socket, _: threading.Event) -> None:
 
 
 def bomb(times: int) -> bytes:
-    """64 MiB of spaces, compressed so often."""
+    """Returns 64 MiB of spaces, compressed `times` times."""
     packed = b" " * (64 << 20)
     for _ in range(times):
         packed = gzip.compress(packed)
@@ -74,7 +74,7 @@ def bomb(times: int) -> bytes:
 
 
 def bombs(times: int) -> Behaviour:
-    """A small body whose encodings make it large."""
+    """Sends a small body that is large after decoding."""
     body = bomb(times)
 
     def behave(connection: socket.socket, _: threading.Event) -> None:

@@ -82,8 +82,8 @@ class ControlPlane:
 
     @contextlib.contextmanager
     def without_bounds(self) -> Iterator[None]:
-        """While it lasts, the CRD lets anything into podTemplate.spec, server.env and autoscaling.behavior, as it did
-        before it had a schema for them."""
+        """Makes the CRD accept any value in podTemplate.spec, server.env and autoscaling.behavior, like a CRD without
+        a schema for them, until the context ends."""
         (crd,) = (o for f in (ROOT / "crds").glob("*models.yaml") for o in yaml.safe_load_all(f.read_text()))
         spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -180,12 +180,12 @@ def binaries() -> Path:
 
 
 def has_controllers() -> bool:
-    """Whether kube-controller-manager is installed. There is no release for macOS."""
+    """Returns whether kube-controller-manager is installed. There is no release for macOS."""
     return os.access(binaries() / "kube-controller-manager", os.X_OK)
 
 
 def scheduler() -> Path | None:
-    """The kube-scheduler that is built for the kind cluster's node; None where there is none."""
+    """Returns the kube-scheduler of the kind cluster's node; None if it isn't built."""
     found = (folder / "kube-scheduler" for folder in (binaries(), settings.HOME / "node"))
     return next((program for program in found if os.access(program, os.X_OK)), None)
 
@@ -298,7 +298,7 @@ def _served(api: Api, path: str) -> bool:
 
 
 def _reconciles(plane: ControlPlane) -> bool:
-    """Whether the controller manager works: it has aggregated the rules of the ClusterRole `admin`."""
+    """Returns whether the controller manager works: it has aggregated the rules of the ClusterRole `admin`."""
     _ended(plane.programs["kube-controller-manager"], plane.folder)
     return bool(plane.api.get("ClusterRole", "admin")["rules"])
 

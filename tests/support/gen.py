@@ -32,7 +32,7 @@ def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid:
 
 
 def child_name(kind: str, model: str) -> str:
-    """The name of the child of this kind that every TritonModel named `model` has."""
+    """Returns the name of the child of this kind that every TritonModel named `model` has."""
     return names.account(model) if kind == "ServiceAccount" else model
 
 

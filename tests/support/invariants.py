@@ -238,7 +238,7 @@ def _strangers(
         for name, m in models.items()
         if not m.get("status", {}).get("entrypointType") and m["spec"].get("monitoring", {}).get("enabled", True)
     }
-    asked = kept.union(*wanted.values())
+    requested = kept.union(*wanted.values())
     for (kind, name), obj in there.items():
         metadata = obj["metadata"]
         owners = {r["uid"] for r in metadata.get("ownerReferences", []) if r["kind"] == names.KIND}
@@ -247,7 +247,7 @@ def _strangers(
             continue
         if not owners <= uids or not owners:
             yield f"{kind} {name} is an orphan"
-        elif (kind, name) not in asked:
+        elif (kind, name) not in requested:
             yield f"no TritonModel wants {kind} {name}"
 
 

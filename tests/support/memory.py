@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 def shipped_limit() -> int:
-    """The memory limit of the operator's container in manifests/, in bytes."""
+    """Returns the memory limit of the operator's container in manifests/, in bytes."""
     deployment = yaml.safe_load((ROOT / "manifests" / "operator" / "deployment.yaml").read_text())
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     return int(quantity.parse(container["resources"]["limits"]["memory"]))

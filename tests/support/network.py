@@ -29,30 +29,32 @@ class Network:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def lets(self, source: Pod | str, target: Pod | str, port: int, protocol: str = "TCP") -> bool:
-        """Whether the policies allow a connection. A string is an address, or NODE."""
+        """Returns whether the policies allow a connection. A string is an address, or NODE."""
         if NODE in (source, target):
             return True  # traffic between a node and its pods is always allowed
-        asks = (port, protocol)
-        return self._one_way(source, "Egress", target, asks, target) and self._one_way(
-            target, "Ingress", source, asks, target
+        requested = (port, protocol)
+        return self._one_way(source, "Egress", target, requested, target) and self._one_way(
+            target, "Ingress", source, requested, target
         )
 
-    def _one_way(self, pod: Pod | str, way: str, other: Pod | str, asks: tuple[int, str], target: Pod | str) -> bool:
-        """Whether any rule of the policies that isolate `pod` allows the connection, or no policy isolates it."""
+    def _one_way(
+        self, pod: Pod | str, way: str, other: Pod | str, requested: tuple[int, str], target: Pod | str
+    ) -> bool:
+        """Returns whether a policy that isolates `pod` allows the connection, or no policy isolates it."""
         if isinstance(pod, str):
             return True
         isolating = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
         rules = [(p, r) for p in isolating for r in p["spec"].get(way.lower()) or []]
-        return not isolating or any(self._matches(p, r, way, other, asks, target) for p, r in rules)
+        return not isolating or any(self._matches(p, r, way, other, requested, target) for p, r in rules)
 
     def _matches(
-        self, policy: Object, rule: Object, way: str, other: Pod | str, asks: tuple[int, str], target: Pod | str
+        self, policy: Object, rule: Object, way: str, other: Pod | str, requested: tuple[int, str], target: Pod | str
     ) -> bool:
         peers = rule.get("from" if way == "Ingress" else "to") or []
         ports = rule.get("ports") or []
         # An empty list means all peers or all ports.
         return (not peers or any(self._is(p, other, policy["metadata"]["namespace"]) for p in peers)) and (
-            not ports or any(_is_port(p, asks, target) for p in ports)
+            not ports or any(_is_port(p, requested, target) for p in ports)
         )
 
     def _is(self, peer: Object, other: Pod | str, home: str) -> bool:
@@ -69,21 +71,21 @@ class Network:
 
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches the labels. An empty selector matches everything."""
+    """Returns whether a label selector matches the labels. An empty selector matches everything."""
     if any(labels.get(k) != v for k, v in selector.get("matchLabels", {}).items()):
         return False
     return all(_expression(e, labels) for e in selector.get("matchExpressions", []))
 
 
-def _expression(asked: Object, labels: Mapping[str, str]) -> bool:
-    here = asked["key"] in labels
-    value = labels.get(asked["key"])
+def _expression(rule: Object, labels: Mapping[str, str]) -> bool:
+    here = rule["key"] in labels
+    value = labels.get(rule["key"])
     return {
-        "In": here and value in asked.get("values", []),
-        "NotIn": value not in asked.get("values", []),
+        "In": here and value in rule.get("values", []),
+        "NotIn": value not in rule.get("values", []),
         "Exists": here,
         "DoesNotExist": not here,
-    }[asked["operator"]]
+    }[rule["operator"]]
 
 
 def _types(policy: Object) -> Iterable[str]:
@@ -102,13 +104,13 @@ def _within(block: Object, address: str) -> bool:
     )
 
 
-def _is_port(asked: Object, asks: tuple[int, str], target: Pod | str) -> bool:
-    port, protocol = asks
-    if asked.get("protocol", "TCP") != protocol:
+def _is_port(rule: Object, requested: tuple[int, str], target: Pod | str) -> bool:
+    port, protocol = requested
+    if rule.get("protocol", "TCP") != protocol:
         return False
-    if "port" not in asked:
+    if "port" not in rule:
         return True
-    first = asked["port"]
+    first = rule["port"]
     if isinstance(first, str):
         return isinstance(target, Pod) and target.ports.get(first) == port
-    return bool(first <= port <= asked.get("endPort", first))
+    return bool(first <= port <= rule.get("endPort", first))

@@ -37,7 +37,7 @@ def value(name: str, kind: int, dims: Dims | None) -> bytes:
 
 
 def sequence(name: str, kind: int) -> bytes:
-    """A ValueInfoProto of a sequence of tensors."""
+    """Returns a ValueInfoProto of a sequence of tensors."""
     return block(1, name) + block(2, block(4, block(1, block(1, number(1, kind)))))
 
 

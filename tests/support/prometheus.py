@@ -51,7 +51,7 @@ class Monitoring:
         return [Sample(float(at), float(value)) for at, value in found[0]["values"]] if found else []
 
     def answers(self) -> bool:
-        """Whether Prometheus answers."""
+        """Returns whether Prometheus answers."""
         return bool(self.query("vector(1)"))
 
     def alerts(self, name: str, **labels: str) -> list[Object]:
@@ -61,7 +61,7 @@ class Monitoring:
         return [a for a in found if _has(a["labels"], alertname=name, **labels)]
 
     def fires(self, name: str, **labels: str) -> bool:
-        """Whether an alert with this name and these labels fires in Prometheus."""
+        """Returns whether an alert with this name and these labels fires in Prometheus."""
         return any(a["state"] == "firing" for a in self.alerts(name, **labels))
 
     def received(self, name: str, **labels: str) -> list[Object]:

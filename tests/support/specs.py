@@ -116,9 +116,9 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
                 st.integers(node.get("minimum", -_BIG - 1), node.get("maximum", _BIG)),
             )
         case "number":
-            least, most = node.get("minimum"), node.get("maximum")
+            minimum, maximum = node.get("minimum"), node.get("maximum")
             exclusive = bool(node.get("exclusiveMinimum", False))
-            return st.floats(least, most, exclude_min=exclusive, allow_nan=False, allow_infinity=False)
+            return st.floats(minimum, maximum, exclude_min=exclusive, allow_nan=False, allow_infinity=False)
         case "boolean":
             return st.booleans()
     raise TypeError(f"no strategy for {node}")
@@ -130,7 +130,7 @@ def specs() -> SearchStrategy[Json]:
 
 
 _FEW = 12
-"""Of an object with more fields than these, such as a pod, only some are there at a time."""
+"""An object with more optional fields than this, such as a pod, gets only some of them."""
 
 
 def _some_of(optional: dict[str, Any], required: dict[str, SearchStrategy[Json]]) -> SearchStrategy[Json]:
@@ -159,7 +159,7 @@ def go(pattern: str) -> re.Pattern[str]:
 
 
 def _string(node: dict[str, Any]) -> SearchStrategy[str]:
-    least, most = node.get("minLength", 0), node.get("maxLength", 64)
+    minimum, maximum = node.get("minLength", 0), node.get("maxLength", 64)
     usual: SearchStrategy[str] = TEXT
     if "pattern" in node:
         pattern = go(node["pattern"])
@@ -167,9 +167,9 @@ def _string(node: dict[str, Any]) -> SearchStrategy[str]:
             lambda a, b, c: a + b + c, st.sampled_from(["a", "/a", "v1"]), TEXT, st.sampled_from(["", "b"])
         )
         usual = st.one_of(st.from_regex(pattern, alphabet=CHARACTERS), spoiled, TEXT).filter(pattern.search)
-    long = st.sampled_from([c * most for c in ("a", "9", "/")])
+    long = st.sampled_from([c * maximum for c in ("a", "9", "/")])
     long = long.filter(go(node["pattern"]).search) if "pattern" in node and node["pattern"] in _LONG else usual
-    return st.one_of(usual, usual, usual, long).filter(lambda text: least <= len(text) <= most)
+    return st.one_of(usual, usual, usual, long).filter(lambda text: minimum <= len(text) <= maximum)
 
 
 _LONG = (r"^[^/ \t-\r]+$", r"^[^ \t-\r]+$", r"^/[^ \t-\r]*$")

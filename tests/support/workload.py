@@ -60,8 +60,8 @@ class Workload:
     Every spec is different, so that a pod template that appears twice is an error.
     """
 
-    def __init__(self, api: Api, seed: int, most: int = 6) -> None:
-        self.api, self.seed, self._random, self._most = api, seed, random.Random(seed), most
+    def __init__(self, api: Api, seed: int, max_models: int = 6) -> None:
+        self.api, self.seed, self._random, self._max_models = api, seed, random.Random(seed), max_models
         self.wanted: dict[str, Object] = {}
         self.templates: dict[str, int] = {}
         """The sequence number of every requested pod template, by its hash."""
@@ -76,9 +76,9 @@ class Workload:
         """Creates, changes or deletes a random TritonModel."""
         mine = sorted(n for n in self.wanted if re.fullmatch(r"m-\d+", n))
         what = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
-        if not mine or (what == "create" and len(mine) < self._most):
-            self.create(f"m-{self._random.randrange(2 * self._most)}")
-        elif what == "delete" and len(mine) > self._most // 2:
+        if not mine or (what == "create" and len(mine) < self._max_models):
+            self.create(f"m-{self._random.randrange(2 * self._max_models)}")
+        elif what == "delete" and len(mine) > self._max_models // 2:
             self.delete(self._random.choice(mine))
         else:
             self.change(self._random.choice(mine))

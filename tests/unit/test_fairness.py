@@ -14,7 +14,7 @@ from triton_operator.fairness import FairQueue, TokenBuckets
 
 
 def filled(seats: int, **items: int) -> FairQueue[str, str]:
-    """A queue in which each flow has the given number of items, named a0, a1, …"""
+    """Returns a queue in which each flow has the given number of items, named a0, a1, …"""
     queue = FairQueue[str, str](seats)
     for flow, count in items.items():
         for number in range(count):
@@ -22,9 +22,9 @@ def filled(seats: int, **items: int) -> FairQueue[str, str]:
     return queue
 
 
-def taken(queue: FairQueue[str, str], most: int = 1000) -> list[str]:
+def taken(queue: FairQueue[str, str], limit: int = 1000) -> list[str]:
     """Returns the items that get a seat, in order."""
-    found = (queue.take() for _ in range(most))
+    found = (queue.take() for _ in range(limit))
     return list(itertools.takewhile(lambda item: item is not None, found))  # type: ignore[arg-type]
 
 

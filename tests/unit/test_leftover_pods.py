@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def owned(kind: str, name: str, uid: str, by: tuple[str, str, str] | None) -> Object:
-    """An object whose controller is `by` (kind, name and uid)."""
+    """Returns an object whose controller is `by` (kind, name and uid)."""
     reference = by and {"apiVersion": "apps/v1", "kind": by[0], "name": by[1], "uid": by[2], "controller": True}
     metadata = {"name": name, "namespace": gen.NAMESPACE, "uid": uid, "ownerReferences": [reference] if by else []}
     return {"kind": kind, "metadata": metadata}
@@ -59,7 +59,7 @@ class SimulatedApi:
 
 
 def collector(cluster: SimulatedApi, *pods: Object, after: float = 60) -> LeftoverPodCollector:
-    """A collector whose clock shows `after` seconds after the creation of the Deployment `now`."""
+    """Returns a collector whose clock shows `after` seconds after the creation of the Deployment `now`."""
     store = Store()
     for pod in pods:
         store.put(pod)
@@ -82,7 +82,7 @@ def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
 
 
 def pod(name: str, owner: str, *modifiers: gen.Modifier) -> Object:
-    """The pod of a server. `owner` is the name of its ReplicaSet."""
+    """Returns the pod of a server. `owner` is the name of its ReplicaSet."""
     reference = owned("Pod", name, name, ("ReplicaSet", owner, f"{owner}-uid"))["metadata"]["ownerReferences"]
     return gen.pod(gen.put("metadata.ownerReferences", reference), *modifiers, name=name)
 

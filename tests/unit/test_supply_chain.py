@@ -1,4 +1,4 @@
-"""All packages are pinned with hashes, and pip is told to require them."""
+"""All packages are pinned with hashes, and pip requires the hashes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 LOCKED_INSTALLS = {"Dockerfile": 3, "tests/e2e/client/Dockerfile": 1, "hack/venv.sh": 1, "hack/supply.sh": 1}
-"""How often each installs from a lock."""
+"""The number of installations from a lock in each file."""
 PROJECT_INSTALLS = {"Dockerfile": 1, "tests/e2e/client/Dockerfile": 0, "hack/venv.sh": 1, "hack/supply.sh": 0}
-"""How often each installs the project itself: from its own source, without anything else."""
-# Those of hack/world make stand-ins for public images, which run as those do.
+"""The number of installations of the project itself in each file: from its source, without dependencies."""
+# The Dockerfiles of hack/world build replacements of public images, with the users of those images.
 ELSEWHERE = {".venv", ".cache", "world"}
 DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not ELSEWHERE & set(p.relative_to(ROOT).parts))
 

@@ -31,7 +31,7 @@ def _image(name: str, context: str, what: str, base: str, seconds: int, megabyte
 
 
 def _registry_runs() -> bool:
-    return docker.ask("container", "inspect", "--format", "{{.State.Running}}", settings.REGISTRY_NAME) == "true"
+    return docker.output("container", "inspect", "--format", "{{.State.Running}}", settings.REGISTRY_NAME) == "true"
 
 
 _venv = Recipe(

@@ -62,7 +62,7 @@ PARTS = [
     go.programs(
         "control-plane", "etcd, kube-apiserver and kube-controller-manager, without nodes", settings.KUBERNETES,
         make=_build, made_from="Go modules `k8s.io/kubernetes` and `go.etcd.io/etcd`", seconds=180, module="kubernetes",
-        gives=tuple(FOLDER / name for name in _PROGRAMS), megabytes=230,
+        files=tuple(FOLDER / name for name in _PROGRAMS), megabytes=230,
         registry=Recipe(made_from="release downloads", make=_download, seconds=15, megabytes=230),
     )
 ]  # fmt: skip

@@ -58,7 +58,7 @@ def _capabilities() -> int:
 
 
 _recipe = Recipe(
-    made_from="Debian's `docker.io`, or the Docker that is there",
+    made_from="Debian's `docker.io`, or the installed Docker",
     make=start,
     seconds=3,
     megabytes=250,

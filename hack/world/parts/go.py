@@ -100,19 +100,19 @@ def forget_caches() -> None:
 
 def programs(
     name: str, what: str, version: str, *, make: Callable[[Job], None], made_from: str, seconds: int, module: str,
-    gives: tuple[Path, ...], registry: Recipe | None = None, present: Callable[[], bool] | None = None,
+    files: tuple[Path, ...], registry: Recipe | None = None, present: Callable[[], bool] | None = None,
     megabytes: int = 100,
 ) -> Part:  # fmt: skip
-    """Returns a part for programs that are compiled from Go modules; `gives` are their files."""
+    """Returns a part for programs that are compiled from Go modules; `files` are their paths."""
 
-    def there() -> bool:
-        return all(path.exists() for path in gives)
+    def exist() -> bool:
+        return all(path.exists() for path in files)
 
     recipe = Recipe(
         made_from=made_from, make=make, seconds=seconds, megabytes=megabytes, needs=("go",), inputs=(f"go/{module}",),
         compiles=True,
     )  # fmt: skip
-    return Part(name=name, what=what, version=version, registry=registry, packages=recipe, present=present or there)
+    return Part(name=name, what=what, version=version, registry=registry, packages=recipe, present=present or exist)
 
 
 PARTS = [

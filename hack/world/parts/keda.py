@@ -42,7 +42,7 @@ PARTS = [
     go.programs(
         "keda-programs", "KEDA's operator, metrics server and webhooks", f"v{_VERSION}", make=_build,
         made_from="Go module `github.com/kedacore/keda`", seconds=270, module="keda",
-        gives=tuple(_FOLDER / f"keda-{name}" for name in _PROGRAMS), megabytes=450,
+        files=tuple(_FOLDER / f"keda-{name}" for name in _PROGRAMS), megabytes=450,
     ),
     *_images,
     Part("keda", "KEDA in the cluster", f"v{_VERSION}", registry=_together, packages=_together, stamped=False),

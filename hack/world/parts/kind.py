@@ -44,7 +44,7 @@ def _minor(version: str) -> int:
 PARTS = [
     go.programs(
         "kind", "creates the cluster", settings.KIND, make=_build, made_from="Go module `sigs.k8s.io/kind`", seconds=15,
-        module="kubernetes", gives=(_FILE,), present=_usable, megabytes=15,
+        module="kubernetes", files=(_FILE,), present=_usable, megabytes=15,
         registry=Recipe(made_from="release download", make=_download, seconds=3, megabytes=15),
     )
 ]  # fmt: skip

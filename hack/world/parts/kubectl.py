@@ -48,7 +48,7 @@ def _minor(version: str) -> int:
 PARTS = [
     go.programs(
         "kubectl", "client of the cluster", settings.KUBERNETES, make=_build, made_from="Go module `k8s.io/kubernetes`",
-        seconds=45, module="kubernetes", gives=(_FILE,), present=_usable, megabytes=60,
+        seconds=45, module="kubernetes", files=(_FILE,), present=_usable, megabytes=60,
         registry=Recipe(made_from="release download", make=_download, seconds=5, megabytes=60),
     )
 ]  # fmt: skip

@@ -46,12 +46,12 @@ PARTS = [
         "prometheus-operator-programs", "prometheus-operator and its config-reloader", "v0.85.0", make=_build_operator,
         made_from="Go module `github.com/prometheus-operator/prometheus-operator`", seconds=100,
         module="prometheus-operator",
-        gives=(_FOLDER / "prometheus-operator", _FOLDER / "prometheus-config-reloader"), megabytes=100,
+        files=(_FOLDER / "prometheus-operator", _FOLDER / "prometheus-config-reloader"), megabytes=100,
     ),
     go.programs(
         "adapter-program", "prometheus-adapter", "v0.12.0", make=_build_adapter,
         made_from="Go module `sigs.k8s.io/prometheus-adapter`", seconds=100, module="prometheus-adapter",
-        gives=(_FOLDER / "adapter",), megabytes=60,
+        files=(_FOLDER / "adapter",), megabytes=60,
     ),
     docker.image(
         _PROMETHEUS, "Prometheus in the cluster", lambda job: docker.build_folder(job, _PROMETHEUS, "prometheus"),

@@ -60,18 +60,18 @@ PARTS = [
     go.programs(
         "containerd", "runs the node's containers", f"v{_CONTAINERD_VERSION}", make=_build_containerd,
         made_from="Go module `github.com/containerd/containerd`", seconds=45, module="kubernetes",
-        gives=tuple(PROGRAMS / name for name in _CONTAINERD), megabytes=80,
+        files=tuple(PROGRAMS / name for name in _CONTAINERD), megabytes=80,
     ),
     go.programs(
         "coredns", "the cluster's DNS, and the pause container", "v1.14.2", make=_build_coredns,
         made_from="Go module `github.com/coredns/coredns`, with the plugins that kubeadm names; pause is ours",
-        seconds=35, module="kubernetes", gives=(PROGRAMS / "coredns", PROGRAMS / "pause"), megabytes=55,
+        seconds=35, module="kubernetes", files=(PROGRAMS / "coredns", PROGRAMS / "pause"), megabytes=55,
     ),
     go.programs(
         "kubernetes", "kubelet, kubeadm, kubectl, kube-scheduler and kube-proxy", settings.KUBERNETES,
         make=_build_kubernetes,
         made_from="Go module `k8s.io/kubernetes`", seconds=75, module="kubernetes",
-        gives=tuple(PROGRAMS / name for name in _KUBERNETES), megabytes=360,
+        files=tuple(PROGRAMS / name for name in _KUBERNETES), megabytes=360,
     ),
     docker.image(
         _PROGRAM_BASE, "tools that kube-proxy needs",

@@ -18,13 +18,13 @@ class Scene(NamedTuple):
     classes: npt.NDArray[np.int64]
 
 
-def scene(rng: np.random.Generator, height: int, width: int, most: int = 10) -> Scene:
-    """Draws 1 to `most` shapes, each 4 to 50 % of the longer side, that overlap only a little."""
+def scene(rng: np.random.Generator, height: int, width: int, max_shapes: int = 10) -> Scene:
+    """Draws 1 to `max_shapes` shapes, each 4 to 50 % of the longer side, that overlap only a little."""
     image = _background(rng, height, width)
     boxes: list[tuple[int, int, int, int]] = []
     classes: list[int] = []
     longer = max(height, width)
-    for _ in range(int(rng.integers(1, most + 1))):
+    for _ in range(int(rng.integers(1, max_shapes + 1))):
         for _attempt in range(8):
             radius = longer * float(np.exp(rng.uniform(np.log(0.02), np.log(0.25))))
             class_id = int(rng.integers(len(CLASSES)))

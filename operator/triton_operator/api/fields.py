@@ -19,7 +19,7 @@ def rule(cel: str, message: str) -> dict[str, JsonValue]:
 
 
 def config(*rules: dict[str, JsonValue]) -> ConfigDict:
-    """The pydantic configuration of a type, with its CEL rules in the CRD."""
+    """Returns the pydantic configuration of a type, with its CEL rules in the CRD."""
     return ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,

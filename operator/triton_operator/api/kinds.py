@@ -39,5 +39,5 @@ REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
-    """Whether an object has a deletion timestamp."""
+    """Returns whether an object has a deletion timestamp."""
     return "deletionTimestamp" in obj["metadata"]

@@ -24,8 +24,8 @@ class Selection:
     objects: LabelSelector | None
     namespaces: LabelSelector | None
 
-    def picks(self, labels: Labels, namespace: str, namespace_labels: Labels, own: str) -> bool:
-        """Whether a Prometheus in the namespace `own` selects an object with `labels` in `namespace`."""
+    def selects(self, labels: Labels, namespace: str, namespace_labels: Labels, own: str) -> bool:
+        """Returns whether a Prometheus in the namespace `own` selects an object with `labels` in `namespace`."""
         if self.objects is None or not matches(self.objects, labels):
             return False
         return namespace == own if self.namespaces is None else matches(self.namespaces, namespace_labels)
@@ -48,12 +48,12 @@ class Installed:
 
     - `prometheuses`: None if the operator may not list them.
     - `namespaces`: the labels of each namespace, by name.
-    - `looked_in`: the namespaces that the operator searches for Prometheus resources.
+    - `searched`: the namespaces in which the operator looks for Prometheus resources.
     """
 
     prometheuses: tuple[Prometheus, ...] | None = None
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
-    looked_in: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
 
     def selecting(self, labels: Labels, namespace: str) -> list[Prometheus]:
         """Returns the Prometheus resources that select both rules and PodMonitors with `labels` in `namespace`."""
@@ -61,8 +61,8 @@ class Installed:
         return [
             p
             for p in self.prometheuses or ()
-            if p.rules.picks(labels, namespace, own, p.namespace)
-            and p.pod_monitors.picks(labels, namespace, own, p.namespace)
+            if p.rules.selects(labels, namespace, own, p.namespace)
+            and p.pod_monitors.selects(labels, namespace, own, p.namespace)
         ]
 
 
@@ -85,7 +85,7 @@ class Answer:
 
 
 def matches(selector: LabelSelector, labels: Labels) -> bool:
-    """Whether `labels` meet every requirement of a Kubernetes label selector."""
+    """Returns whether `labels` meet every requirement of a Kubernetes label selector."""
     exact = selector.get("matchLabels") or {}
     if any(labels.get(k) != v for k, v in exact.items()):
         return False

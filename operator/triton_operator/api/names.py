@@ -14,7 +14,7 @@ FIELD_MANAGER = "triton-operator"
 """The field manager of the operator's applies."""
 
 HANDOVER_MANAGER = "triton-operator-handover"
-"""The field manager that keeps a field's value between the operator's last write and the next owner's first one."""
+"""The field manager that owns a field after the operator stops writing it, until another client writes it."""
 
 METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
@@ -88,7 +88,7 @@ def former_labels(name: str) -> dict[str, str]:
 def account(name: str) -> str:
     """Returns the name of the servers' ServiceAccount for the TritonModel `name`.
 
-    The prefix prevents that a TritonModel gets the RoleBindings or the cloud identity of an existing account with the
+    Without the prefix, a TritonModel could get the RoleBindings or the cloud identity of an existing account with the
     same name. Earlier versions used `name` without a prefix.
     """
     return f"tritonmodel-{name}"

@@ -14,7 +14,7 @@ _SUFFIXES = {
     **{s + "i": Decimal(1024) ** (i + 1) for i, s in enumerate("KMGTPE")},
 }
 _SPLIT = re.compile(r"^([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))\Z", re.ASCII)
-_MOST, _LEAST = Decimal(2**63 - 1), Decimal("1e-9")
+_MAX, _MIN = Decimal(2**63 - 1), Decimal("1e-9")
 _DIGITS = 64
 _EXPONENT_MAX = 400
 """Larger exponents make no difference, because a quantity has fewer digits."""
@@ -32,11 +32,11 @@ def parse(text: str | int | float) -> Decimal:
         raise ValueError(f"{str(text)[:_DIGITS]!r} is not a Kubernetes quantity, such as 500m, 2 or 4Gi")
     exponent = max(-_EXPONENT_MAX, min(int(match[2] or "0"), _EXPONENT_MAX))
     amount = Decimal(match[1]).scaleb(exponent) * _SUFFIXES[match[3] or ""]
-    return min(amount, _MOST).quantize(_LEAST, ROUND_CEILING)
+    return min(amount, _MAX).quantize(_MIN, ROUND_CEILING)
 
 
 def same(left: object, right: object) -> bool:
-    """Whether two values are the same quantity, such as `1000m` and `1`."""
+    """Returns whether two values are the same quantity, such as `1000m` and `1`."""
     if not isinstance(left, str | int | float) or not isinstance(right, str | int | float):
         return False
     try:

@@ -11,7 +11,8 @@ from .text import one_line
 from .types import TritonModel
 
 MIN_LENGTH = 6
-"""Characters. Shorter values are mostly numbers and switches, and redacting them would make messages unreadable."""
+"""Minimum length of a redacted value, in characters. Shorter values are mostly numbers and switches, and redacting them
+would make messages unreadable."""
 REDACTED = "(hidden)"
 
 
@@ -44,7 +45,7 @@ def _variables(model: TritonModel) -> Iterator[str]:
 
 
 def _settings(model: TritonModel) -> Iterator[str]:
-    """The values of settings such as `x` in --cache-config=redis,password=x. Values of plain flags aren't sensitive."""
+    """Yields the values of settings, such as `x` in --cache-config=redis,password=x. Plain flags aren't sensitive."""
     lists: list[Any] = [model.spec.server.args]
     lists += [container.get(field) for container in _containers(model) for field in ("args", "command")]
     for argument in chain.from_iterable(map(_texts, lists)):
@@ -62,7 +63,7 @@ def _containers(model: TritonModel) -> Iterator[dict[str, Any]]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The strings in a value of any type."""
+    """Yields the strings in a value of any type."""
     if isinstance(value, dict | list):
         for part in value.items() if isinstance(value, dict) else value:
             yield from _texts(list(part) if isinstance(part, tuple) else part)

@@ -18,7 +18,7 @@ PREFIX = f"{names.GROUP}/"
 VALUE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,6})?$"
 """A plain decimal number without unit, exponent or sign. The range is checked separately, for a better message."""
 VERSION_PATTERN = r"^v?[1-9][0-9]{0,8}$"
-MOST = 64
+MAX_THRESHOLDS = 64
 """Maximum number of threshold annotations of a TritonModel. An object has room for 14,500 annotations, which would make
 the status too large for etcd, and would create as many series in Prometheus."""
 
@@ -27,15 +27,15 @@ REMOVE_SOME = "remove the thresholds of versions that are no longer served"
 
 @dataclass(frozen=True)
 class ThresholdKind:
-    """One kind of threshold. A value must be above `least` and at most `most`.
+    """One kind of threshold. A value must be above `lower` and at most `upper`.
 
     `default`: the effective value if none is set; infinity means no limit.
     """
 
     name: str
     default: float
-    least: float = 0
-    most: float = 1e9
+    lower: float = 0
+    upper: float = 1e9
     versioned: bool = False
     alias: str = ""
 
@@ -46,9 +46,9 @@ MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
 """Capacity of one server, in requests per second. The autoscaler scales on it."""
 MAX_TPS = ThresholdKind("max-tps", math.inf)
 """Maximum number of tokens per second, over all servers."""
-ENSEMBLE_COEFFICIENT = ThresholdKind("ensemble-coefficient", 1, most=1000)
+ENSEMBLE_COEFFICIENT = ThresholdKind("ensemble-coefficient", 1, upper=1000)
 """The number of requests that one request counts as, for instance the depth of a pipeline."""
-SPIKE_FACTOR = ThresholdKind("spike-factor", 3, least=1, most=1000)
+SPIKE_FACTOR = ThresholdKind("spike-factor", 3, lower=1, upper=1000)
 """A demand above this multiple of the last ten minutes' average is a spike."""
 MAX_TPS_PER_REPLICA = ThresholdKind("max-tps-per-replica", math.inf)
 """Derived: max-tps divided by the maximum number of servers. It can't be set."""
@@ -101,7 +101,7 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
     requested: dict[ThresholdKey, RequestedThreshold] = {}
     invalid: list[InvalidThreshold] = []
     keys = sorted(filter(is_threshold, annotations), key=_rank)
-    for key in sorted(keys[:MOST]):
+    for key in sorted(keys[:MAX_THRESHOLDS]):
         text = annotations[key]
         found = _read(key, text, token_counter)
         if isinstance(found, InvalidThreshold):
@@ -119,7 +119,7 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
                 del requested[threshold]
                 continue
             requested.setdefault(threshold, value)
-    if len(keys) > MOST:
+    if len(keys) > MAX_THRESHOLDS:
         invalid.append(_too_many(keys))
     return Thresholds({s: a for s, a in requested.items() if s not in {w.threshold for w in invalid}}, tuple(invalid))
 
@@ -138,7 +138,7 @@ def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict
 
 
 def is_threshold(key: str) -> bool:
-    """Whether an annotation's key is that of a threshold, valid or not."""
+    """Returns whether an annotation's key names a threshold. The rest of the key may be invalid."""
     return _split(key) is not None
 
 
@@ -152,11 +152,12 @@ def _rank(key: str) -> tuple[bool, int, str]:
 
 
 def _too_many(keys: Sequence[str]) -> InvalidThreshold:
-    first, after = keys[MOST], len(keys) - MOST - 1
+    first, after = keys[MAX_THRESHOLDS], len(keys) - MAX_THRESHOLDS - 1
     more = f" and the {after} after it are" if after else " is"
     return InvalidThreshold(
         first,
-        f"{len(keys)} threshold annotations, but at most {MOST} are allowed: {first}{more} ignored; {REMOVE_SOME}",
+        f"{len(keys)} threshold annotations, but at most {MAX_THRESHOLDS} are allowed: {first}{more} ignored; "
+        f"{REMOVE_SOME}",
     )
 
 
@@ -175,10 +176,10 @@ def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, Reques
             key, f"{key}={text[:32]!r} is not a plain number such as 80 or 12.5 (without a unit)", threshold
         )
     value = Decimal(text)
-    if not kind.least < value <= kind.most:
+    if not kind.lower < value <= kind.upper:
         hint = "; remove the annotation to have no limit" if value == 0 else ""
         return InvalidThreshold(
-            key, f"{key}={text}: must be above {kind.least:g} and at most {int(kind.most)}{hint}", threshold
+            key, f"{key}={text}: must be above {kind.lower:g} and at most {int(kind.upper)}{hint}", threshold
         )
     if kind is MAX_TPS and not token_counter:
         return InvalidThreshold(
@@ -191,7 +192,7 @@ def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, Reques
 
 
 def _split(key: str) -> tuple[ThresholdKind, str | None] | None:
-    """The kind and the version in an annotation's key; None for other annotations."""
+    """Returns the kind and the version in an annotation's key; None for other annotations."""
     for kind in KINDS:
         for base in (PREFIX + kind.name, *([kind.alias] if kind.alias else [])):
             if key == base:
@@ -202,7 +203,7 @@ def _split(key: str) -> tuple[ThresholdKind, str | None] | None:
 
 
 def text(value: float | Decimal) -> str:
-    """The value as text: 80, 12.5, none."""
+    """Returns the value as text: 80, 12.5, none."""
     number = float(value)
     return "none" if math.isinf(number) else f"{number:.6f}".rstrip("0").rstrip(".")
 
@@ -214,7 +215,7 @@ def last_accepted(status: Mapping[str, Any]) -> dict[ThresholdKey, Decimal]:
 
 
 def accepted(found: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[ThresholdKey, Decimal]:
-    """The accepted values: the requested ones, and the last accepted value for each invalid annotation."""
+    """Returns the accepted values: the requested ones, and the last accepted value for each invalid annotation."""
     kept = {
         w.threshold: before[w.threshold] for w in found.invalid if w.threshold is not None and w.threshold in before
     }
@@ -222,15 +223,15 @@ def accepted(found: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[
 
 
 def of(model: Mapping[str, Any]) -> Thresholds:
-    """The thresholds in the annotations of a TritonModel (as JSON)."""
+    """Returns the thresholds in the annotations of a TritonModel (as JSON)."""
     monitoring = model["spec"].get("monitoring", {})
     return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
 
 
 def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[ThresholdKey, float]:
-    """The effective thresholds of a TritonModel (as JSON). `found`: `of(model)`, if the caller has it."""
+    """Returns the effective thresholds of a TritonModel (as JSON). `found`: `of(model)`, if the caller has it."""
     spec = model["spec"]
     scaling = spec.get("autoscaling", {})
     scales = scaling and scaling.get("engine", "HPA") != "None"
-    most = scaling["max"] if scales else spec.get("replicas", 1)
-    return effective(accepted(found or of(model), last_accepted(model.get("status", {}))), most)
+    max_replicas = scaling["max"] if scales else spec.get("replicas", 1)
+    return effective(accepted(found or of(model), last_accepted(model.get("status", {}))), max_replicas)

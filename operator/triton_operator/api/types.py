@@ -43,7 +43,7 @@ _RESERVED = (
 
 
 def is_reserved(argument: str) -> bool:
-    """Whether tritonserver may take `argument` as one of RESERVED_FLAGS."""
+    """Returns whether tritonserver may take `argument` as one of RESERVED_FLAGS."""
     name = argument.split("=")[0]
     if argument == ON_IPV6:
         return False

@@ -22,10 +22,10 @@ def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, An
     if not found:
         raise click.ClickException(f"{file.name}: the file contains no {names.KIND}")
     for document in found:
-        said = document.get("apiVersion", names.API_VERSION)
-        if said != names.API_VERSION:
+        version = document.get("apiVersion", names.API_VERSION)
+        if version != names.API_VERSION:
             raise click.ClickException(
-                f"{file.name}: {names.KIND} has the apiVersion {said!r}, but this program supports only "
+                f"{file.name}: {names.KIND} has the apiVersion {version!r}, but this program supports only "
                 f"{names.API_VERSION}"
             )
     return [(_parse(document, namespace), document) for document in found]

@@ -18,7 +18,7 @@ _WIDTH = 110
 
 
 def is_ready(model: Object) -> bool:
-    """Whether the condition Ready is True."""
+    """Returns whether the condition Ready is True."""
     return any(c.type == READY and c.status == "True" for c in _status(model).conditions)
 
 

@@ -54,7 +54,7 @@ class Start:
     ended: bool
     """Whether the server exited. If it is neither ready nor ended, it hangs."""
     refusals: tuple[Refusal, ...]
-    """Leaves out errors that are consequences of others."""
+    """The first error of each model, without errors that are consequences of others."""
     log: str
     address: str = ""
     """host:port of the server's HTTP endpoint."""
@@ -110,10 +110,10 @@ def logs(name: str) -> str:
     return done.stdout + done.stderr
 
 
-def _look(name: str) -> tuple[bool, str]:
+def _inspect(name: str) -> tuple[bool, str]:
     """Returns whether the container runs, and its HTTP host:port. Uses one command: the container may exit any time."""
-    said = docker("inspect", "--format=[{{json .State.Running}}, {{json .NetworkSettings.Ports}}]", name)
-    running, ports = json.loads(said)
+    output = docker("inspect", "--format=[{{json .State.Running}}, {{json .NetworkSettings.Ports}}]", name)
+    running, ports = json.loads(output)
     published = (ports or {}).get("8000/tcp")
     return running, "{HostIp}:{HostPort}".format(**published[0]) if published else ""
 
@@ -122,7 +122,7 @@ def _wait(name: str, seconds: float) -> Start:
     deadline = time.monotonic() + seconds
     running, address, ready = True, "", False
     while running and not ready and time.monotonic() < deadline:
-        running, address = _look(name)
+        running, address = _inspect(name)
         ready = running and _answers(f"http://{address}/v2/health/ready")
         if running and not ready:
             time.sleep(0.25)
@@ -146,8 +146,8 @@ def refusals(log: str) -> tuple[Refusal, ...]:
     parser = ""
     loading = False
     for line in log.splitlines():
-        if said := _PARSER.search(line):
-            parser = said["reason"]
+        if match := _PARSER.search(line):
+            parser = match["reason"]
         text = _LINE.sub("", line).removesuffix('"')
         loading = loading or text.startswith("loading: ")
         if match := _POLL.search(text):

@@ -52,7 +52,7 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later without any change."""
+        """Returns whether the same request may succeed later without any change."""
         return self.code in (0, 408, 429) or (self.code >= 500 and not any(w in self.message for w in _LASTING))
 
 
@@ -99,7 +99,7 @@ class KubernetesApi:
         return self._request("GET", "/version", "version")
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the API server serves this kind. Raises ApiError."""
+        """Returns whether the API server serves this kind. Raises ApiError."""
         try:
             found = self._request("GET", _root(kind), "discovery")
         except ApiError as error:
@@ -143,8 +143,8 @@ class KubernetesApi:
         while True:
             query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}
             query |= {**selected, **({"continue": token} if token else {})}
-            most = _MAX_BYTES if limit == 1 else shallow.MAX_BYTES
-            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=most)
+            max_bytes = _MAX_BYTES if limit == 1 else shallow.MAX_BYTES
+            data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=max_bytes)
             if limit > 1 and not shallow.size(data).fits():
                 cached, limit = False, limit if cached else pages.smaller(limit)
                 continue

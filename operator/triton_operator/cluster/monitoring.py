@@ -58,7 +58,7 @@ class Monitoring:
             return self._installed
 
     def changed(self, namespaces: set[str]) -> bool:
-        """Whether the Prometheuses or the labels of these namespaces have changed since the last call."""
+        """Returns whether the Prometheuses or the labels of these namespaces have changed since the last call."""
         found = self.installed()
         before, self._last_read = (
             self._last_read,
@@ -81,7 +81,7 @@ class Monitoring:
             if error.code == 403:
                 return Installed()
             if error.code == 404:
-                return Installed((), looked_in=self._namespaces)
+                return Installed((), searched=self._namespaces)
             _log.warning("could not list the Prometheuses and namespaces, using the last known ones: %s", error.message)
             return self._installed
         return Installed(prometheuses, namespaces, self._namespaces)

@@ -1,4 +1,4 @@
-"""Chooses the `limit` of a list request, so that a page isn't too large to be read as a whole.
+"""Chooses the `limit` of a list request, so that a page fits into the operator's memory.
 
 The API server's `limit` counts objects, and users decide how large an object is: 100 objects take 100 KB or 150 MB.
 """

@@ -38,18 +38,18 @@ class Size(NamedTuple):
     bytes: int
     values: int
 
-    def fits(self, most_bytes: int = MAX_BYTES) -> bool:
-        """Whether it takes less than about 20 times `most_bytes` as Python objects."""
-        return self.bytes <= most_bytes and self.values <= most_values(most_bytes)
+    def fits(self, max_bytes: int = MAX_BYTES) -> bool:
+        """Returns whether it takes less than about 20 times `max_bytes` as Python objects."""
+        return self.bytes <= max_bytes and self.values <= max_values(max_bytes)
 
 
 def size(text: bytes) -> Size:
     return Size(len(text), sum(map(text.count, (b",", b"{", b"["))))
 
 
-def most_values(most_bytes: int) -> int:
-    """Returns the maximum number of values that JSON of at most `most_bytes` bytes may have."""
-    return most_bytes // _BYTES_A_VALUE
+def max_values(max_bytes: int) -> int:
+    """Returns the maximum number of values that JSON of at most `max_bytes` bytes may have."""
+    return max_bytes // _BYTES_A_VALUE
 
 
 def loads(data: bytes | str, at: Path = ()) -> Any:
@@ -97,7 +97,7 @@ def _loads(text: bytes) -> Any:
 
 
 def _is_left_out(depth: int, level: int, key: bytes) -> bool:
-    """Whether an outline of the object at `depth` leaves out the map or list at `level` under `key`."""
+    """Returns whether an outline of the object at `depth` leaves out the map or list at `level` under `key`."""
     return (level == depth + 2 and key not in _OUTLINE) or (level == depth + 3 and key == _MANAGED_FIELDS)
 
 

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class Large:
     """An object of which only `brief` is stored, and the size of its JSON.
 
-    `crowded`: the reason isn't its size, but that the objects of its namespace use more than its share of the memory.
+    `crowded`: whether the reason is that its namespace uses more than its share of the memory, and not its own size.
     """
 
     kind: str
@@ -109,7 +109,7 @@ class _Entry:
 
 
 def _text(obj: Object) -> tuple[bytes, Size | None]:
-    """The JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
+    """Returns the JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
     large: Size | None = obj.get(shallow.TOO_LARGE)
     if large is None:
         text = _dumps(slim(obj))
@@ -157,8 +157,8 @@ class Store:
     replaces the stored state even if it is older, because resourceVersions restart at lower numbers after a restore of
     etcd.
 
-    All objects together take about `room` bytes, at most twice as much. When that is used up, only `brief` is stored of
-    new objects in the namespaces that use the most, until a listing finds room for them.
+    All objects together take about `room` bytes, and never more than twice that. When they take more than `room`, the
+    store keeps only `brief` of new objects in the namespaces that use the most memory, until a listing finds room.
     """
 
     def __init__(self, room: int = 96 << 20) -> None:
@@ -205,7 +205,7 @@ class Store:
         return known is None or known.body != kept.body
 
     def _fitted(self, key: Key, kept: _Entry, known: _Entry | None) -> _Entry:
-        """`kept` instead of `known`, in brief if it needs more memory than its namespace may use."""
+        """Returns the state to store in place of `known`: `kept`, or its brief if the namespace has no room for it."""
         self._give_back(key, known)
         grows = known is None or known.crowded or kept.memory > known.memory
         if grows and not self._shares.may_take(_namespace(key), kept.memory):
@@ -236,7 +236,7 @@ class Store:
         with self._lock:
             for listing in self._listings:
                 listing.removed.add(obj["metadata"]["uid"])
-            self._note_gone(obj)
+            self._record_deletion(obj)
             group = self._objects.get(key, {})
             known = group.get(_object_id(obj))
             # A new object with the same name may be stored already.
@@ -264,22 +264,22 @@ class Store:
         return key
 
     def lost(self, key: Key) -> set[ObjectId]:
-        """Objects that may still exist without their label."""
+        """Returns the objects that may still exist without their label."""
         with self._lock:
             return set(self._lost.get(key, ()))
 
     def found(self, key: Key, object_id: ObjectId) -> None:
-        """Ends the mark of `mark_lost`."""
+        """Removes the mark that `mark_lost` set."""
         with self._lock:
             self._lost.get(key, {}).pop(object_id, None)
 
-    def _note_gone(self, obj: Object) -> None:
+    def _record_deletion(self, obj: Object) -> None:
         self._gone[obj["metadata"]["uid"]] = int(obj["metadata"]["resourceVersion"])
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
 
     def _is_gone(self, kept: _Entry) -> bool:
-        """Whether the object was deleted after this state.
+        """Returns whether the object was deleted after this state.
 
         The answer to a write can arrive after the event of the deletion. An object that has only lost its label has
         this state or a newer one.
@@ -331,7 +331,7 @@ class Store:
                 self._recount()
 
     def _listed(self, key: Key, obj: Object) -> _Entry:
-        """The state in a listing. Most are stored already and aren't compressed again."""
+        """Returns the state in a listing. Most are stored already and aren't compressed again."""
         with self._lock:
             known = self._objects.get(key, {}).get(_object_id(obj))
         metadata = obj["metadata"]
@@ -363,7 +363,7 @@ class Store:
         return rolled_back
 
     def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _ConcurrentChanges) -> None:
-        """Ends the marks of `mark_lost` for one kind, because a listing contains objects without the label too."""
+        """Removes the marks that `mark_lost` set for one kind: a listing also contains objects without the label."""
         for key, places in list(self._lost.items()):
             if namespace is not None and _namespace(key) != namespace:
                 continue
@@ -373,7 +373,7 @@ class Store:
                 del places[object_id]
 
     def all_keys(self) -> list[Key]:
-        """The keys of all TritonModels, the most recently changed first."""
+        """Returns the keys of all TritonModels, the most recently changed first."""
         with self._lock:
             newest = {key: max(o.version for o in group.values()) for key, group in self._objects.items()}
         return sorted(newest, key=newest.__getitem__, reverse=True)
@@ -381,10 +381,10 @@ class Store:
     def model(self, key: Key) -> Object | None:
         return next(iter(self.of_kind(key, names.KIND)), None)
 
-    def map_kind(self, kind: str, look: Callable[[Object], T]) -> list[tuple[Key, T]]:
-        """Returns `look(object)` for every object of this kind.
+    def map_kind(self, kind: str, function: Callable[[Object], T]) -> list[tuple[Key, T]]:
+        """Returns `function(object)` for every object of this kind.
 
-        Calls it once for each state, so it must be the same function each time. Leaves out objects for which it fails,
+        Calls it once for each state, so it must be the same function each time. Leaves out objects on which it fails,
         and objects that are too large.
         """
         with self._lock:
@@ -397,14 +397,14 @@ class Store:
         for key, kept in found:
             if kept.seen is None:
                 try:
-                    kept.seen = look(kept.object)
+                    kept.seen = function(kept.object)
                 except Exception:
                     _log.exception("failed to read the %s of %s", kind, key)
                     kept.seen = _UNREADABLE
         return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
 
     def large(self, key: Key, uid: str) -> list[Large]:
-        """The objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
+        """Returns the objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
         with self._lock:
             group = self._objects.get(key, {}).items()
             found = [(object_id, o) for object_id, o in group if o.large and uid in (o.uid, o.controller)]
@@ -416,13 +416,13 @@ class Store:
         return [kept.object for kept in found]
 
     def children(self, key: Key, uid: str) -> list[Object]:
-        """Objects whose controller is the TritonModel with this uid."""
+        """Returns the objects whose controller is the TritonModel with this uid."""
         with self._lock:
             found = [o for (k, _), o in self._objects.get(key, {}).items() if k in _MADE and o.controller == uid]
         return [kept.object for kept in found]
 
     def leftovers(self, key: Key, uid: str = "") -> list[Object]:
-        """Objects whose controller is a TritonModel with this name and another uid."""
+        """Returns the objects whose controller is a TritonModel with this name and another uid."""
         with self._lock:
             group = self._objects.get(key, {}).items()
             found = [o for (k, _), o in group if k in _MADE and o.controller not in ("", uid)]
@@ -430,7 +430,7 @@ class Store:
 
 
 def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
-    """The owner reference to the controller of `obj`; None if it has no controller of this kind."""
+    """Returns the owner reference to the controller of `obj`; None if it has no controller of this kind."""
     references: list[Object] = obj["metadata"].get("ownerReferences", [])
     return next(
         (
@@ -443,7 +443,7 @@ def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
 
 
 def owner(obj: Object) -> Key | None:
-    """The key of the TritonModel that an object belongs to; None if there is none.
+    """Returns the key of the TritonModel that an object belongs to; None if there is none.
 
     It is the object itself, its controller, or, for pods and objects without a controller, the name in the label.
     """
@@ -456,7 +456,7 @@ def owner(obj: Object) -> Key | None:
 
 
 def _is_old(known: _Entry | None, uid: str, version: int) -> bool:
-    """Whether `known` is at least as new.
+    """Returns whether `known` is a state of the same object, with this version or a newer one.
 
     resourceVersions are comparable as numbers, officially since Kubernetes 1.35.
     """

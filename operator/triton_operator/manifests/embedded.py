@@ -26,12 +26,12 @@ _QUANTITY = {
     "x-kubernetes-preserve-unknown-fields": True, "maxItems": 0, "maxProperties": 0,
     "pattern": quantity.PATTERN, "maxLength": 32,
 }  # fmt: skip
-_MOST = 64
+_MAX_ITEMS = 64
 """Maximum number of items of a list, and of entries of a map."""
-_ITEMS = {"args": 128, "command": 128, "containers": 16, "env": 128, "initContainers": 16, "values": 128}
-_LENGTH = 4096
+_MAX_ITEMS_OF = {"args": 128, "command": 128, "containers": 16, "env": 128, "initContainers": 16, "values": 128}
+_MAX_LENGTH = 4096
 """Maximum length of a string."""
-_LENGTHS = {
+_MAX_LENGTH_OF = {
     # Scripts, and files in variables. Linux allows 128 KiB for one.
     "args": 32768, "command": 32768, "value": 32768,
     "annotations": 16384,
@@ -49,13 +49,13 @@ def schema(name: str) -> Schema:
 
 def _schema(of: str, field: str) -> Schema:
     if of.startswith("["):
-        return {"type": "array", "maxItems": _ITEMS.get(field, _MOST), "items": _schema(of[1:-1], field)}
+        return {"type": "array", "maxItems": _MAX_ITEMS_OF.get(field, _MAX_ITEMS), "items": _schema(of[1:-1], field)}
     if of.startswith("{"):
-        return {"type": "object", "maxProperties": _MOST, "additionalProperties": _schema(of[1:-1], field)}
+        return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": _schema(of[1:-1], field)}
     if of == "string":
-        return {"type": "string", "maxLength": _LENGTHS.get(field, _LENGTH)}
+        return {"type": "string", "maxLength": _MAX_LENGTH_OF.get(field, _MAX_LENGTH)}
     if of == "Quantity":
         return _QUANTITY
     if of == "IntOrString":
-        return {**_INT_OR_STRING, "maxLength": _LENGTH}
+        return {**_INT_OR_STRING, "maxLength": _MAX_LENGTH}
     return schema(of) if of in _TYPES else {"type": of}

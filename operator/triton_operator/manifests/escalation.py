@@ -1,7 +1,7 @@
 """Policies against privilege escalation through a TritonModel.
 
-A user who may not create pods, NetworkPolicies or PodDisruptionBudgets can't get them through a TritonModel either,
-beyond the parts that are safe for every user. For pods there is an allow list, so that fields of newer versions of
+A user who may not create pods, NetworkPolicies or PodDisruptionBudgets can't create them with a TritonModel either,
+except for the parts that are safe for every user. For pods there is an allow list, so that fields of newer versions of
 Kubernetes are refused by default. It covers the fields that the operator copies into the pod unchanged:
 `spec.podTemplate` and `spec.server.env`.
 """
@@ -30,7 +30,7 @@ ANNOTATIONS = ("kubectl.kubernetes.io/restartedAt",)
 and are allowed."""
 TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Every pod has these. Otherwise only tolerations for the server's extended resources are allowed."""
-MOST = 64
+MAX_ITEMS = 64
 """Maximum number of items of a list, to limit the cost of the CEL expressions."""
 OWN_VOLUMES = ("models", "shm", "tmp", "tools")
 """Volumes that the operator adds to each pod."""
@@ -86,7 +86,7 @@ def pod_template() -> Object:
                 "expression": f"{_may_create('', 'pods')} ||\nsize(variables.faults) == 0",
                 "message": "parts of spec.podTemplate or spec.server.env need the verb create on pods: remove them",
                 "messageExpression": "request.userInfo.username + ' may not create pods in ' + request.namespace + "
-                "' and therefore not use ' + variables.faults.join(', ') + ': remove it, or get a role with the verb "
+                "', so may not use ' + variables.faults.join(', ') + ': remove it, or get a role with the verb "
                 "create on pods'",
                 "reason": "Forbidden",
             },
@@ -152,7 +152,7 @@ def _needs_create(
                 "expression": f"{unless} ||\n{_may_create(kind.group, kind.plural)}",
                 "message": f"this change needs the verb create on {kind.plural}",
                 "messageExpression": f"request.userInfo.username + ' may not create {kind.plural} in ' + "
-                f"request.namespace + ' and therefore not ' + ({what}) + ': {remedy}, or get a role with "
+                f"request.namespace + ', so may not ' + ({what}) + ': {remedy}, or get a role with "
                 f"the verb create on {kind.plural}'",
                 "reason": "Forbidden",
             },
@@ -193,7 +193,7 @@ def _held(obj: str) -> str:
 def _list(of: str, field: str) -> str:
     """CEL: the list, or [] if it is missing, too long or not a list."""
     here = f"{of}.?{field}.orValue([])"
-    return f"(type({here}) == list && size({here}) <= {MOST} ? {here} : [])"
+    return f"(type({here}) == list && size({here}) <= {MAX_ITEMS} ? {here} : [])"
 
 
 def _well_formed(of: str, field: str, key: str) -> str:
@@ -298,14 +298,14 @@ def _container_env() -> str:
 
 
 def _no_list(field: str, key: str) -> str:
-    return cel_text(f"{field}, which is not a list of at most {MOST} objects with a {key}")
+    return cel_text(f"{field}, which is not a list of at most {MAX_ITEMS} objects with a {key}")
 
 
 def _malformed(of: str, field: str) -> str:
     """CEL: whether a container has the field, but not as a list of objects with names."""
     here = f"{of}.{field}"
     return (
-        f"{cel_text(field)} in {of} && (type({here}) != list || size({here}) > {MOST} || "
+        f"{cel_text(field)} in {of} && (type({here}) != list || size({here}) > {MAX_ITEMS} || "
         f"!{here}.all(i, type(i) == map && type(i.?name.orValue(0)) == string))"
     )
 

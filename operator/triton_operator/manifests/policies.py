@@ -87,11 +87,11 @@ variables.after.filter(k,
         },
         validations=[
             {
-                "expression": f"variables.countAfter <= {thresholds.MOST} || "
+                "expression": f"variables.countAfter <= {thresholds.MAX_THRESHOLDS} || "
                 "variables.countAfter <= variables.countBefore",
-                "message": f"at most {thresholds.MOST} threshold annotations are allowed",
+                "message": f"at most {thresholds.MAX_THRESHOLDS} threshold annotations are allowed",
                 "messageExpression": f"string(variables.countAfter) + ' threshold annotations, but "
-                f"at most {thresholds.MOST} are allowed: {thresholds.REMOVE_SOME}'",
+                f"at most {thresholds.MAX_THRESHOLDS} are allowed: {thresholds.REMOVE_SOME}'",
                 "reason": "Invalid",
             },
             {
@@ -132,9 +132,9 @@ def _fault() -> str:
         [f"{thresholds.PREFIX}{k.name}" + (f" (and {k.name}.v2 for version 2)" if k.versioned else "")
          for k in thresholds.KINDS]
     )  # fmt: skip
-    least = cel_map({k.name: repr(float(k.least)) for k in thresholds.KINDS})
-    most = cel_map({k.name: repr(float(k.most)) for k in thresholds.KINDS})
-    bounds = cel_map({k.name: cel_text(f"above {k.least:.0f} and at most {k.most:.0f}") for k in thresholds.KINDS})
+    lower = cel_map({k.name: repr(float(k.lower)) for k in thresholds.KINDS})
+    upper = cel_map({k.name: repr(float(k.upper)) for k in thresholds.KINDS})
+    bounds = cel_map({k.name: cel_text(f"above {k.lower:.0f} and at most {k.upper:.0f}") for k in thresholds.KINDS})
     cases = [
         (
             f"!(e.kind in {cel_list(_NAMES)})",
@@ -153,7 +153,7 @@ def _fault() -> str:
             f"e.key + ': ' + {shown} + ' is not a plain number such as 80 or 12.5 (without a unit)'",
         ),
         (
-            f"double(e.text) <= {least}[e.kind] || double(e.text) > {most}[e.kind]",
+            f"double(e.text) <= {lower}[e.kind] || double(e.text) > {upper}[e.kind]",
             f"e.key + '=' + e.text + ': must be ' + {bounds}[e.kind] + "
             "(double(e.text) == 0.0 ? '; remove the annotation to have no limit' : '')",
         ),
@@ -244,7 +244,7 @@ def _deletion() -> Object:
     return policy(
         DELETION,
         rules=[rule(names.GROUP, [names.PLURAL], "DELETE")],
-        conditions={"people-and-programs": f"!({CONTROLLERS})"},
+        conditions={"not-a-controller-of-kubernetes": f"!({CONTROLLERS})"},
         variables={
             "lost": f"oldObject.metadata.?annotations.orValue({{}}).filter(k, {_is_threshold('k')})\n"
             ".map(k, k + '=' + oldObject.metadata.annotations[k])"
@@ -324,7 +324,7 @@ def _servers() -> Object:
         SERVERS,
         rules=[rule(kind.group, [kind.plural], "CREATE", "UPDATE") for kind in (kinds.POD, kinds.REPLICA_SET)],
         conditions={
-            "the-label-comes": f"{model('object')} != '' &&\n"
+            "the-label-is-set": f"{model('object')} != '' &&\n"
             f"(oldObject == null || {model('object')} != {model('oldObject')})",
         },
         variables={"model": model("object")},

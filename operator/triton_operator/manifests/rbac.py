@@ -106,7 +106,7 @@ def namespaced(namespace: str = names.FIELD_MANAGER) -> list[dict[str, Any]]:
 
 
 def _pair(kind: str, granted: list[Grant], namespace: str) -> list[dict[str, Any]]:
-    """A role and its binding to the operator's ServiceAccount."""
+    """Returns a role and its binding to the operator's ServiceAccount."""
     name = names.FIELD_MANAGER
     metadata = {"name": name} | ({"namespace": namespace} if kind == "Role" else {})
     return [
@@ -153,7 +153,7 @@ def roles() -> list[dict[str, Any]]:
 
 
 def _role(name: str, rules: list[Rule], into: str = "") -> dict[str, Any]:
-    """A ClusterRole that is aggregated into the built-in role `into`."""
+    """Returns a ClusterRole that is aggregated into the built-in role `into`."""
     labels = {"labels": {f"rbac.authorization.k8s.io/aggregate-to-{into}": "true"}} if into else {}
     return {"apiVersion": _API_VERSION, "kind": "ClusterRole", "metadata": {"name": name, **labels}, "rules": rules}
 

@@ -10,8 +10,8 @@ from triton_operator.shares import Shares
 from .triton import Answer
 
 TOTAL_BYTES = 16 << 20
-"""Size of all answers, from which on each namespace is limited to its share. The answer of a server with
-50 models takes about 10 KiB."""
+"""If all answers together take more, each namespace is limited to its share. The answer of a server with 50 models
+takes about 10 KiB."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class Limits:
 
 
 def session() -> aiohttp.ClientSession:
-    """A session that uses no proxy, keeps no connection and no cookie, and decompresses nothing."""
+    """Returns a session that uses no proxy, keeps no connection and no cookie, and decompresses nothing."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -45,7 +45,7 @@ def session() -> aiohttp.ClientSession:
 
 
 async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Limits) -> bytes:
-    """The body of an answer with status 200. Follows no redirect. Raises FetchError."""
+    """Returns the body of an answer with status 200. Follows no redirect. Raises FetchError."""
     timeout = aiohttp.ClientTimeout(total=limits.total_seconds, connect=limits.connect_seconds)
     body = bytearray()
     try:

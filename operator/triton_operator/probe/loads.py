@@ -1,4 +1,4 @@
-"""Polls the request counters of servers every two seconds, for TritonModels that ask for it."""
+"""Polls the request counters of the tracked servers every two seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
 """Servers of one TritonModel that are polled at the same time."""
-Ask = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
+Read = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sample:
 
 
 History = tuple[Sample, ...]
-"""The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""
+"""The samples of one server in the last minute, the oldest first. A restart of the server empties it."""
 
 
 @dataclass(eq=False)
@@ -70,8 +70,8 @@ class LoadProbes:
     a server are polled in a slow lane, so that they don't delay others.
     """
 
-    def __init__(self, on_poll: Callable[[str], None], ask: Ask = counters) -> None:
-        self._on_poll, self._ask = on_poll, ask
+    def __init__(self, on_poll: Callable[[str], None], read: Read = counters) -> None:
+        self._on_poll, self._read = on_poll, read
         self._lock = threading.Lock()
         self._groups: dict[str, _Group] = {}
         self._wake: Callable[[], None] = lambda: None
@@ -145,16 +145,16 @@ class LoadProbes:
             await asyncio.sleep(max(0.0, began + jittered(POLL_SECONDS) - loop.time()))
 
     async def _poll_once(self, client: aiohttp.ClientSession, group: _Group) -> bool:
-        """Asks each server once; returns whether all answered."""
+        """Polls each server once; returns whether all answered."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_CONCURRENT_SERVERS)
         with self._lock:
             targets, models = list(group.targets.values()), group.models
         end = loop.time() + POLL_SECONDS
 
-        async def ask(target: _Target) -> bool:
+        async def poll(target: _Target) -> bool:
             try:
                 async with asyncio.timeout_at(end), places:
-                    sample = Sample(loop.time(), await self._ask(client, target.server.metrics, models))
+                    sample = Sample(loop.time(), await self._read(client, target.server.metrics, models))
             except (FetchError, TimeoutError) as error:
                 _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
                 return False
@@ -167,4 +167,4 @@ class LoadProbes:
                     target.samples.popleft()
             return True
 
-        return all(await asyncio.gather(*map(ask, targets)))
+        return all(await asyncio.gather(*map(poll, targets)))

@@ -29,7 +29,7 @@ _NO_ROOM = (
     "can't be stored: the stored answers of the servers in this namespace already use the namespace's share of the "
     "operator's memory"
 )
-Ask = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
+Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Target:
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
-    asking: bool = False
+    polling: bool = False
     removed: bool = False
 
 
@@ -81,11 +81,11 @@ class ServerProbes:
     def __init__(
         self,
         on_change: Callable[[str], None],
-        ask: Ask = repository_index,
+        read: Read = repository_index,
         on_answer: Callable[[bool], None] = lambda _: None,
         cache: AnswerCache | None = None,
     ) -> None:
-        self._on_change, self._ask, self._on_answer = on_change, ask, on_answer
+        self._on_change, self._read, self._on_answer = on_change, read, on_answer
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -150,18 +150,18 @@ class ServerProbes:
         lanes = Lanes()
         with self._lock:
             for target in (target for group in self._targets.values() for target in group.values()):
-                target.asking = False
+                target.polling = False
                 self._due_now.append(target)
         async with fetch.session() as client, asyncio.TaskGroup() as tasks:
             while True:
                 woken.clear()
                 while self._due_now:
                     target = self._due_now.popleft()
-                    if not target.asking:
+                    if not target.polling:
                         schedule.put(target, loop.time())
                 for target in schedule.due(loop.time()):
                     if not target.removed:
-                        target.asking = True
+                        target.polling = True
                         tasks.create_task(self._probe(client, target, schedule, lanes, woken))
                 await wait(woken, schedule.next())
 
@@ -179,7 +179,7 @@ class ServerProbes:
             server, answer, unusable = target.server, None, ""
             if not target.removed:
                 try:
-                    answer = await self._ask(client, server.address)
+                    answer = await self._read(client, server.address)
                 except UnusableError as error:
                     unusable = str(error)
                 except FetchError as error:
@@ -201,7 +201,7 @@ class ServerProbes:
     def _record(self, target: _Target, server: Server, answer: Answer | None, unusable: str) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
-            target.asking = False
+            target.polling = False
             if target.removed or target.server != server:
                 return False
             before, pending = (target.answer, target.unusable), target.pending

@@ -73,7 +73,7 @@ def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
 
 
 def _counts(entry: IndexEntry) -> bool:
-    """Whether the model should be loaded.
+    """Returns whether the model should be loaded.
 
     A model that was never loaded has no state. The reason "unloaded" means that it was unloaded on purpose.
     """

@@ -1,4 +1,4 @@
-"""What the reconciler caches for one TritonModel. It only saves work: a new leader starts without it."""
+"""The reconciler's cache for one TritonModel. It only saves work: a new leader starts with an empty one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from triton_operator.plan import Applied, Compared, Identity
 
 @dataclass
 class ReconcileCache:
-    """Not thread-safe: only one thread at a time reconciles a TritonModel.
+    """The results of earlier reconciles of one TritonModel. Not thread-safe: one thread at a time reconciles it.
 
     - `applied`, `unchanged`: see `plan`.
-    - `due`: the time from which a status update without urgency may be written. None before the first one.
-    - `pending`: since when a server's answer has been outstanding.
+    - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
+    - `pending`: the time since which a server's answer has been missing.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 

@@ -28,7 +28,6 @@ class LeftoverPodCollector:
     Their pods have the same labels, so the Service still sends requests to them. Safe to use from several threads, with
     one thread at a time for each key.
 
-
     Kubernetes' garbage collector misses a Deployment that was deleted and created again while the collector's watch was
     interrupted (see leftovers.py). The same is true of a ReplicaSet and its pods.
     """
@@ -81,10 +80,10 @@ class LeftoverPodCollector:
         for pod in pods:
             owner = controller(pod, kinds.REPLICA_SET)
             # A ReplicaSet that isn't in the list may have lost its labels.
-            if owner and owner["uid"] not in known and not self._is_there(namespace, owner):
+            if owner and owner["uid"] not in known and not self._exists(namespace, owner):
                 self._delete(key, kinds.POD, pod)
 
-    def _is_there(self, namespace: str, owner: Object) -> bool:
+    def _exists(self, namespace: str, owner: Object) -> bool:
         return self._api.uid_of(kinds.REPLICA_SET, namespace, owner["name"]) == str(owner["uid"])
 
     def _delete(self, key: str, kind: Kind, obj: Object) -> None:
@@ -102,13 +101,13 @@ class LeftoverPodCollector:
 
 
 def _selectors(name: str, pods: Iterable[Object]) -> Iterator[dict[str, str]]:
-    """The labels of the TritonModel's ReplicaSets: a ReplicaSet has those of its pods."""
+    """Yields the labels of the TritonModel's ReplicaSets: a ReplicaSet has those of its pods."""
     yield names.selector(name)
     if any(names.LABEL_MODEL not in pod["metadata"].get("labels", {}) for pod in pods):
         yield names.former_labels(name)
 
 
 def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:
-    """The ReplicaSets that belong to a Deployment with this name and another uid."""
+    """Returns the ReplicaSets that belong to a Deployment with this name and another uid."""
     owners = ((found, controller(found, kinds.DEPLOYMENT)) for found in sets if not is_deleting(found))
     return [found for found, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]

@@ -27,8 +27,8 @@ garbage collector usually needs one or two seconds."""
 class Leftovers:
     """Leftovers of a deleted TritonModel of the same name.
 
-    `blocked`: the problem to report for each. `wait`: seconds that are left of the grace period; nothing needs to be
-    reported before its end.
+    `blocked`: the problem to report for each. `wait`: the remaining seconds of the grace period, before which
+    nothing is reported.
     """
 
     blocked: dict[Identity, Problem] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class LeftoverCollector:
     deletion (kubernetes/kubernetes#133565). The leftovers would then block the new TritonModel until the collector
     restarts.
 
-    `grace_period`: how long to leave leftovers to the garbage collector where no new TritonModel needs the names.
+    `grace_period`: how long to leave leftovers to the garbage collector if no new TritonModel needs the names.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LeftoverCollector:
         return wait
 
     def _wait(self, key: str, grace_period: timedelta) -> float:
-        """Seconds that are left of the grace period."""
+        """Returns the remaining seconds of the grace period."""
         now = self._clock()
         since = self._ends.setdefault(key, now)
         # If the clock was set back, the grace period is over.
@@ -90,7 +90,7 @@ class LeftoverCollector:
         for obj in (obj for obj in left if is_deleting(obj)):
             # No watch reports the deletion of an object that has lost its label.
             if self._api.uid_of(children.of(obj).kind, *_place(obj)) == obj["metadata"]["uid"]:
-                blocked[identity(obj)] = _leftover_problem(obj, _why_not_gone(obj))
+                blocked[identity(obj)] = _leftover_problem(obj, _why_it_still_exists(obj))
             else:
                 self._store.remove(obj)
         for number, obj in enumerate(obj for obj in left if not is_deleting(obj)):
@@ -118,7 +118,7 @@ class LeftoverCollector:
             if not there:
                 self._store.remove(obj)
             elif foreground or metadata.get("finalizers"):
-                blocked[identity(obj)] = _leftover_problem(obj, _why_not_gone(obj))
+                blocked[identity(obj)] = _leftover_problem(obj, _why_it_still_exists(obj))
         return blocked
 
 
@@ -126,8 +126,8 @@ def _place(obj: Object) -> tuple[str, str]:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
-def _why_not_gone(obj: Object) -> str:
-    """Why an object that is being deleted still exists."""
+def _why_it_still_exists(obj: Object) -> str:
+    """Returns why an object that is being deleted still exists."""
     holders = [name for name in obj["metadata"].get("finalizers", ()) if name != "foregroundDeletion"]
     if holders:
         return f"it is being deleted, but other controllers' finalizers hold it: {', '.join(holders)}"

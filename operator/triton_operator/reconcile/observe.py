@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 class Observer:
-    """Observes TritonModels, and has the prober poll what it observes.
+    """Observes TritonModels, and tells the prober what to poll.
 
     Waits only for the API server. Safe to use from several threads, with one thread at a time for each key.
     """
@@ -42,7 +42,7 @@ class Observer:
         requested: Thresholds,
         refused: Mapping[str, Problem],
     ) -> Observation:
-        """The state after the writes.
+        """Returns the state after the writes.
 
         `requested`: the thresholds in the annotations. `refused`: refused writes, by kind.
         """

@@ -48,7 +48,7 @@ class Result:
     """The result of a reconcile.
 
     - `requeue`: reconcile again with backoff, because a write was refused.
-    - `requeue_after`: seconds after which to reconcile again; None where the watches report every change.
+    - `requeue_after`: seconds after which to reconcile again; None if the watches report every change.
     - `written`: versions of the objects that this reconcile wrote. Their events need no reconcile.
     - `forbidden`: the API server refused a write with status 403.
     """
@@ -149,7 +149,9 @@ class Reconciler:
                 cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
-                    if _wanted(answer) != _wanted(raw) or (status.scraping_suspended_until and not suspended):
+                    if _reconcile_triggers(answer) != _reconcile_triggers(raw) or (
+                        status.scraping_suspended_until and not suspended
+                    ):
                         # The spec changed meanwhile. Our own answer contains it, so its event will be ignored. Or the
                         # scraping is suspended from now on.
                         requeue_after = 0.0
@@ -158,7 +160,7 @@ class Reconciler:
         return Result(bool(written.refused), requeue_after, frozenset(written.states), written.forbidden)
 
     def _orphaned_deployment(self, model: TritonModel) -> Object | None:
-        """The Deployment that has lost its owner reference, and is adopted as it is."""
+        """Returns the Deployment that has lost its owner reference, to adopt it unchanged; None if there is none."""
         found = self._store.of_kind(model.key, kinds.DEPLOYMENT.kind)
         return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
 
@@ -199,7 +201,7 @@ class Reconciler:
         before: TritonModelStatus,
         limits: Mapping[ThresholdKey, float],
     ) -> Choices:
-        """The choices for a new pod template: the cluster's capabilities, and what is known about the model."""
+        """Returns the choices for a new pod template: the cluster's capabilities, and what is known about the model."""
         entrypoint, what = entry(model, pods, before)
         return replace(
             self._defaults,
@@ -219,10 +221,10 @@ class Reconciler:
         observed: Observation,
         now: datetime,
     ) -> timedelta:
-        """How long to delay this status update.
+        """Returns how long to delay this status update.
 
-        A step without urgency waits for the next step, and every update waits for a server's answer that is about to
-        arrive.
+        A step that isn't urgent waits for the next step. Every update waits for the answer of a server that has just
+        started or changed its readiness.
         """
         if not observed.pending:
             cache.pending = None
@@ -254,13 +256,13 @@ def _earliest(one: float | None, other: float | None) -> float | None:
     return min((seconds for seconds in (one, other) if seconds is not None), default=None)
 
 
-def _wanted(raw: Object) -> list[Any]:
-    """The parts of a TritonModel that cause a reconcile when they change."""
+def _reconcile_triggers(raw: Object) -> list[Any]:
+    """Returns the parts of a TritonModel whose changes cause a reconcile."""
     return [raw["metadata"].get(k) for k in ("generation", "annotations", "deletionTimestamp")]
 
 
 def _status(raw: Object) -> TritonModelStatus:
-    """The current status; empty where another client has written one that can't be read."""
+    """Returns the current status; an empty one if another client has written one that can't be read."""
     try:
         return TritonModelStatus.model_validate(raw.get("status", {}))
     except ValidationError:

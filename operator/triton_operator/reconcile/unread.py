@@ -1,4 +1,4 @@
-"""Problems of TritonModels that the operator doesn't read."""
+"""Problems of TritonModels that the operator can't read: they are too large, or invalid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from triton_operator.api import names
-from triton_operator.cluster.shallow import MAX_BYTES, most_values
+from triton_operator.cluster.shallow import MAX_BYTES, max_values
 from triton_operator.cluster.store import LARGEST, Large
 from triton_operator.status.observation import Problem
 
@@ -17,7 +17,7 @@ _UNTOUCHED = "until then the operator changes nothing, and the servers keep runn
 
 
 def too_large(large: Sequence[Large]) -> Problem:
-    """The problem if objects of a TritonModel are too large. `large`: see `Store.large`."""
+    """Returns the problem of a TritonModel with objects that are too large. `large`: see `Store.large`."""
     crowded = [f"{o.kind} {o.name}" for o in large if o.crowded]
     if crowded:
         return Problem(
@@ -30,13 +30,13 @@ def too_large(large: Sequence[Large]) -> Problem:
     if model is not None:
         return Problem(
             "TooLarge",
-            f"{_sized(model)}, but the operator reads a {names.KIND} of at most {_most(LARGEST)}: make the spec "
+            f"{_sized(model)}, but a {names.KIND} may have at most {_max_size(LARGEST)}: make the spec "
             f"smaller, for example spec.podTemplate, spec.server.args or spec.server.env; {_UNTOUCHED}",
         )
     return Problem(
         "TooLarge",
-        f"{', '.join(map(_sized, large[:_MAX_NAMED]))}, but the operator reads objects of at most {_most(MAX_BYTES)}: "
-        f"remove what others have added, or delete the object, and the operator creates it again; {_UNTOUCHED}",
+        f"{', '.join(map(_sized, large[:_MAX_NAMED]))}, but an object may have at most {_max_size(MAX_BYTES)}: remove "
+        f"the fields that others have added, or delete the object, and the operator creates it again; {_UNTOUCHED}",
     )
 
 
@@ -46,16 +46,16 @@ def _sized(large: Large) -> str:
 
 
 def _about(number: int) -> int:
-    """`number` rounded to two digits, so that the message doesn't change between a listing and an event."""
+    """Returns `number` rounded to two digits, so that the message doesn't change between a listing and an event."""
     return int(float(f"{number:.2g}"))
 
 
-def _most(size: int) -> str:
-    return f"{size >> 10} KiB with {most_values(size)} values"
+def _max_size(size: int) -> str:
+    return f"{size >> 10} KiB with {max_values(size)} values"
 
 
 def invalid(error: ValidationError) -> Problem:
-    """The problem if the spec is valid for the CRD in the cluster, but not for this version's types."""
+    """Returns the problem of a spec that the cluster's CRD allows and this version of the operator doesn't."""
     faults = [
         f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}"
         for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]

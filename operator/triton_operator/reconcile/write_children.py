@@ -161,7 +161,7 @@ class ChildWriter:
             self._store.remove(live)
 
     def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
-        """The problem to report for a refused write.
+        """Returns the problem to report for a refused write.
 
         Raises ApiError (Stale) if the store was out of date: an object of ours was created or deleted and no watch has
         reported it yet.
@@ -197,7 +197,7 @@ class ChildWriter:
 
 
 def is_orphan(there: Any, model: str) -> bool:
-    """Whether the operator created the object `there` for the TritonModel `model`, and it has no controller.
+    """Returns whether the operator created the object `there` for the TritonModel `model`, and it has no controller.
 
     It must have all labels, and managedFields must show that the operator applied them. Labels alone prove nothing,
     because every user who may create an object can set them. A user who can forge managedFields could also set the
@@ -214,10 +214,10 @@ def is_orphan(there: Any, model: str) -> bool:
 
 
 def _account(obj: Any) -> str:
-    """The ServiceAccount of a Deployment's pods; "" for other objects."""
+    """Returns the ServiceAccount of a Deployment's pods; "" for other objects."""
     return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
 
 
 def _own_account(obj: Any) -> set[str]:
-    """The name of a ServiceAccount; none for other objects."""
+    """Returns the name of a ServiceAccount; none for other objects."""
     return {str(obj["metadata"]["name"])} if obj["kind"] == kinds.SERVICE_ACCOUNT.kind else set()

@@ -32,9 +32,9 @@ def choose(
     - `accounts`: names of the ServiceAccounts that `model` owns.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
-    asked, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
-    if asked != "Auto":
-        delivery: Delivery = asked
+    requested, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
+    if requested != "Auto":
+        delivery: Delivery = requested
     else:
         delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else defaults.delivery
     wanted, before = model.spec.replicas, defaults.replicas
@@ -72,12 +72,12 @@ def _has_former_account(
     pods: Iterable[Mapping[str, Any]],
     accounts: Collection[str],
 ) -> bool:
-    """Whether `model` still needs the ServiceAccount of earlier versions.
+    """Returns whether `model` still needs the ServiceAccount of earlier versions.
 
     This is so if its Deployment or a pod uses the account, unless the user's podTemplate names an account that `model`
     doesn't own.
     """
     template = (live or {}).get("spec", {}).get("template", {})
     in_use = any(one.get("spec", {}).get("serviceAccountName") == model.name for one in (template, *pods))
-    asked = rendered["spec"].get("serviceAccountName") == model.name
-    return in_use and (model.name in accounts or not asked)
+    named_by_user = rendered["spec"].get("serviceAccountName") == model.name
+    return in_use and (model.name in accounts or not named_by_user)

@@ -45,8 +45,8 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
     return [obj(model, kinds.NETWORK_POLICY, spec=spec)]
 
 
-def _peers(asked: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return default if asked is None else [_written(peer) for peer in asked]
+def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return default if peers is None else [_written(peer) for peer in peers]
 
 
 def _ports(wanted: list[str]) -> list[dict[str, Any]]:

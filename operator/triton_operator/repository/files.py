@@ -171,10 +171,10 @@ class Files:
             raise OSError("not a regular file")
         return self.store.open(place)
 
-    def read(self, path: str, most: int) -> bytes:
+    def read(self, path: str, max_bytes: int) -> bytes:
         """Returns at most `most` bytes from the start of a file. Raises OSError."""
         with self.open(path) as file:
-            return file.read(most)
+            return file.read(max_bytes)
 
     def _inner(self, at: list[str]) -> str:
         return "/".join(at[len(self._root) :])

@@ -156,8 +156,8 @@ def entrypoint(repository: Repository, wanted: str | None, loaded: Collection[st
     )
 
 
-def _listed(names: Iterable[str], most: int = 10) -> str:
+def _listed(names: Iterable[str], limit: int = 10) -> str:
     """Returns the first names as text for a message: `a, b and 3 more`."""
     known = sorted(names)
-    text = ", ".join(known[:most]) or "no model"
-    return text + (f" and {len(known) - most} more" if len(known) > most else "")
+    text = ", ".join(known[:limit]) or "no model"
+    return text + (f" and {len(known) - limit} more" if len(known) > limit else "")

@@ -53,8 +53,8 @@ class _Reader:
             else "make sure that the path is a valid regular file or directory",
         )
 
-    def too_large(self, path: str, most: int) -> None:
-        message = f"not checked, because it is larger than {most} bytes"
+    def too_large(self, path: str, max_bytes: int) -> None:
+        message = f"not checked, because it is larger than {max_bytes} bytes"
         self._add("TR005", Severity.WARNING, path, message, "make sure that it is the correct file")
 
     def outside(self, path: str, target: str) -> None:
@@ -90,18 +90,18 @@ class _Reader:
             self.failed(directory, error)
             return {}
 
-    def content(self, path: str, most: int) -> bytes | None:
+    def content(self, path: str, max_bytes: int) -> bytes | None:
         try:
             entry = self.files.resolve(path)[1]
             if entry.kind is not FileKind.FILE:  # a pipe would block
                 self.unreadable(path, "not a regular file")
                 return None
-            content = self.files.read(path, most + 1)
+            content = self.files.read(path, max_bytes + 1)
         except OSError as error:
             self.failed(path, error)
             return None
-        if len(content) > most:
-            self.too_large(path, most)
+        if len(content) > max_bytes:
+            self.too_large(path, max_bytes)
             return None
         return content
 

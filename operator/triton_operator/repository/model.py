@@ -57,9 +57,9 @@ def files_in_parameters(config: Any) -> dict[str, str]:
     """
     found = {}
     if config.backend == "python" and "EXECUTION_ENV_PATH" in config.parameters:
-        said = config.parameters["EXECUTION_ENV_PATH"].string_value
-        if said.startswith(_HERE):
-            found["EXECUTION_ENV_PATH"] = said.removeprefix(_HERE).lstrip("/")
+        value = config.parameters["EXECUTION_ENV_PATH"].string_value
+        if value.startswith(_HERE):
+            found["EXECUTION_ENV_PATH"] = value.removeprefix(_HERE).lstrip("/")
     return found
 
 

@@ -28,7 +28,7 @@ ASSUMED_BYTES = 2**20
 ASSUMED_DIM = 640
 """Assumed size of each of the first two variable dimensions of a tensor, as in an image. Others count as 1."""
 
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 _ONE_BYTE = ("BOOL", "UINT8", "INT8")
 _TWO_BYTES = ("UINT16", "INT16", "FP16", "BF16")
 _FOUR_BYTES = ("UINT32", "INT32", "FP32")
@@ -73,7 +73,7 @@ def product(sizes: Iterable[int]) -> int:
     """Returns the product of `sizes`, at most 2^63-1, because Python can't print extremely large numbers."""
     out = 1
     for size in sizes:
-        out = max(-_MOST, min(out * size, _MOST))
+        out = max(-_MAX_INT64, min(out * size, _MAX_INT64))
     return out
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
-MOST_TENSORS = 10_000
+MAX_TENSORS = 10_000
 """Maximum number of inputs and outputs. A file with more is invalid."""
 _NAME_BYTES = 4096
 _NO_TENSORS = (4, 5, 8, 9)
@@ -106,8 +106,8 @@ def _network(file: IO[bytes], start: int, end: int) -> Network:
     for number, first, last in _fields(file, start, end):
         if number in (11, 12):
             (given if number == 11 else made).append(_tensor(file, first, last))
-            if len(given) + len(made) > MOST_TENSORS:
-                raise OnnxError(f"it declares more than {MOST_TENSORS} inputs and outputs")
+            if len(given) + len(made) > MAX_TENSORS:
+                raise OnnxError(f"it declares more than {MAX_TENSORS} inputs and outputs")
         elif number == 5:  # a weight; before IR version 4 it is an input too
             for inner, a, b in _fields(file, first, last):
                 if inner == 8:

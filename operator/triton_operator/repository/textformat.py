@@ -341,7 +341,7 @@ class _Reader:
         match = _MARK.match(self.text, at)
         return match.start("mark") if match is not None else at
 
-    def _wanted(self, field: _Field, said: str, at: int) -> TextError:
+    def _wanted(self, field: _Field, got: str, at: int) -> TextError:
         wanted = {
             _F.CPPTYPE_STRING: "a string in quotes",
             _F.CPPTYPE_BOOL: "true or false",
@@ -349,7 +349,7 @@ class _Reader:
             _F.CPPTYPE_DOUBLE: "a number",
             _F.CPPTYPE_ENUM: "the name of a value",
         }.get(field.kind, "a whole number")
-        return self.error(f'Field "{field.name}" takes {wanted}, got {said[:40]}', at)
+        return self.error(f'Field "{field.name}" takes {wanted}, got {got[:40]}', at)
 
     def _unexpected(self, at: int, end: str, message: str = "") -> TextError:
         if at >= len(self.text):

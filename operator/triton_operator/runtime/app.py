@@ -35,8 +35,8 @@ _WATCHES_SECONDS = 2
 """How long to wait for the watches to end."""
 _STUCK_SECONDS = 300
 _OBJECTS = 3
-"""Part of the memory for the store, in sixteenths, from which on each namespace is limited to its share. The store may
-take twice that. The process itself, the servers' answers and the reconciles need the rest."""
+"""The store's part of the memory, in sixteenths. If it needs more, each namespace is limited to its share. It never
+takes more than twice this part. The process itself, the servers' answers and the reconciles need the rest."""
 _RELIST_SECONDS = 5
 """Delay from the restart of a watch to a resync, because the other watches usually restart too."""
 
@@ -139,13 +139,13 @@ class App:
                 task.cancel()
 
     def _lost(self, lead: asyncio.Task[None]) -> int:
-        """Exit code after losing the Lease. Doesn't wait for hanging reconciles: another replica may lead now."""
+        """Returns the exit code when the Lease is lost. Doesn't wait for reconciles: another replica may lead now."""
         if not lead.cancelled() and (error := lead.exception()):
             _log.error("the workers failed", exc_info=error)
         return 1
 
     async def _resync(self) -> None:
-        """Lists all objects: at the start, when leading begins, and about every ten minutes. A watch can miss a change.
+        """Lists all objects at the start, when leading begins, and about every ten minutes: watches can miss changes.
 
         A replica that doesn't lead lists too, because Prometheus also reads its thresholds. When it begins to lead, it
         starts with the objects that it knows.
@@ -206,7 +206,7 @@ class App:
             self._due.set()
 
     def _on_version_rollback(self) -> None:
-        """The elector calls this in a thread."""
+        """Restarts the watches. The elector calls this in its own thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._restart_watches)
 
@@ -259,7 +259,7 @@ class App:
                     self._queue.add(key)
 
     def _add_from_prober(self, key: str) -> None:
-        """The prober calls this in its own thread."""
+        """Adds a key to the queue. The prober calls this in its own thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.add, key)
 
@@ -306,7 +306,7 @@ class App:
                 return
 
     def _on_permissions_restored(self) -> None:
-        """The operator may write again. Lists Prometheuses again too, because that probably failed meanwhile."""
+        """Discards the list of Prometheuses, because listing them probably failed without the permissions too."""
         _log.info("the API server allows the operator's writes again")
         self._monitoring.forget()
 
@@ -338,7 +338,7 @@ class App:
 
 
 def _retry_seconds(error: Exception, failures: int, took: float) -> float:
-    """Delay before a failed listing is retried.
+    """Returns the delay before a failed listing is retried.
 
     A forbidden one is retried every 2 to 5 s, because permissions may return at any moment; less often if it takes long
     until the refusal.
@@ -349,11 +349,11 @@ def _retry_seconds(error: Exception, failures: int, took: float) -> float:
 
 
 def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:
-    """The uid of a Deployment's TritonModel, and the desired number of servers."""
+    """Returns the uid of a Deployment's TritonModel, and the desired number of servers."""
     owner = controller(deployment)
     return owner["uid"] if owner else "", int(deployment["spec"]["replicas"])
 
 
 def _is_change_of_spec(model: dict[str, Any]) -> bool:
-    """Whether the status describes an older generation."""
+    """Returns whether the status describes an older generation."""
     return bool(model.get("status", {}).get("observedGeneration") != model["metadata"].get("generation"))

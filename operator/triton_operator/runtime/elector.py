@@ -1,6 +1,6 @@
 """Leader election by a Lease, with client-go's protocol and timings.
 
-The clocks of other holders don't matter: a lease runs from the moment when this process saw it change. The election of
+The clocks of other holders don't matter: a lease expires a fixed time after this process saw it change. The election of
 the `kubernetes` package uses the wall clock and doesn't release the lease (docs/decisions/0004-lease.md).
 """
 
@@ -70,10 +70,10 @@ class Elector:
         try:
             while (left := self._until - self._clock()) > 0:
                 await asyncio.sleep(min(RETRY_SECONDS, left))
-                asked = self._clock()
+                started = self._clock()
                 # Never wait past the deadline, because then another replica may lead.
-                if await self._attempt(min(ATTEMPT_SECONDS, self._until - asked)):
-                    self._until = asked + RENEW_SECONDS
+                if await self._attempt(min(ATTEMPT_SECONDS, self._until - started)):
+                    self._until = started + RENEW_SECONDS
         finally:
             self._until = float("-inf")
             self.leading.clear()
@@ -81,7 +81,7 @@ class Elector:
         _log.error("could not renew the lease within %s s: no longer leading", RENEW_SECONDS)
 
     def may_write(self) -> bool:
-        """Whether this process leads according to the clock.
+        """Returns whether this process leads according to the clock.
 
         Thread-safe, and correct before the event loop has noticed the end of the lease.
         """
@@ -160,7 +160,7 @@ class Elector:
         return True
 
     def _may_take(self) -> bool:
-        """Whether the lease may be taken. False after `release`, in case an attempt is still in flight."""
+        """Returns whether the lease may be taken. False after `release`, in case an attempt is still in flight."""
         if not self._over:
             self.held = True
         return not self._over

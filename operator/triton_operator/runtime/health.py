@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Server:
-    """Answers until it is closed. It runs in the main event loop, so a blocked loop fails the liveness probe too."""
+    """An HTTP server. It runs in the main event loop, so a blocked loop fails the liveness probe too."""
 
     def __init__(self, healthy: Check, ready: Check, registry: CollectorRegistry) -> None:
         self._checks, self._registry = {"/healthz": healthy, "/readyz": ready}, registry
@@ -56,7 +56,7 @@ class Server:
         self._open.pop(connection, None)
 
     def answer(self, request: bytes) -> bytes:
-        """The complete response to a request head."""
+        """Returns the complete response to a request head."""
         try:
             method, target, _ = request.split(b"\r\n", 1)[0].decode("ascii").split(" ")
         except ValueError:
@@ -64,13 +64,13 @@ class Server:
         if method not in ("GET", "HEAD"):
             return _answer(HTTPStatus.METHOD_NOT_ALLOWED, b"use GET or HEAD")
         try:
-            found = self._look(target.partition("?")[0])
+            found = self._check(target.partition("?")[0])
         except Exception:
             _log.exception("could not answer %s", target)
             found = _answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log")
         return found if method == "GET" else found.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
-    def _look(self, path: str) -> bytes:
+    def _check(self, path: str) -> bytes:
         if path == "/metrics":
             return _answer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
         if path not in self._checks:

@@ -14,9 +14,9 @@ _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple
 
 
 class _PlainFormatter(logging.Formatter):
-    """A record is one line.
+    """Formats a record as one line, and its traceback as indented lines.
 
-    The lines of a traceback follow it, each with an indent, so that no text in a record can look like another record.
+    So no text in a record can look like another record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802

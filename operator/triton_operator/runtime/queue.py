@@ -17,7 +17,7 @@ class WorkQueue:
     - Namespaces share the `workers` fairly (`FairQueue`).
     - A token bucket limits how often a key can be taken.
     - A key that is added while a worker has it returns to the queue when the worker is done.
-    - `waited(seconds)` is called when a key is taken, with the time that it was due.
+    - `waited(seconds)` is called when a key is taken, with the seconds since it was due.
 
     For one event loop; not thread-safe.
     """
@@ -113,7 +113,7 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether no worker has a key."""
+        """Returns whether no worker has a key."""
         return not self._working
 
     def _add_delayed(self, key: str) -> None:

@@ -50,7 +50,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> Settings:
-        """Raises ValueError with the variable's name if a variable is missing or invalid."""
+        """Returns the settings of the environment variables.
+
+        Raises ValueError with the variable's name if one is missing or invalid.
+        """
         if not env.get("TOOLS_IMAGE"):
             raise ValueError("TOOLS_IMAGE must name the operator's own image: the pods' init containers run from it")
         return cls(
@@ -63,12 +66,12 @@ class Settings:
             port=_number(env, "PORT", 8080),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
             discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
-            progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, least=0)),
+            progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, minimum=0)),
             collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
             memory_mib=_number(env, "MEMORY_MIB", 512),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
-            sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, least=100),
+            sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, minimum=100),
             runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
@@ -80,10 +83,10 @@ def _list(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, ..
     return tuple(part.strip() for part in env.get(name, default).split(",") if part.strip())
 
 
-def _number(env: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+def _number(env: Mapping[str, str], name: str, default: int, minimum: int = 1) -> int:
     text = env.get(name) or str(default)
-    if not text.isdecimal() or int(text) < least:
-        raise ValueError(f"{name} must be a whole number above {least - 1}, not {text!r}")
+    if not text.isdecimal() or int(text) < minimum:
+        raise ValueError(f"{name} must be a whole number above {minimum - 1}, not {text!r}")
     return int(text)
 
 

@@ -50,14 +50,14 @@ class _Endless:
 
 
 async def watch(
-    seen: OnEvent,
+    on_event: OnEvent,
     kinds: Callable[[], Awaitable[Collection[Kind]]],
     namespaces: Collection[str],
     stop: asyncio.Event,
     restart: asyncio.Event,
     ready: asyncio.Event,
 ) -> None:
-    """Calls `seen(type, object)` for every event of `kinds` until `stop` is set.
+    """Calls `on_event(type, object)` for every event of `kinds` until `stop` is set.
 
     - `type`: ADDED, MODIFIED or DELETED, or None for an object in a listing.
     - `namespaces`: empty means all.
@@ -70,7 +70,7 @@ async def watch(
         started = asyncio.get_running_loop().time()
         try:
             restart.clear()
-            await _run(seen, await kinds(), namespaces, stop, restart, ready)
+            await _run(on_event, await kinds(), namespaces, stop, restart, ready)
         except Exception as error:
             # kopf ends on some errors of the API server. Start it again.
             if asyncio.get_running_loop().time() - started > 300:
@@ -92,7 +92,7 @@ async def watch(
 
 
 async def _run(
-    seen: OnEvent,
+    on_event: OnEvent,
     kinds: Collection[Kind],
     namespaces: Collection[str],
     stop: asyncio.Event,
@@ -104,7 +104,7 @@ async def _run(
     # Created before kopf starts, because kopf waits at its end for tasks that were created meanwhile.
     ends = [asyncio.create_task(event.wait()) for event in (stop, restart)]
     guard = asyncio.create_task(_guard(insights, kinds, up, ends, stop, ready, over))
-    queueing.watcher = _direct_watcher(seen)  # type: ignore[assignment]
+    queueing.watcher = _direct_watcher(on_event)  # type: ignore[assignment]
     # kopf uses only these two functions of `json` and `fetching`. The originals parse objects of any size.
     api.json = SimpleNamespace(loads=_event)  # type: ignore[attr-defined, assignment]
     fetching.fetch_objs = _listed  # type: ignore[assignment]
@@ -195,8 +195,8 @@ def stop_on_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
-    """Replaces kopf's watcher of one kind in one namespace: passes the events of its stream directly to `seen`."""
+def _direct_watcher(on_event: OnEvent) -> Callable[..., Awaitable[None]]:
+    """Replaces kopf's watcher of one kind in one namespace: passes the events of its stream directly to `on_event`."""
 
     async def watcher(
         *,
@@ -218,7 +218,7 @@ def _direct_watcher(seen: OnEvent) -> Callable[..., Awaitable[None]]:
                 continue
             obj = cast(Object, event["object"])
             try:
-                seen(event["type"], obj)
+                on_event(event["type"], obj)
             except Exception:
                 # One malformed object must not end the watch of all others.
                 _log.exception("could not process an event of %s", resource)

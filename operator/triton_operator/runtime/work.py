@@ -74,7 +74,7 @@ class Workers:
 
     @property
     def busy_seconds(self) -> float:
-        """Run time of the longest running reconcile, in seconds; 0 if there is none."""
+        """Returns the run time of the longest running reconcile, in seconds; 0 if there is none."""
         return max((time.monotonic() - since for since in self._busy_since.values()), default=0.0)
 
     def _reconcile(self, reconcile: Callable[[str], Result], key: str) -> Result | None:

@@ -23,7 +23,7 @@ from triton_operator.repository.report import Report
 
 from . import churn, load, pods, thresholds
 from .conditions import condition, settle
-from .models import MOST, bounded, load_problem, loaded, model_states
+from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
@@ -34,7 +34,7 @@ _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 def entry(
     model: TritonModel, found: Sequence[Object], before: TritonModelStatus
 ) -> tuple[str, Literal["", "Ensemble", "Model"]]:
-    """The entrypoint and its type, according to the spec and the repository check in a pod, or to the last status."""
+    """Returns the entrypoint and its type, from the spec, the repository check in a pod, or the last status."""
     report = next((r for p in reversed(found) if pods.alive(p) and (r := pods.check_report(p))), None)
     name = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
     line = next((m for m in (report.models if report else ()) if m.name == name), None)
@@ -46,7 +46,7 @@ def entry(
 def assess(
     model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
-    """The status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
+    """Returns the status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
     living = [p for p in observed.pods if pods.alive(p)]
     current = [p for p in living if pods.is_current(p, observed.template)]
     ready = [p for p in living if pods.is_ready(p)]
@@ -90,7 +90,7 @@ def assess(
 
 
 def unread(before: TritonModelStatus, problem: Problem, now: str, generation: int) -> TritonModelStatus:
-    """The status if the operator can't read the spec, because of `problem`: the servers keep running as before."""
+    """Returns the status if `problem` prevents reading the spec. The servers keep running as before."""
     kept = [c for c in before.conditions if c.type != PROGRESSING]
     if READY not in {c.type for c in kept}:
         kept.insert(0, condition(READY, "False", problem.reason, problem.message))
@@ -104,7 +104,7 @@ def unread(before: TritonModelStatus, problem: Problem, now: str, generation: in
 
 
 def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """`models` with sensitive values redacted from Triton's messages."""
+    """Returns `models` with sensitive values redacted from Triton's messages."""
     if not any(m.reason for m in models):
         return list(models)
     hidden = secrets.values(model)
@@ -114,7 +114,7 @@ def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelSt
 def _first_problem(
     model: TritonModel, observed: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
 ) -> Problem | None:
-    """The first problem that keeps the current spec from being served; None if there is none."""
+    """Returns the first problem that keeps the current spec from being served; None if there is none."""
     refused = next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
     if refused:
         return refused
@@ -191,12 +191,12 @@ def _complete(
 
 
 def all_pods_exist(observed: Observation) -> bool:
-    """Whether all pods have been created, in any state."""
+    """Returns whether all pods have been created, in any state."""
     return len(observed.pods) >= _desired_replicas(observed)
 
 
 def _desired_replicas(observed: Observation) -> int:
-    """The Deployment's desired number of servers."""
+    """Returns the Deployment's desired number of servers."""
     return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
@@ -218,7 +218,7 @@ def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None, unusa
 
 
 def _unusable(unusable: Mapping[str, str]) -> str:
-    """The first server whose answer can't be used, and the reason; "" if there is none."""
+    """Returns the first server whose answer can't be used, and the reason; "" if there is none."""
     if not unusable:
         return ""
     pod, fault = min(unusable.items())
@@ -227,7 +227,7 @@ def _unusable(unusable: Mapping[str, str]) -> str:
 
 
 def _too_many(models: Sequence[ModelStatus]) -> str:
-    return f"the operator reports only the first {MOST} models" if len(models) >= MOST else ""
+    return f"the operator reports only the first {MAX_MODELS} models" if len(models) >= MAX_MODELS else ""
 
 
 def _declared(report: Report | None) -> str:

@@ -24,12 +24,12 @@ class Transition:
 
 
 def condition(kind: str, status: Truth, reason: str, message: str) -> Condition:
-    """A condition without the fields that depend on the previous one; `settle` adds those."""
+    """Returns a condition without the fields that depend on the previous one; `settle` adds those."""
     return Condition(type=kind, status=status, reason=word(reason), message=_cut(message))
 
 
 def word(reason: str) -> str:
-    """`reason` as a valid condition reason, because components can write anything into a pod's status."""
+    """Returns `reason` as a valid condition reason, because components can write anything into a pod's status."""
     if _REASON.fullmatch(reason):
         return reason
     return "".join(re.findall("[A-Za-z][A-Za-z0-9]*", reason))[:128] or "Unknown"
@@ -40,7 +40,7 @@ def _cut(message: str) -> str:
 
 
 def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, generation: int) -> list[Condition]:
-    """`now` with the generation, and with `time` as the last transition of the conditions whose status changed."""
+    """Returns `now` with the generation, and `time` as the last transition of conditions with a new status."""
     previous = {c.type: c for c in before}
     out = []
     for condition in now:
@@ -52,7 +52,7 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
 
 
 def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[Transition]:
-    """The changes of status or reason that cause an Event. Steps cause none, unless a condition was True before."""
+    """Returns the changes that cause an Event. A step causes none, unless the condition was True before."""
     previous = {c.type: (c.status, c.reason) for c in before}
     found: list[Transition] = []
     for condition in now:
@@ -66,7 +66,7 @@ def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[T
 
 
 def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
-    """Whether this change must be written at once.
+    """Returns whether this change must be written at once.
 
     A step or a different message can wait for the next step, which avoids most writes during a start. In the first
     status only a failure is urgent.

@@ -61,7 +61,7 @@ def monitoring_available(model: TritonModel, observed: Observation, suspended: s
     if observed.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",
-            "the operator isn't allowed to list Prometheus resources, so it can't tell whether one selects the rules",
+            "the operator isn't allowed to list Prometheus resources, so it can't check whether one selects the rules",
         )  # fmt: skip
     selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
@@ -71,8 +71,8 @@ def monitoring_available(model: TritonModel, observed: Observation, suspended: s
         return condition(
             MONITORING_AVAILABLE, "False", "NoPrometheus",
             "no Prometheus resource in the namespaces of the operator's setting PROMETHEUS_NAMESPACES "
-            f"({', '.join(observed.installed.looked_in) or 'none'}), so nothing evaluates the rules: create one there, "
-            "or add its namespace to the setting",
+            f"({', '.join(observed.installed.searched) or 'none'}), so no Prometheus evaluates the rules: create one "
+            "there, or add its namespace to the setting",
         )  # fmt: skip
     return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(observed.installed.prometheuses))
 
@@ -99,13 +99,13 @@ def threshold_live(
         return None
     if observed.installed is None:
         return condition(
-            THRESHOLD_LIVE, "Unknown", "NotMonitored", "nothing evaluates the thresholds; see MonitoringAvailable"
+            THRESHOLD_LIVE, "Unknown", "NotMonitored", "no Prometheus evaluates the thresholds; see MonitoringAvailable"
         )
     if not observed.has_rules and not model.spec.entrypoint and any(_ambiguous(p) for p in observed.pods):
         return condition(
             THRESHOLD_LIVE, "False", "NoEntrypoint",
-            "the repository has several possible entrypoints, so the operator can't tell whose requests to "
-            "count, and creates no rules: set spec.entrypoint",
+            "the repository has several possible entrypoints, so the operator doesn't know whose "
+            "requests to count, and creates no rules: set spec.entrypoint",
         )  # fmt: skip
     if not observed.has_rules:
         return condition(
@@ -117,7 +117,7 @@ def threshold_live(
     if observed.answer is None:
         return condition(
             THRESHOLD_LIVE, "Unknown", "NoPrometheus",
-            "the operator knows no Prometheus that selects the rules; see MonitoringAvailable",
+            "no known Prometheus selects the rules; see MonitoringAvailable",
         )  # fmt: skip
     if observed.answer.error:
         return condition(THRESHOLD_LIVE, "Unknown", "PrometheusUnreachable", observed.answer.error)
@@ -144,7 +144,7 @@ def threshold_live(
 
 
 def outdated(answer: Answer, states: Sequence[ThresholdStatus]) -> bool:
-    """Whether a threshold changed after Prometheus was queried, so that the answer may contain the previous values."""
+    """Returns whether a threshold changed after the query, so that the answer may contain its previous value."""
     return answer.at < max((t.since for t in states), default="")
 
 
@@ -184,17 +184,17 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
             AUTOSCALER_ACTIVE, "True", "AtMaximum",
             f"the load needs more servers than spec.autoscaling.max ({model.scaling.max}) allows",
         )  # fmt: skip
-    return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler sees the load")
+    return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler gets the load metric")
 
 
 def _refusal(condition_type: str, observed: Observation) -> Problem | None:
-    """The first refused write of an object that this condition reports on."""
+    """Returns the first refused write of an object that this condition reports on."""
     found = (observed.refused.get(child.kind.kind) for child in CHILDREN if child.condition == condition_type)
     return next((refusal for refusal in found if refusal), None)
 
 
 def _measured(states: Sequence[ThresholdStatus], before: Condition | None, now: str) -> str:
-    """The time from the annotation to Prometheus, as text.
+    """Returns the time from the annotation to Prometheus, as text.
 
     Empty if something else caused the delay: the rules were new, Prometheus was unreachable, or a threshold was
     removed.
@@ -212,12 +212,12 @@ def _ambiguous(pod: Object) -> bool:
 
 
 def _uncounted(observed: Observation, answer: Answer) -> bool:
-    """Whether there is a max-tps, but no token counter."""
+    """Returns whether there is a max-tps, but no token counter."""
     return ThresholdKey(MAX_TPS.name) in observed.requested.requested and not answer.tokens
 
 
 def _compared(observed: Observation) -> dict[ThresholdKey, float]:
-    """The thresholds that Prometheus should use: the requested ones, and max-qps, which is infinite if it isn't set."""
+    """Returns the thresholds that Prometheus should use: the requested ones, and max-qps (infinite if it isn't set)."""
     return {
         s: v
         for s, v in observed.thresholds.items()
@@ -226,9 +226,9 @@ def _compared(observed: Observation) -> dict[ThresholdKey, float]:
 
 
 def _behind(wanted: Mapping[ThresholdKey, float], answer: Answer) -> ThresholdKey | None:
-    """The first threshold for which Prometheus has a different value; None if all are equal.
+    """Returns the first threshold for which Prometheus has a different value; None if all are equal.
 
-    The rules record no infinite values, but some value of every TritonModel.
+    The rules record at least one value of every TritonModel, but no infinite values.
     """
     return next((s for s, v in wanted.items() if not answer.values or answer.values.get(s, math.inf) != v), None)
 

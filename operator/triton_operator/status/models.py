@@ -13,10 +13,10 @@ from .observation import Problem
 
 READY = "READY"
 MISSING = "MISSING"
-MOST = 5000
-"""Models that are looked at, by name and version. One server lists 2,000 at most; several may list others."""
+MAX_MODELS = 5000
+"""Maximum number of models in the status, by name and version. A server lists at most 2,000; each may list others."""
 _MAX_REASONS = 50
-"""Models that fail to load, of which a condition gives the reason."""
+"""Maximum number of failed models whose reason a condition contains."""
 _REASON_MAX = 1024
 _ROOM = 256 << 10
 """Maximum size of the models in the status, in bytes of JSON. Spec and status must fit into etcd's limit of 1.5 MiB."""
@@ -24,12 +24,10 @@ _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configura
 
 
 def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
-    """The models that the servers should have loaded, and all others that a server reports, by name and version.
+    """Returns the models that the servers should have loaded, and all others that a server reports.
 
-    At most MOST of them, the expected ones first.
-
-
-    With several servers it has the worst state, and `pods` has the number of servers on which the model is READY.
+    Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
+    worst one counts. `pods` is the number of servers on which the model is READY.
     """
     if not indexes:
         return []
@@ -40,7 +38,7 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     }
     for entry in sorted(entries, key=lambda entry: entry.name not in wanted):
         key = entry.name, entry.version
-        if key in rows or len(rows) < MOST:
+        if key in rows or len(rows) < MAX_MODELS:
             rows.setdefault(key, []).append(entry)
     # A client that loads a model through the API reaches only one server. The others don't need that model.
     explicit = model.spec.server.model_control == "explicit"
@@ -52,19 +50,19 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
-    """Names of the models that should be loaded, according to the spec and the repository check."""
+    """Returns the names of the models that should be loaded, according to the spec and the repository check."""
     if model.spec.server.model_control == "explicit":
         return list(model.spec.server.load_models)
     return [m.name for m in report.models] if report else []
 
 
 def loaded(models: Sequence[ModelStatus]) -> str:
-    """Loaded models of all models, e.g. 3/4; empty if none is known."""
+    """Returns the number of loaded models and of all models, e.g. 3/4; "" if no model is known."""
     return f"{sum(m.state == READY for m in models)}/{len(models)}" if models else ""
 
 
 def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """`models` within the maximum size.
+    """Returns `models` within the maximum size.
 
     Long reasons are cut. If that isn't enough, models are left out, READY ones first. `status.loaded` counts all of
     them.
@@ -96,7 +94,7 @@ def _size(model: ModelStatus) -> int:
 
 
 def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
-    """The models that don't load, with Triton's messages; None if all load."""
+    """Returns the models that don't load, with Triton's messages; None if all load."""
     failed = [m for m in models if m.state not in (READY, "LOADING", "UNLOADING")]
     if not failed:
         return None

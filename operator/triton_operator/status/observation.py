@@ -1,4 +1,4 @@
-"""What a reconcile observes of one TritonModel: the input of this package."""
+"""The observed state of one TritonModel: the input of this package."""
 
 from __future__ import annotations
 

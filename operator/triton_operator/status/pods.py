@@ -33,32 +33,32 @@ WITH_SERVER_LOG = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
 
 
 def alive(pod: Object) -> bool:
-    """Whether the pod is neither being deleted nor finished."""
+    """Returns whether the pod is neither being deleted nor finished."""
     return not is_deleting(pod) and not finished(pod)
 
 
 def finished(pod: Object) -> bool:
-    """Whether the pod has ended for good. Its ReplicaSet creates another one; this one stays until it is collected."""
+    """Returns whether the pod has ended. Its ReplicaSet creates another one; this one stays until it is collected."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_current(pod: Object, template: str) -> bool:
-    """Whether the pod was created from this pod template."""
+    """Returns whether the pod was created from this pod template."""
     return bool(pod["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE) == template)
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod is Ready: its readiness probe has asked the entrypoint."""
+    """Returns whether the pod is Ready. The readiness probe checks the entrypoint."""
     return alive(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
 def server_started(pod: Object) -> bool:
-    """Whether Triton's endpoints are up (the startup probe has passed)."""
+    """Returns whether Triton's endpoints are up (the startup probe has passed)."""
     return alive(pod) and bool(_container(pod, names.CONTAINER_SERVER).get("started"))
 
 
 def server(pod: Object) -> Server | None:
-    """The pod's server; None until Triton's endpoints are up."""
+    """Returns the pod's server; None until Triton's endpoints are up."""
     address = pod.get("status", {}).get("podIP", "")
     if not server_started(pod) or not address:
         return None
@@ -69,24 +69,24 @@ def server(pod: Object) -> Server | None:
 
 
 def restarts(pod: Object) -> int:
-    """Number of restarts of the server in this pod."""
+    """Returns the number of restarts of the server in this pod."""
     return int(_container(pod, names.CONTAINER_SERVER).get("restartCount", 0))
 
 
 def digest(pod: Object) -> str:
-    """Digest of the model image of this pod; "" if it isn't known yet."""
+    """Returns the digest of the model image of this pod; "" if it isn't known yet."""
     image_id = str(_container(pod, names.CONTAINER_FETCH).get("imageID", ""))
     return image_id.rpartition("@")[2] if "sha256:" in image_id else ""
 
 
 def check_report(pod: Object) -> report.Report | None:
-    """The report of the repository check in this pod; None if it hasn't finished."""
+    """Returns the report of the repository check in this pod; None if it hasn't finished."""
     ended = _ended(_container(pod, names.CONTAINER_CHECK))
     return report.parse(ended.get("message", ""))
 
 
 def phase(pod: Object) -> Problem:
-    """The current step of a pod that isn't ready. A step is progress and no problem."""
+    """Returns the current step of a pod that isn't ready. A step is progress and no problem."""
     if _condition(pod, "PodScheduled").get("status") != "True":
         return Problem("Scheduling", "waiting for a node")
     init = [
@@ -103,7 +103,7 @@ def phase(pod: Object) -> Problem:
 
 
 def problem(pod: Object) -> Problem | None:
-    """The first problem that keeps this pod from serving, or ended it; None if there is none."""
+    """Returns the first problem that keeps this pod from serving, or that made it fail; None if there is none."""
     if is_ready(pod) or is_deleting(pod):
         return None
     return next((found for check in _CHECKS if (found := check(pod))), None)
@@ -230,14 +230,14 @@ def _container(pod: Object, name: str) -> dict[str, Any]:
 
 
 def _ended(status: dict[str, Any]) -> dict[str, Any]:
-    """How the container ended last: its current state, or the previous one if it was restarted."""
+    """Returns how the container ended last: its current state, or the previous one if it was restarted."""
     last = status.get("lastState", {}).get("terminated")
     ended: dict[str, Any] = status.get("state", {}).get("terminated") or last or {}
     return ended
 
 
 def _seconds(ended: dict[str, Any]) -> float:
-    """Run time of a container that has ended, in seconds."""
+    """Returns the run time of a container that has ended, in seconds."""
     if not ended.get("startedAt") or not ended.get("finishedAt"):
         return 0.0
     start, end = (datetime.fromisoformat(ended[k]) for k in ("startedAt", "finishedAt"))

@@ -23,7 +23,7 @@ class Change:
 
 
 def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
-    """The accepted thresholds, sorted by kind. An unchanged value keeps its `since`."""
+    """Returns the accepted thresholds, sorted by kind. An unchanged value keeps its `since`."""
     known = {ThresholdKey(t.kind, t.version): t for t in before}
     values = accepted(found, last_accepted({"thresholds": [t.model_dump() for t in known.values()]}))
     out = []
@@ -42,7 +42,7 @@ def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> li
 
 
 def changes(before: Iterable[ThresholdStatus], now: Iterable[ThresholdStatus]) -> list[Change]:
-    """The changes between two statuses. Each causes an Event and a log line."""
+    """Returns the changes between two statuses. Each causes an Event and a log line."""
     old = {ThresholdKey(t.kind, t.version): t for t in before}
     new = {ThresholdKey(t.kind, t.version): t for t in now}
     return [

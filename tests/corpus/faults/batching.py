@@ -7,7 +7,7 @@ from support.mutations import edit
 
 FAULTS = (
     Fault(
-        "dynamic batching without batches",
+        "dynamic batching with max_batch_size 0",
         "optional",
         lambda root: (
             edit("scale/config.pbtxt", "max_batch_size: 8", "max_batch_size: 0")(root),
@@ -18,10 +18,15 @@ FAULTS = (
         "scale/config.pbtxt:10",
     ),
     Fault(
-        "preferred above the maximum", "detection", edit(NET, "[ 4, 8 ]", "[ 4, 16 ]"), "TR108", "error", f"{NET}:10"
+        "preferred batch size above max_batch_size",
+        "detection",
+        edit(NET, "[ 4, 8 ]", "[ 4, 16 ]"),
+        "TR108",
+        "error",
+        f"{NET}:10",
     ),
     Fault(
-        "preferred batch of 0",
+        "preferred batch size of 0",
         "queues",
         edit("queue/config.pbtxt", "[ 4, 8 ]", "[ 0, 8 ]"),
         "TR108",
@@ -37,7 +42,7 @@ FAULTS = (
         "slow/config.pbtxt:2",
     ),
     Fault(
-        "preferred sequences above the maximum",
+        "preferred sequence batch size above max_batch_size",
         "sequence",
         edit("sum/config.pbtxt", "[ 2, 4 ]", "[ 2, 8 ]"),
         "TR108",
@@ -45,7 +50,7 @@ FAULTS = (
         "sum/config.pbtxt:11",
     ),
     Fault(
-        "images as UINT8 of any length",
+        "encoded images as UINT8 of variable length",
         "ragged",
         edit("lengths/config.pbtxt", "TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true", "TYPE_UINT8 dims: [ -1 ]"),
         "TR110",
@@ -53,7 +58,7 @@ FAULTS = (
         "lengths/config.pbtxt:4",
     ),
     Fault(
-        "variable size without ragged",
+        "variable dimension without ragged batching",
         "ragged",
         edit("lengths/config.pbtxt", " allow_ragged_batch: true", ""),
         "TR110",
@@ -61,7 +66,7 @@ FAULTS = (
         "lengths/config.pbtxt:4",
     ),
     Fault(
-        "ragged without batches",
+        "ragged batching with max_batch_size 0",
         "ragged",
         lambda root: (
             edit("lengths/config.pbtxt", "max_batch_size: 16", "max_batch_size: 0")(root),
@@ -73,7 +78,7 @@ FAULTS = (
         "lengths/config.pbtxt:4",
     ),
     Fault(
-        "no default priority",
+        "missing default priority level",
         "queues",
         edit("queue/config.pbtxt", "  default_priority_level: 2\n", ""),
         "TR112",
@@ -81,7 +86,7 @@ FAULTS = (
         "queue/config.pbtxt:12",
     ),
     Fault(
-        "policy of a priority that isn't",
+        "queue policy of an undefined priority level",
         "queues",
         edit("queue/config.pbtxt", "key: 1", "key: 4"),
         "TR112",
@@ -89,7 +94,7 @@ FAULTS = (
         "queue/config.pbtxt:15",
     ),
     Fault(
-        "order and priorities",
+        "preserve_ordering with priority levels",
         "queues",
         edit("queue/config.pbtxt", "  priority_levels: 3", "  preserve_ordering: true priority_levels: 3"),
         "TR112",
@@ -97,7 +102,7 @@ FAULTS = (
         "queue/config.pbtxt:12",
     ),
     Fault(
-        "two controls of one kind",
+        "two sequence controls of one kind",
         "sequence",
         edit(
             "sum/config.pbtxt",
@@ -118,7 +123,7 @@ FAULTS = (
         "state/config.pbtxt:10",
     ),
     Fault(
-        "batch input of nothing",
+        "batch input without a source",
         "ragged",
         edit("lengths/config.pbtxt", 'source_input: "IN"', 'source_input: "INPUT"'),
         "TR114",

@@ -93,10 +93,10 @@ FAULTS = (
         "error",
         f"{NET}:3",
     ),
-    Fault("IR version of tomorrow", "detection", _network(13, 17), "TR610", "error", ONNX, {"server": (2, 51)}),
-    Fault("opset of tomorrow", "detection", _network(8, 22), "TR610", "warning", ONNX, {"server": (2, 51)}),
+    Fault("IR version of a newer ONNX", "detection", _network(13, 17), "TR610", "error", ONNX, {"server": (2, 51)}),
+    Fault("opset of a newer ONNX", "detection", _network(8, 22), "TR610", "warning", ONNX, {"server": (2, 51)}),
     Fault(
-        "files for GPUs, on the CPU",
+        "model files only for GPUs, on a CPU",
         "detection",
         lambda root: (
             (root / ONNX).rename(root / "net/1/gpu.onnx"),
@@ -108,7 +108,7 @@ FAULTS = (
         {"gpus": 0},
     ),
     Fault(
-        "file for a GPU missing",
+        "missing model file for a GPU",
         "detection",
         lambda root: (
             (root / NET).write_text((root / NET).read_text().replace("KIND_CPU", "KIND_AUTO")),

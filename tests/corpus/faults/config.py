@@ -7,18 +7,18 @@ from support.mutations import add, edit, move, remove, write
 
 FAULTS = (
     # text and schema
-    Fault("colon missing", "detection", edit(PRE, 'name: "pre"', 'name "pre"'), "TR101", "error", f"{PRE}:1"),
+    Fault("missing colon", "detection", edit(PRE, 'name: "pre"', 'name "pre"'), "TR101", "error", f"{PRE}:1"),
     Fault(
-        "bracket never closed",
+        "unclosed bracket",
         "detection",
         edit(NET, "dims: [ 32, 6 ] }\n]", "dims: [ 32, 6 ] }\n"),
         "TR101",
         "error",
         f"{NET}:10",
     ),
-    Fault("unknown value", "detection", edit(PRE, "TYPE_INT32", "TYPE_INT"), "TR101", "error", f"{PRE}:9"),
+    Fault("unknown enum value", "detection", edit(PRE, "TYPE_INT32", "TYPE_INT"), "TR101", "error", f"{PRE}:9"),
     Fault(
-        "text for a number",
+        "string instead of a number",
         "detection",
         edit(PRE, "max_batch_size: 8", 'max_batch_size: "8"'),
         "TR101",
@@ -34,7 +34,7 @@ FAULTS = (
         f"{PRE}:13",
     ),
     Fault(
-        "misspelt field",
+        "misspelled field",
         "detection",
         edit(NET, "max_batch_size", "max_batchsize"),
         "TR102",
@@ -42,7 +42,7 @@ FAULTS = (
         f"{NET}:3",
     ),
     Fault(
-        "misspelt field inside",
+        "misspelled nested field",
         "detection",
         edit(PRE, "{ count:", "{ counts:"),
         "TR102",
@@ -57,10 +57,17 @@ FAULTS = (
         "error",
         f"{NET}:1",
     ),
-    Fault("not UTF-8", "detection", write(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
-    Fault("another name", "detection", edit(PRE, '"pre"', '"preprocess"'), "TR103", "error", f"{PRE}:1"),
+    Fault("config.pbtxt not in UTF-8", "detection", write(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
     Fault(
-        "field of a later server",
+        "name differs from the directory's",
+        "detection",
+        edit(PRE, '"pre"', '"preprocess"'),
+        "TR103",
+        "error",
+        f"{PRE}:1",
+    ),
+    Fault(
+        "field of a newer Triton version",
         "detection",
         add(NET, "model_metrics { }\n"),
         "TR109",
@@ -69,7 +76,7 @@ FAULTS = (
     ),
     # backends
     Fault(
-        "no config.pbtxt",
+        "missing config.pbtxt",
         "detection",
         lambda root: (remove(PRE)(root), move(PRE_PY, "pre/1/pre.py")(root)),
         "TR104",
@@ -77,14 +84,14 @@ FAULTS = (
         PRE,
     ),
     Fault(
-        "no backend",
+        "missing backend",
         "detection",
         lambda root: (edit(PRE, 'backend: "python"\n', "")(root), move(PRE_PY, "pre/1/pre.py")(root)),
         "TR105",
         "error",
         PRE,
     ),
-    Fault("misspelt backend", "detection", edit(NET, "onnxruntime", "onnxruntme"), "TR106", "warning", f"{NET}:2"),
+    Fault("misspelled backend", "detection", edit(NET, "onnxruntime", "onnxruntme"), "TR106", "warning", f"{NET}:2"),
     Fault(
         "unknown platform",
         "instances",
@@ -94,7 +101,7 @@ FAULTS = (
         f"{NET}:1",
     ),
     Fault(
-        "config.pbtxt misnamed",
+        "config.pbtxt under another file name",
         "cache",
         move("slow/config.pbtxt", "slow/config.pbtext"),
         "TR207",

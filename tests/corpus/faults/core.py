@@ -39,7 +39,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 100\n
 
 VERSIONS = (
     Fault(
-        "policy of no latest version",
+        "version policy with zero latest versions",
         "cache",
         add(SLOW, "version_policy { latest { } }\n"),
         "TR123",
@@ -47,17 +47,17 @@ VERSIONS = (
         "slow/config.pbtxt:11",
     ),
     Fault(
-        "policy of no specific version",
+        "version policy with an empty list of versions",
         "cache",
         add(SLOW, "version_policy { specific { } }\n"),
         "TR123",
         "error",
         "slow/config.pbtxt:11",
     ),
-    Fault("version with a plus", "cache", write("slow/+2/model.py", ECHO), "TR203", "error", "slow/+2"),
+    Fault("version with a plus sign", "cache", write("slow/+2/model.py", ECHO), "TR203", "error", "slow/+2"),
     Fault("version after a space", "cache", write("slow/ 2/model.py", ECHO), "TR203", "error", "slow/ 2"),
     Fault(
-        "version beyond all numbers",
+        "version above the maximum",
         "cache",
         write(f"slow/{10**20}/model.py", ECHO),
         "TR203",
@@ -107,7 +107,7 @@ BACKENDS = (
         "detect/config.pbtxt:34",
     ),
     Fault(
-        "profile without TensorRT",
+        "optimization profile without TensorRT",
         "cache",
         edit(SLOW, GROUP, GROUP.replace("}", 'profile: "1" }')),
         "TR125",
@@ -123,7 +123,7 @@ BACKENDS = (
         "slow/config.pbtxt:4",
     ),
     Fault(
-        "GPU below 0",
+        "negative GPU index",
         "cache",
         edit(SLOW, GROUP, "instance_group [ { kind: KIND_GPU gpus: [ -1 ] } ]"),
         "TR119",
@@ -131,7 +131,7 @@ BACKENDS = (
         "slow/config.pbtxt:9",
     ),
     Fault(
-        "GPUs left to the server that has none",
+        "instance group with a GPU on a server without GPUs",
         "cache",
         edit(SLOW, GROUP, "instance_group [ { gpus: [ 0 ] } ]"),
         "TR119",
@@ -157,7 +157,7 @@ TENSORS = (
         "slow/config.pbtxt:4",
     ),
     Fault(
-        "reshape of many to one",
+        "reshape of several elements to one",
         "cache",
         shape("dims: [ 4 ] reshape: { shape: [ ] }"),
         "TR118",
@@ -173,7 +173,7 @@ TENSORS = (
         "lengths/config.pbtxt:14",
     ),
     Fault(
-        "batch input of text",
+        "batch input of strings",
         "ragged",
         edit(
             RAGGED, 'target_name: "ENDS"\n    data_type: TYPE_FP32', 'target_name: "ENDS"\n    data_type: TYPE_STRING'
@@ -185,7 +185,7 @@ TENSORS = (
 )
 QUEUES = (
     Fault(
-        "level 0 of a queue policy",
+        "queue policy of priority level 0",
         "queues",
         edit(QUEUE, "key: 1", "key: 0"),
         "TR112",
@@ -193,7 +193,7 @@ QUEUES = (
         "queue/config.pbtxt:15",
     ),
     Fault(
-        "order kept and delayed, by level",
+        "preserve_ordering with a DELAY queue policy of a priority level",
         "queues",
         then(
             edit(QUEUE, "priority_levels: 3", "preserve_ordering: true priority_levels: 1"),
@@ -211,7 +211,7 @@ QUEUES = (
 )
 SEQUENCES = (
     Fault(
-        "control without values",
+        "sequence control without values",
         "sequence",
         edit(SUM, START, START.replace(" int32_false_true: [ 0, 1 ]", "")),
         "TR113",
@@ -219,10 +219,15 @@ SEQUENCES = (
         "sum/config.pbtxt:15",
     ),
     Fault(
-        "control with one value", "sequence", edit(SUM, "[ 0, 1 ]", "[ 0 ]"), "TR113", "error", "sum/config.pbtxt:15"
+        "sequence control with one value",
+        "sequence",
+        edit(SUM, "[ 0, 1 ]", "[ 0 ]"),
+        "TR113",
+        "error",
+        "sum/config.pbtxt:15",
     ),
     Fault(
-        "control with two kinds of values",
+        "sequence control with values of two types",
         "sequence",
         edit(SUM, "[ 0, 1 ]", "[ 0, 1 ] fp32_false_true: [ 0, 1 ]"),
         "TR113",
@@ -230,7 +235,7 @@ SEQUENCES = (
         "sum/config.pbtxt:15",
     ),
     Fault(
-        "id of a sequence as FP32",
+        "sequence ID of type FP32",
         "sequence",
         edit(SUM, "TYPE_UINT64", "TYPE_FP32"),
         "TR113",
@@ -238,7 +243,7 @@ SEQUENCES = (
         "sum/config.pbtxt:19",
     ),
     Fault(
-        "id of a sequence with values",
+        "sequence ID with values",
         "sequence",
         edit(
             SUM, CORRID, CORRID.replace("data_type: TYPE_UINT64", "int32_false_true: [ 0, 1 ] data_type: TYPE_UINT64")
@@ -248,7 +253,7 @@ SEQUENCES = (
         "sum/config.pbtxt:19",
     ),
     Fault(
-        "two controls of one name",
+        "two sequence controls with one name",
         "sequence",
         edit(SUM, '"CORRID"', '"START"'),
         "TR113",
@@ -256,10 +261,15 @@ SEQUENCES = (
         "sum/config.pbtxt:14",
     ),
     Fault(
-        "control without a name", "sequence", edit(SUM, 'name: "CORRID"', ""), "TR113", "error", "sum/config.pbtxt:17"
+        "sequence control without a name",
+        "sequence",
+        edit(SUM, 'name: "CORRID"', ""),
+        "TR113",
+        "error",
+        "sum/config.pbtxt:17",
     ),
     Fault(
-        "first state of another type",
+        "initial state of another data type",
         "sequence",
         edit(
             STATE, "initial_state: {\n        data_type: TYPE_FP32", "initial_state: {\n        data_type: TYPE_INT32"
@@ -269,7 +279,7 @@ SEQUENCES = (
         "state/config.pbtxt:12",
     ),
     Fault(
-        "first state of another shape",
+        "initial state of another shape",
         "sequence",
         edit(STATE, "        dims: [ 2 ]\n        data_file", "        dims: [ 1, 2 ]\n        data_file"),
         "TR113",
@@ -277,7 +287,7 @@ SEQUENCES = (
         "state/config.pbtxt:12",
     ),
     Fault(
-        "first state without a name",
+        "initial state without a name",
         "sequence",
         edit(STATE, 'name: "first state"', ""),
         "TR113",
@@ -285,7 +295,7 @@ SEQUENCES = (
         "state/config.pbtxt:12",
     ),
     Fault(
-        "first state without data",
+        "initial state without data",
         "sequence",
         edit(STATE, 'data_file: "first"', ""),
         "TR113",
@@ -295,7 +305,7 @@ SEQUENCES = (
 )
 FILES = (
     Fault(
-        "environment missing",
+        "missing execution environment",
         "cache",
         add(
             SLOW,
@@ -306,18 +316,18 @@ FILES = (
         "slow/config.pbtxt:11",
     ),
     Fault(
-        "labels missing in a folder",
+        "missing label file in a directory",
         "warmup",
         edit(TEXT, '"labels.txt"', '"names/labels.txt"'),
         "TR208",
         "error",
         "words/config.pbtxt:8",
     ),
-    Fault("link to nothing in a model", "cache", link("slow/gone", "nowhere"), "TR006", "error", "slow/gone"),
-    Fault("link to itself in a model", "cache", link("slow/self", "self"), "TR006", "error", "slow/self"),
-    Fault("link to nothing in the repository", "cache", link("gone", "nowhere"), "TR006", "error", "gone"),
+    Fault("broken symbolic link in a model", "cache", link("slow/gone", "nowhere"), "TR006", "error", "slow/gone"),
+    Fault("symbolic link to itself in a model", "cache", link("slow/self", "self"), "TR006", "error", "slow/self"),
+    Fault("broken symbolic link in the repository", "cache", link("gone", "nowhere"), "TR006", "error", "gone"),
     Fault(
-        "link to an older model.py that is gone",
+        "broken symbolic link to model.py",
         "cache",
         then(remove(SLOW_PY), link(SLOW_PY, "../0/model.py")),
         "TR204",
@@ -325,14 +335,14 @@ FILES = (
         "slow/1",
     ),
     Fault(
-        "config.pbtxt in the version",
+        "config.pbtxt in the version directory",
         "cache",
         move(SLOW, "slow/1/config.pbtxt"),
         "TR210",
         "warning",
         "slow/1/config.pbtxt",
     ),
-    Fault("pointer of git LFS for a model.py", "cache", write(SLOW_PY, POINTER), "TR211", "error", "slow/1/model.py"),
+    Fault("Git LFS pointer instead of model.py", "cache", write(SLOW_PY, POINTER), "TR211", "error", "slow/1/model.py"),
     Fault(
         "space in a model's name",
         "cache",
@@ -343,7 +353,7 @@ FILES = (
         {"entrypoint": "slow model"},
     ),
     Fault(
-        "warm-up without data",
+        "warm-up input without data",
         "warmup",
         edit(TEXT, " random_data: true", ""),
         "TR704",
@@ -351,7 +361,7 @@ FILES = (
         "words/config.pbtxt:23",
     ),
     Fault(
-        "warm-up file in a folder missing",
+        "missing warm-up file in a directory",
         "warmup",
         edit(TEXT, 'input_data_file: "weights"', 'input_data_file: "first/weights"'),
         "TR701",
@@ -394,7 +404,7 @@ instance_group [ { kind: KIND_CPU } ]
 """
 ENSEMBLES = (
     Fault(
-        "decoupled branch joined",
+        "decoupled step joined with another branch",
         "decoupled",
         then(
             write("both/config.pbtxt", DECOUPLED),

@@ -20,15 +20,25 @@ def _ensembles_in_a_ring(root: Path) -> None:
 
 
 FAULTS = (
-    Fault("model of a step", "detection", edit(DETECT, '"net"', '"network"'), "TR401", "error", f"{DETECT}:20"),
+    Fault("unknown model of a step", "detection", edit(DETECT, '"net"', '"network"'), "TR401", "error", f"{DETECT}:20"),
     Fault(
-        "input of a step", "detection", edit(DETECT, 'key: "images"', 'key: "image"'), "TR402", "error", f"{DETECT}:22"
+        "unknown input of a step",
+        "detection",
+        edit(DETECT, 'key: "images"', 'key: "image"'),
+        "TR402",
+        "error",
+        f"{DETECT}:22",
     ),
     Fault(
-        "output of a step", "detection", edit(DETECT, 'key: "boxes"', 'key: "box"'), "TR403", "error", f"{DETECT}:23"
+        "unknown output of a step",
+        "detection",
+        edit(DETECT, 'key: "boxes"', 'key: "box"'),
+        "TR403",
+        "error",
+        f"{DETECT}:23",
     ),
     Fault(
-        "input of a step left out",
+        "unmapped input of a step",
         "detection",
         lambda root: (
             edit(DETECT, '      input_map { key: "SIZE" value: "size" }\n', "")(root),
@@ -39,7 +49,7 @@ FAULTS = (
         f"{DETECT}:24",
     ),
     Fault(
-        "tensor that nobody writes",
+        "tensor that no step writes",
         "detection",
         edit(DETECT, 'key: "BOXES" value: "boxes"', 'key: "BOXES" value: "bboxes"'),
         "TR405",
@@ -47,7 +57,7 @@ FAULTS = (
         f"{DETECT}:28",
     ),
     Fault(
-        "tensor that nobody reads",
+        "tensor that no step reads",
         "optional",
         edit(
             "plain/config.pbtxt",
@@ -59,7 +69,7 @@ FAULTS = (
         "plain/config.pbtxt:10",
     ),
     Fault(
-        "output that nobody writes",
+        "output that no step writes",
         "detection",
         edit(
             DETECT,
@@ -70,8 +80,10 @@ FAULTS = (
         "error",
         f"{DETECT}:9",
     ),
-    Fault("steps in a circle", "detection", _circle, "TR408", "error", f"{DETECT}:9"),
-    Fault("ensembles in a ring", "nested", _ensembles_in_a_ring, "TR409", "error", "inside/config.pbtxt:7"),
+    Fault("steps that form a cycle", "detection", _circle, "TR408", "error", f"{DETECT}:9"),
+    Fault(
+        "ensembles that contain each other", "nested", _ensembles_in_a_ring, "TR409", "error", "inside/config.pbtxt:7"
+    ),
     Fault(
         "tensor written twice",
         "detection",
@@ -85,7 +97,7 @@ FAULTS = (
         f"{DETECT}:17",
     ),
     Fault(
-        "ensemble without its platform",
+        "ensemble without platform",
         "detection",
         edit(DETECT, 'platform: "ensemble"\n', ""),
         "TR411",
@@ -93,7 +105,7 @@ FAULTS = (
         f"{DETECT}:9",
     ),
     Fault(
-        "instances of an ensemble",
+        "instance group of an ensemble",
         "detection",
         add(DETECT, "instance_group [ { count: 2 kind: KIND_CPU } ]\n"),
         "TR412",
@@ -101,7 +113,7 @@ FAULTS = (
         f"{DETECT}:34",
     ),
     Fault(
-        "version of a step that isn't served",
+        "unserved version of a step",
         "versions",
         edit("pinned/config.pbtxt", "model_version: 1", "model_version: 2"),
         "TR413",
@@ -109,14 +121,31 @@ FAULTS = (
         "pinned/config.pbtxt:9",
     ),
     Fault(
-        "type from step to step", "detection", edit(POST, "TYPE_INT32", "TYPE_INT64"), "TR414", "error", f"{DETECT}:29"
+        "different data types between steps",
+        "detection",
+        edit(POST, "TYPE_INT32", "TYPE_INT64"),
+        "TR414",
+        "error",
+        f"{DETECT}:29",
     ),
     Fault(
-        "shape from step to step", "detection", edit(POST, "[ -1, 6 ]", "[ -1, 5 ]"), "TR415", "error", f"{DETECT}:28"
+        "different shapes between steps",
+        "detection",
+        edit(POST, "[ -1, 6 ]", "[ -1, 5 ]"),
+        "TR415",
+        "error",
+        f"{DETECT}:28",
     ),
-    Fault("rank from step to step", "detection", edit(POST, "[ -1, 6 ]", "[ -1 ]"), "TR415", "error", f"{DETECT}:28"),
     Fault(
-        "larger batches than a step",
+        "different ranks between steps",
+        "detection",
+        edit(POST, "[ -1, 6 ]", "[ -1 ]"),
+        "TR415",
+        "error",
+        f"{DETECT}:28",
+    ),
+    Fault(
+        "max_batch_size above a step's",
         "detection",
         edit(DETECT, "max_batch_size: 8", "max_batch_size: 16"),
         "TR416",

@@ -43,7 +43,7 @@ def _weights_elsewhere(root: Path) -> None:
 
 FAULTS = (
     Fault(
-        "ONNX cut off",
+        "truncated ONNX file",
         "detection",
         lambda root: (root / ONNX).write_bytes((root / ONNX).read_bytes()[:60]),
         "TR601",
@@ -51,7 +51,7 @@ FAULTS = (
         ONNX,
     ),
     Fault(
-        "pointer of git LFS",
+        "Git LFS pointer instead of model.onnx",
         "detection",
         write(ONNX, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 28000000\n"),
         "TR601",
@@ -59,14 +59,24 @@ FAULTS = (
         ONNX,
     ),
     Fault(
-        "input of the network renamed", "detection", network(given=("input", FP32, IN8)), "TR602", "error", f"{NET}:5"
+        "another input name in the ONNX file",
+        "detection",
+        network(given=("input", FP32, IN8)),
+        "TR602",
+        "error",
+        f"{NET}:5",
     ),
     Fault(
-        "output of the network renamed", "detection", network(made=("output", FP32, OUT8)), "TR602", "error", f"{NET}:8"
+        "another output name in the ONNX file",
+        "detection",
+        network(made=("output", FP32, OUT8)),
+        "TR602",
+        "error",
+        f"{NET}:8",
     ),
-    Fault("input of the network left out", "detection", _two_inputs, "TR603", "error", f"{NET}:5"),
+    Fault("input of the ONNX file missing in config.pbtxt", "detection", _two_inputs, "TR603", "error", f"{NET}:5"),
     Fault(
-        "type of the network's input",
+        "another input type in the ONNX file",
         "detection",
         network(given=("images", onnx_file.FP16, IN8), made=("boxes", onnx_file.FP16, OUT8)),
         "TR604",
@@ -74,7 +84,7 @@ FAULTS = (
         f"{NET}:5",
     ),
     Fault(
-        "shape of the network's input",
+        "another input shape in the ONNX file",
         "detection",
         network(given=("images", FP32, ["n", 3, 16, 4])),
         "TR605",
@@ -82,7 +92,7 @@ FAULTS = (
         f"{NET}:5",
     ),
     Fault(
-        "shape of the network's output",
+        "another output shape in the ONNX file",
         "detection",
         network(made=("boxes", FP32, ["n", 16, 12]), sizes=(-1, 16, 12)),
         "TR605",
@@ -90,12 +100,12 @@ FAULTS = (
         f"{NET}:8",
     ),
     Fault(
-        "network of a fixed batch",
+        "ONNX file with a fixed batch size",
         "detection",
         network(given=("images", FP32, [1, 3, 8, 8]), made=("boxes", FP32, [1, 32, 6]), sizes=(1, 32, 6)),
         "TR606",
         "error",
         f"{NET}:3",
     ),
-    Fault("weights left behind", "detection", _weights_elsewhere, "TR607", "error", ONNX),
+    Fault("missing external weights", "detection", _weights_elsewhere, "TR607", "error", ONNX),
 )

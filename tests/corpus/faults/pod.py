@@ -16,7 +16,7 @@ def _megabytes(root: Path) -> None:
 
 FAULTS = (
     Fault(
-        "entrypoint misspelt",
+        "misspelled entrypoint",
         "detection",
         lambda root: None,
         "TR501",
@@ -25,7 +25,7 @@ FAULTS = (
         {"entrypoint": "detection"},
     ),
     Fault(
-        "model to load that isn't there",
+        "missing model in loadModels",
         "detection",
         lambda root: None,
         "TR503",
@@ -51,7 +51,7 @@ FAULTS = (
         f"{NET}:12",
     ),
     Fault(
-        "two instances with threads for the node",
+        "two instances with one thread per core of the node",
         "instances",
         edit(NET, 'parameters { key: "intra_op_thread_count" value: { string_value: "1" } }\n', ""),
         "TR505",
@@ -59,7 +59,7 @@ FAULTS = (
         f"{NET}:5",
     ),
     Fault(
-        "no cache in the server",
+        "response cache disabled in the server",
         "cache",
         lambda root: None,
         "TR506",
@@ -68,7 +68,7 @@ FAULTS = (
         {"response_cache": False},
     ),
     Fault(
-        "cache of a decoupled model",
+        "response cache of a decoupled model",
         "decoupled",
         add("repeat/config.pbtxt", "response_cache { enable: true }\n"),
         "TR507",

@@ -19,7 +19,7 @@ def execute(body: str) -> str:
 
 RETURNS = (
     Fault(
-        "a tuple of responses",
+        "responses in a tuple",
         "cache",
         write(SLOW_PY, execute(f"        return tuple({MADE})\n")),
         "TR309",
@@ -27,7 +27,7 @@ RETURNS = (
         "slow/1/model.py:7",
     ),
     Fault(
-        "a dict of responses",
+        "responses in a dict",
         "cache",
         write(
             SLOW_PY,
@@ -41,7 +41,7 @@ RETURNS = (
         "slow/1/model.py:10",
     ),
     Fault(
-        "a response without a list",
+        "single response without a list",
         "cache",
         write(
             SLOW_PY,
@@ -55,7 +55,7 @@ RETURNS = (
         "slow/1/model.py:9",
     ),
     Fault(
-        "a generator of responses",
+        "responses from a generator",
         "cache",
         write(SLOW_PY, execute(f"        for request in requests:\n            yield {ANSWER}\n")),
         "TR309",
@@ -63,7 +63,7 @@ RETURNS = (
         "slow/1/model.py:6",
     ),
     Fault(
-        "a return within the loop",
+        "return inside the loop over requests",
         "cache",
         then(
             write(SLOW_PY, execute(f"        for request in requests:\n            return [{ANSWER}]\n")),
@@ -74,7 +74,7 @@ RETURNS = (
         "slow/1/model.py:8",
     ),
     Fault(
-        "a helper that returns nothing",
+        "helper that returns no responses",
         "cache",
         write(
             SLOW_PY,
@@ -88,7 +88,7 @@ RETURNS = (
         "slow/1/model.py:6",
     ),
     Fault(
-        "no last response",
+        "missing final response",
         "decoupled",
         edit(REPEAT_PY, "            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n", ""),
         "TR316",
@@ -98,7 +98,7 @@ RETURNS = (
 )
 NAMES = (
     Fault(
-        "name that is never defined",
+        "undefined name",
         "cache",
         edit(SLOW_PY, '.Tensor("OUT", given)', '.Tensor("OUT", givn)'),
         "TR313",
@@ -106,7 +106,7 @@ NAMES = (
         "slow/1/model.py:10",
     ),
     Fault(
-        "name that is never imported, at the top",
+        "missing import at module level",
         "cache",
         edit(SLOW_PY, "import numpy as np", "SIZE = np.int32(1)"),
         "TR313",
@@ -114,7 +114,7 @@ NAMES = (
         "slow/1/model.py:1",
     ),
     Fault(
-        "import of a neighbour that isn't there",
+        "import of a missing module of the model",
         "cache",
         edit(SLOW_PY, "import numpy as np", "from .helper import np"),
         "TR315",
@@ -122,7 +122,7 @@ NAMES = (
         "slow/1/model.py:1",
     ),
     Fault(
-        "import from above",
+        "relative import above the version directory",
         "cache",
         edit(SLOW_PY, "import numpy as np", "from .. import helper as np"),
         "TR315",
@@ -130,7 +130,7 @@ NAMES = (
         "slow/1/model.py:1",
     ),
     Fault(
-        "call of a model that isn't there",
+        "BLS request to a missing model",
         "bls",
         edit("outer/1/model.py", 'model_name="inner"', 'model_name="iner"'),
         "TR314",
@@ -138,7 +138,7 @@ NAMES = (
         "outer/1/model.py:11",
     ),
     Fault(
-        "execute in no base",
+        "execute missing in all base classes",
         "cache",
         edit(
             SLOW_PY,

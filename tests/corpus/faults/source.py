@@ -8,12 +8,22 @@ from support.mutations import edit, write
 
 FAULTS = (
     Fault(
-        "syntax of Python", "detection", edit(PRE_PY, "(self, args):", "(self, args:"), "TR301", "error", f"{PRE_PY}:6"
+        "syntax error in model.py",
+        "detection",
+        edit(PRE_PY, "(self, args):", "(self, args:"),
+        "TR301",
+        "error",
+        f"{PRE_PY}:6",
     ),
     Fault(
-        "another class", "detection", edit(PRE_PY, "class TritonPythonModel", "class Model"), "TR302", "error", PRE_PY
+        "class with another name",
+        "detection",
+        edit(PRE_PY, "class TritonPythonModel", "class Model"),
+        "TR302",
+        "error",
+        PRE_PY,
     ),
-    Fault("no execute", "detection", edit(PRE_PY, "def execute", "def run"), "TR303", "error", f"{PRE_PY}:5"),
+    Fault("missing execute", "detection", edit(PRE_PY, "def execute", "def run"), "TR303", "error", f"{PRE_PY}:5"),
     Fault(
         "initialize without args",
         "detection",
@@ -23,7 +33,7 @@ FAULTS = (
         f"{PRE_PY}:6",
     ),
     Fault(
-        "execute for one request",
+        "execute for a single request",
         "detection",
         edit(PRE_PY, "def execute(self, requests):", "def execute(self, request, requests):"),
         "TR304",
@@ -31,13 +41,23 @@ FAULTS = (
         f"{PRE_PY}:9",
     ),
     Fault(
-        "input misspelt in model.py", "detection", edit(PRE_PY, '"IMAGE"', '"IMAGES"'), "TR305", "error", f"{PRE_PY}:12"
+        "misspelled input in model.py",
+        "detection",
+        edit(PRE_PY, '"IMAGE"', '"IMAGES"'),
+        "TR305",
+        "error",
+        f"{PRE_PY}:12",
     ),
     Fault(
-        "output misspelt in model.py", "detection", edit(PRE_PY, '"SIZE"', '"SHAPE"'), "TR306", "error", f"{PRE_PY}:15"
+        "misspelled output in model.py",
+        "detection",
+        edit(PRE_PY, '"SIZE"', '"SHAPE"'),
+        "TR306",
+        "error",
+        f"{PRE_PY}:15",
     ),
     Fault(
-        "output never made",
+        "output that model.py never creates",
         "detection",
         edit(PRE_PY, ', pb_utils.Tensor("SIZE", size)]', "]"),
         "TR307",
@@ -81,7 +101,7 @@ FAULTS = (
         "repeat/1/model.py:13",
     ),
     Fault(
-        "responses returned where they are sent",
+        "responses returned by a decoupled model",
         "decoupled",
         write("repeat/1/model.py", ECHO.encode()),
         "TR309",

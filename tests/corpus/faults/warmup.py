@@ -7,10 +7,17 @@ from corpus.good.repository import string
 from support.mutations import edit, remove, write
 
 FAULTS = (
-    Fault("warm-up file missing", "warmup", remove("words/warmup/words"), "TR701", "error", f"{TEXT}:15"),
-    Fault("first state missing", "sequence", remove("state/initial_state"), "TR701", "error", "state/config.pbtxt:20"),
+    Fault("missing warm-up file", "warmup", remove("words/warmup/words"), "TR701", "error", f"{TEXT}:15"),
     Fault(
-        "warm-up strings without lengths",
+        "missing file of the initial state",
+        "sequence",
+        remove("state/initial_state"),
+        "TR701",
+        "error",
+        "state/config.pbtxt:20",
+    ),
+    Fault(
+        "warm-up strings without length prefixes",
         "warmup",
         write("words/warmup/words", b"first second"),
         "TR702",
@@ -18,7 +25,7 @@ FAULTS = (
         "words/warmup/words",
     ),
     Fault(
-        "warm-up file too short",
+        "truncated warm-up file",
         "warmup",
         write("words/warmup/weights", bytes(16)),
         "TR702",
@@ -26,7 +33,7 @@ FAULTS = (
         "words/warmup/weights",
     ),
     Fault(
-        "one string too few",
+        "warm-up file with a string too few",
         "warmup",
         write("words/warmup/words", string(b"first")),
         "TR702",
@@ -34,7 +41,7 @@ FAULTS = (
         "words/warmup/words",
     ),
     Fault(
-        "warm-up batch too large",
+        "warm-up batch size above max_batch_size",
         "warmup",
         edit(TEXT, "batch_size: 4\n    count", "batch_size: 8\n    count"),
         "TR703",
@@ -42,7 +49,7 @@ FAULTS = (
         f"{TEXT}:20",
     ),
     Fault(
-        "warm-up input misspelt",
+        "misspelled warm-up input",
         "warmup",
         edit(
             TEXT,
@@ -54,7 +61,7 @@ FAULTS = (
         f"{TEXT}:18",
     ),
     Fault(
-        "warm-up of another type",
+        "warm-up input of another data type",
         "warmup",
         edit(TEXT, "TYPE_FP32 dims: [ 5 ] random", "TYPE_INT32 dims: [ 5 ] random"),
         "TR704",

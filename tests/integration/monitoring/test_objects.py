@@ -95,7 +95,7 @@ def test_creates_monitoring_objects_when_their_kinds_appear(tmp_path: Path) -> N
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             eventually(lambda: api.find("PrometheusRule", gen.NAME), SOON, lambda: operator.log)
             assert "90" in literals(api)
-            # They are watched, not only made.
+            # The operator also watches them.
             api.delete("PodMonitor", gen.NAME)
             eventually(lambda: api.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
             assert operator.process.poll() is None
@@ -117,6 +117,6 @@ def test_keeps_rules_while_a_new_entrypoint_is_unknown(kubeconfig: Path, own: Ap
             SOON, lambda: operator.log,
         )  # fmt: skip
         assert own.get("PrometheusRule", gen.NAME)["metadata"]["uid"] == uid
-        # Switched off they go, also then.
+        # If monitoring is disabled, the rules are deleted even now.
         own.patch("TritonModel", gen.NAME, {"spec": {"monitoring": {"enabled": False}}})
         eventually(lambda: own.find("PrometheusRule", gen.NAME) is None, SOON, lambda: operator.log)

@@ -56,10 +56,10 @@ def test_reports_which_prometheus_selects_the_objects(
         eventually(lambda: condition(own.get("TritonModel", "silent"), "Ready"), SOON)
         assert not condition(own.get("TritonModel", "silent"), "MonitoringAvailable")
         assert own.find("PodMonitor", "silent") is None
-        # Posted once the status is there.
+        # The operator posts Events after it writes the status.
         eventually(lambda: events(own, "NotSelected"), SOON)
         assert events(own, "NotSelected") == [wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected")]
-        # Labels that the spec no longer has go.
+        # Labels that are removed from the spec are removed from the objects.
         own.patch("TritonModel", "labelled", {"spec": {"monitoring": None}})
         wait_for_condition(own, "MonitoringAvailable", "False", "NotSelected", "labelled")
         assert "release" not in own.get("PodMonitor", "labelled")["metadata"]["labels"]
@@ -69,8 +69,8 @@ def test_reports_which_prometheus_selects_the_objects(
         assert "Traceback" not in operator.log
 
 
-def liar(namespace: str) -> bad_servers.Behaviour:
-    """Claims to use the threshold 80 for the TritonModel of this namespace."""
+def false_threshold(namespace: str) -> bad_servers.Behaviour:
+    """Answers like a Prometheus that uses the threshold 80 for the TritonModel of this namespace."""
     labels = {"namespace": namespace, "tritonmodel": gen.NAME, "kind": "max-qps"}
     result = [{"metric": labels, "value": [1.0, "80"]}]
     return bad_servers.answers(json.dumps({"status": "success", "data": {"result": result}}).encode())
@@ -82,7 +82,7 @@ def test_prometheus_resource_cannot_redirect_the_operator_to_another_address(
 ) -> None:
     tenant = namespace(plane, f"{own.namespace}-tenant").namespace
     objects = tenant if where == "the tenant's namespace" else "monitoring"
-    with bad_servers.server("127.0.0.1", liar(own.namespace), 0) as served:
+    with bad_servers.server("127.0.0.1", false_threshold(own.namespace), 0) as served:
         prometheus(plane.api, "evil", {}, own=objects, serviceName=f"{served.address}/latest/meta-data?x=")
         try:
             with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
@@ -188,12 +188,12 @@ def test_queries_pending_thresholds_of_all_tritonmodels_together(
         for name in names:
             wait_for_condition(own, "ThresholdLive", "False", "Propagating", name)
 
-        def asked_and_not_looked_at() -> bool:
-            passes = operator.reconciles()
-            return 1 <= queries_within(fake, 4) <= 3 and operator.reconciles() == passes
+        def polls_without_reconciles() -> bool:
+            before = operator.reconciles()
+            return 1 <= queries_within(fake, 4) <= 3 and operator.reconciles() == before
 
-        # Not at once: servers that don't answer are asked again, less and less often.
-        eventually(asked_and_not_looked_at, 60, lambda: operator.log[-3000:])
+        # At first, probes of the servers, which don't answer, cause reconciles. The prober backs off.
+        eventually(polls_without_reconciles, 60, lambda: operator.log[-3000:])
         fake.set_thresholds(own.namespace, names[0], max_qps=80, max_qps_per_replica=80)
         wait_for_condition(own, "ThresholdLive", "True", "Live", names[0])
         wait_for_condition(own, "ThresholdLive", "False", "Propagating", names[1])

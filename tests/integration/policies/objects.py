@@ -1,4 +1,4 @@
-"""What the operator makes, as others would write it."""
+"""Objects like those that the operator creates, as other users would write them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_namespace_admin_cannot_write_generated_objects(team: Team, kind: str) -
     owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
     cluster_admin.create(generated(kind, "detector", owner=owner))
     theirs = generated(kind, "theirs", {"app": "other"})
-    eventually(lambda: not refusal(lambda: dry_run(admin, theirs)), 20, "the role in force")
+    eventually(lambda: not refusal(lambda: dry_run(admin, theirs)), 20, "the role in effect")
     admin.create(theirs)
     labels = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
     collection = admin.path(kind) + f"?labelSelector={names.MANAGED_SELECTOR}"
@@ -33,8 +33,8 @@ def test_namespace_admin_cannot_write_generated_objects(team: Team, kind: str) -
         lambda: admin.request("DELETE", admin.path(kind, "detector")),
         lambda: admin.request("DELETE", collection),
     ):
-        said = refusal(way)
-        assert "the operator manages them. Change the TritonModel detector instead" in said, said
+        message = refusal(way)
+        assert "the operator manages them. Change the TritonModel detector instead" in message, message
     labelled = {"metadata": {"labels": MANAGED}}
     assert "the operator manages them" in refusal(lambda: admin.patch(kind, "theirs", labelled))
     admin.patch(kind, "theirs", {"metadata": {"annotations": {"a": "b"}}})
@@ -96,8 +96,8 @@ def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> Non
         left = ("Deployment", "Service")
         eventually(lambda: not any(admin.get(k, name)["metadata"].get("ownerReferences") for k in left), 60, "orphans")
         edit = {"spec": {"replicas": 9}}
-        said = refusal(lambda: admin.patch("Deployment", name, edit))
-        assert "No TritonModel owns it: delete it, or remove the label" in said
+        message = refusal(lambda: admin.patch("Deployment", name, edit))
+        assert "No TritonModel owns it: delete it, or remove the label" in message
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": True}
         adopt = {"metadata": {"ownerReferences": [owner]}}
         assert "may not write" in refusal(lambda: admin.patch("Deployment", name, adopt))

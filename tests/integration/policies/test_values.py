@@ -69,8 +69,8 @@ def test_policy_rejects_exactly_the_pairs_whose_values_differ(plane: ControlPlan
 
 
 def test_policy_rejects_more_thresholds_than_the_operator_accepts(plane: ControlPlane) -> None:
-    most = thresholds.MOST
-    many = {f"{MAX_QPS}.{n}": "1" for n in range(1, most)} | {"max_qps": "80"}
+    limit = thresholds.MAX_THRESHOLDS
+    many = {f"{MAX_QPS}.{n}": "1" for n in range(1, limit)} | {"max_qps": "80"}
     assert not policy_refusal(plane, {**many, "example.com/note": "x"})
     too_many = (
         "65 threshold annotations, but at most 64 are allowed: remove the thresholds of versions that are no longer"

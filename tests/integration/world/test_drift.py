@@ -67,7 +67,7 @@ def test_corrects_a_port_with_an_edited_number(edit: Object, api: Api, operator:
         return sorted(api.get("Service", gen.NAME)["spec"]["ports"], key=str)
 
     eventually(lambda: now() == sorted([*ports, debug], key=str), SOON, lambda: operator.log[-2000:])
-    # And where nothing else is left.
+    # The same with only the edited port.
     api.patch("Service", gen.NAME, {"spec": {"ports": [ports[0] | edit]}})
     eventually(lambda: now() == sorted(ports, key=str), SOON, lambda: operator.log[-2000:])
     assert api.get("Service", gen.NAME)["metadata"]["uid"] == before["metadata"]["uid"]
@@ -89,7 +89,7 @@ def test_recreates_a_child_that_was_deleted_without_its_label(api: Api, operator
     for kind, name in CHILDREN:
         before = api.get(kind, name)["metadata"]["uid"]
         api.patch(kind, name, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
-        time.sleep(0.2)  # it has been found again by then, and is not yet mended
+        time.sleep(0.2)  # by then the operator has found it again, but not yet restored the label
         api.delete(kind, name)
         again = eventually(lambda k=kind, n=name: api.find(k, n), SOON, lambda: operator.log[-2000:])
         assert again["metadata"]["uid"] != before

@@ -27,7 +27,7 @@ def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, ap
     assert found["status"] == "False"
     assert f"Service {api.namespace}/detection exists and doesn't belong to this TritonModel" in found["message"]
     assert version(api.get("Service", gen.NAME)) == version(foreign)
-    # One refusal doesn't keep the others from being made.
+    # The operator still creates the other children.
     assert api.find("Deployment", gen.NAME)
     api.delete("Service", gen.NAME)
     made = eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
@@ -43,15 +43,15 @@ def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Opera
     assert api.find("Service", gen.NAME)
     assert not api.find("Deployment", gen.NAME)
     assert version(api.get("ServiceAccount", ACCOUNT)) == version(foreign)
-    # Who may create pods may name an account.
+    # A user who may create pods may name an account.
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": {"spec": {"serviceAccountName": "other"}}}})
     eventually(lambda: api.find("Deployment", gen.NAME), SOON, lambda: operator.log)
     changed = api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": None}})["metadata"]["generation"]
 
-    def looked() -> bool:
+    def is_observed() -> bool:
         return bool(condition(api.get("TritonModel", gen.NAME), "Progressing").get("observedGeneration") == changed)
 
-    eventually(looked, SOON, lambda: operator.log)
+    eventually(is_observed, SOON, lambda: operator.log)
     template = api.get("Deployment", gen.NAME)["spec"]["template"]
     assert template["spec"]["serviceAccountName"] == "other"
     api.delete("ServiceAccount", ACCOUNT)
@@ -112,7 +112,7 @@ def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Op
     finalizer: Object = {"metadata": {"finalizers": None}}
     before = [api.get(*place)["metadata"]["uid"] for place in CHILDREN]
     api.request("DELETE", api.path("TritonModel", gen.NAME), options)
-    for place in CHILDREN:  # as the garbage collector does it, which doesn't run here
+    for place in CHILDREN:  # as the garbage collector does, which doesn't run here
         api.patch(*place, UNOWNED)
     api.patch("TritonModel", gen.NAME, finalizer)
     eventually(lambda: api.find("TritonModel", gen.NAME) is None, SOON)

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.integration
 def collect_the_servers(api: Api) -> None:
     """Deletes the Deployment's dependents as Kubernetes' garbage collector does, because it doesn't run here."""
 
-    def told_to_go() -> bool:
+    def is_being_deleted() -> bool:
         return "foregroundDeletion" in api.get("Deployment", gen.NAME)["metadata"].get("finalizers", ())
 
-    eventually(told_to_go, 10 + SOON)
+    eventually(is_being_deleted, 10 + SOON)
     api.patch("Deployment", gen.NAME, {"metadata": {"finalizers": None}})
 
 
@@ -63,9 +63,9 @@ def test_reports_the_finalizer_that_holds_a_leftover(api: Api, operator: Operato
     time.sleep(0.5)
     make(api)
     collect_the_servers(api)
-    told = progressing(api, "LeftoverNotDeleted")["message"]
-    assert f"ServiceAccount {api.namespace}/{ACCOUNT} of a deleted TritonModel" in told
-    assert "other controllers' finalizers hold it: example.com/keep" in told
+    message = progressing(api, "LeftoverNotDeleted")["message"]
+    assert f"ServiceAccount {api.namespace}/{ACCOUNT} of a deleted TritonModel" in message
+    assert "other controllers' finalizers hold it: example.com/keep" in message
     assert not api.find("Deployment", gen.NAME)
     assert api.find("Service", gen.NAME)
     api.patch("ServiceAccount", ACCOUNT, {"metadata": {"finalizers": None}})

@@ -25,7 +25,7 @@ def test_hands_replicas_over_without_scaling_to_one(api: Api, operator: Operator
     time.sleep(0.5)
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
     wait_until_observed(api)
-    # Every state there was, in order: the watch cache keeps them.
+    # All states of the Deployment in order, from the watch cache.
     seen = [obj["spec"]["replicas"] for obj in states(api, "Deployment", gen.NAME, since=start)]
     assert set(seen) == {4, 5}
     assert seen == sorted(seen)
@@ -33,7 +33,7 @@ def test_hands_replicas_over_without_scaling_to_one(api: Api, operator: Operator
         f for f in api.get("Deployment", gen.NAME)["metadata"]["managedFields"] if f["manager"] == "triton-operator"
     ]
     assert all("f:replicas" not in f["fieldsV1"].get("f:spec", {}) for f in ours)
-    # And back: the number of the spec counts again.
+    # The number in the spec takes effect again.
     api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 2}})
     eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 2, SOON)
 

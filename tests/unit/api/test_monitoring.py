@@ -62,7 +62,7 @@ def test_selects_objects_as_prometheus_operator_does(
     objects: Any, namespaces: Any, namespace: str, expected: bool
 ) -> None:
     labels = {"watch": "me"} if namespace == "vision" else {}
-    assert Selection(objects, namespaces).picks(LABELS, namespace, labels, "monitoring") is expected
+    assert Selection(objects, namespaces).selects(LABELS, namespace, labels, "monitoring") is expected
 
 
 ALL, NONE = Selection({}, {}), Selection(None, {})

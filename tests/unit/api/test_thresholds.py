@@ -118,7 +118,10 @@ def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
     many = {f"{P}max-qps.{n}": "1" for n in range(14_500, 0, -1)} | {"max_qps": "80", f"{P}spike-factor": "x"}
     found = parse(many)
     # Thresholds without a version come first, then the lowest versions. So a new version never displaces an old one.
-    assert set(found.requested) == {QPS, *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MOST - 1))}
+    assert set(found.requested) == {
+        QPS,
+        *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MAX_THRESHOLDS - 1)),
+    }
     spike, more = found.invalid
     assert spike.threshold == ThresholdKey("spike-factor")
     assert (more.source, more.threshold) == (f"{P}max-qps.63", None)
@@ -137,11 +140,14 @@ def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
 def test_limits_the_number_of_reported_errors(key: str) -> None:
     found = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
     assert found.requested == {}
-    assert len(found.invalid) == thresholds.MOST + 1
+    assert len(found.invalid) == thresholds.MAX_THRESHOLDS + 1
 
 
 def test_accepts_the_maximum_number_of_thresholds() -> None:
-    assert len(requested({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MOST + 1)})) == thresholds.MOST
+    assert (
+        len(requested({f"{P}max-qps.{n}": "1" for n in range(1, thresholds.MAX_THRESHOLDS + 1)}))
+        == thresholds.MAX_THRESHOLDS
+    )
 
 
 def test_recognizes_threshold_annotations() -> None:
@@ -152,9 +158,9 @@ def test_recognizes_threshold_annotations() -> None:
 # Effective values
 
 
-def effective_values(most: int = 1, **values: str) -> dict[str, float]:
+def effective_values(replicas: int = 1, **values: str) -> dict[str, float]:
     slots = {ThresholdKey(*k.replace("_", "-").partition(".")[::2]): Decimal(v) for k, v in values.items()}
-    return {str(s): v for s, v in effective(slots, most).items()}
+    return {str(s): v for s, v in effective(slots, replicas).items()}
 
 
 def test_default_limits_are_infinite() -> None:
@@ -165,7 +171,7 @@ def test_default_limits_are_infinite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "values", "per_replica", "tokens"),
+    ("replicas", "values", "per_replica", "tokens"),
     [
         (4, {"max_qps": "80"}, 20, math.inf),
         (4, {"max_qps": "80", "max_qps_per_replica": "50"}, 50, math.inf),
@@ -175,8 +181,10 @@ def test_default_limits_are_infinite() -> None:
         (3, {"max_qps_per_replica": "10"}, 10, math.inf),
     ],
 )
-def test_derives_the_limits_per_replica(most: int, values: dict[str, str], per_replica: float, tokens: float) -> None:
-    found = effective_values(most, **values)
+def test_derives_the_limits_per_replica(
+    replicas: int, values: dict[str, str], per_replica: float, tokens: float
+) -> None:
+    found = effective_values(replicas, **values)
     assert (found["max-qps-per-replica"], found["max-tps-per-replica"]) == (per_replica, tokens)
 
 

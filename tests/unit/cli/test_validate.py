@@ -34,7 +34,7 @@ def good(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    return FAULTY["output misspelt in model.py"].write(tmp_path / "bad")
+    return FAULTY["misspelled output in model.py"].write(tmp_path / "bad")
 
 
 def test_exits_with_0_without_errors(good):
@@ -71,10 +71,10 @@ def test_strict_treats_warnings_as_errors(tmp_path, options, status):
     assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status
 
 
-@pytest.mark.parametrize(("version", "told"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
-def test_checks_fields_against_the_server_version(tmp_path, version, told):
-    root = FAULTY["field of a later server"].write(tmp_path)
-    assert ("TR109" in run(root, "--server-version", version).stdout) is told
+@pytest.mark.parametrize(("version", "known"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
+def test_checks_fields_against_the_server_version(tmp_path, version, known):
+    root = FAULTY["field of a newer Triton version"].write(tmp_path)
+    assert ("TR109" in run(root, "--server-version", version).stdout) is known
 
 
 def test_reads_the_expectations_from_a_spec(tmp_path, good):
@@ -124,7 +124,10 @@ def test_prints_json(bad):
     assert (finding["code"], finding["file"], finding["line"]) == ("TR306", "pre/1/model.py", 15)
 
 
-@pytest.mark.parametrize("name", ["output misspelt in model.py", "no version", "entrypoint misspelt", "not UTF-8"])
+@pytest.mark.parametrize(
+    "name",
+    ["misspelled output in model.py", "no version directory", "misspelled entrypoint", "config.pbtxt not in UTF-8"],
+)
 def test_prints_valid_sarif(tmp_path, name):
     """Checks the fields, types, enums and minima that the schema of SARIF 2.1.0 requires."""
     fault = FAULTY[name]

@@ -149,11 +149,11 @@ class Listed(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     sizes: tuple[int, ...] = ()
-    asked: list[dict[str, str]] = []
+    queries: list[dict[str, str]] = []
 
     def do_GET(self) -> None:
         query = dict(parse_qsl(urlsplit(self.path).query))
-        self.asked.append(query)
+        self.queries.append(query)
         first = int(query.get("continue", 0))
         last = min(first + int(query["limit"]), len(self.sizes)) if "limit" in query else len(self.sizes)
         items = [{"metadata": {"name": f"{n}"}, "spec": "x" * self.sizes[n]} for n in range(first, last)]
@@ -171,7 +171,7 @@ class Listed(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def listed(*sizes: int) -> Iterator[KubernetesApi]:
-    Listed.sizes, Listed.asked = sizes, []
+    Listed.sizes, Listed.queries = sizes, []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listed) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         configuration = kubernetes.client.Configuration(f"http://127.0.0.1:{server.server_port}")
@@ -194,7 +194,7 @@ def test_lists_in_pages_by_bytes_and_completely(sizes: tuple[int, ...]) -> None:
 def test_lists_a_hundred_small_objects_per_page() -> None:
     with listed(*(10,) * 250) as api:
         list(api.list(POD))
-    assert [query["limit"] for query in Listed.asked] == ["100"] * 3
+    assert [query["limit"] for query in Listed.queries] == ["100"] * 3
 
 
 def test_lists_an_outline_of_an_object_that_is_too_large() -> None:
@@ -207,11 +207,11 @@ def test_lists_an_outline_of_an_object_that_is_too_large() -> None:
 def test_uses_the_watch_cache_unless_the_list_is_large() -> None:
     with listed(10, 10) as api:
         assert len(list(api.list(POD, cached=True))) == 2
-        assert Listed.asked == [{"resourceVersion": "0"}]
+        assert Listed.queries == [{"resourceVersion": "0"}]
     with listed(*(LARGE,) * 4) as api:
         assert len(list(api.list(POD, cached=True))) == 4
-        assert Listed.asked[0] == {"resourceVersion": "0"}
-        assert all("limit" in query for query in Listed.asked[1:])
+        assert Listed.queries[0] == {"resourceVersion": "0"}
+        assert all("limit" in query for query in Listed.queries[1:])
 
 
 def test_shortens_a_long_refusal() -> None:

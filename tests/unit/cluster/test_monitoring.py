@@ -81,7 +81,7 @@ def test_lists_prometheuses_only_in_the_chosen_namespaces() -> None:
 
     def found(*namespaces: str) -> list[str]:
         installed = monitor(cluster, namespaces=namespaces).installed()
-        assert installed.looked_in == tuple(sorted(namespaces))
+        assert installed.searched == tuple(sorted(namespaces))
         return [p.name for p in installed.prometheuses or ()]
 
     assert [p.name for p in monitor(cluster).installed().prometheuses or ()] == ["k8s"]
@@ -100,7 +100,7 @@ def test_reads_the_selectors_of_a_prometheus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [(403, Installed(None)), (404, Installed((), looked_in=("monitoring",))), (500, Installed())]
+    ("code", "expected"), [(403, Installed(None)), (404, Installed((), searched=("monitoring",))), (500, Installed())]
 )
 def test_reports_what_it_could_not_list(code: int, expected: Installed) -> None:
     cluster = SimulatedApi(resource())

@@ -46,7 +46,7 @@ def test_store_keeps_an_object_that_is_nested_too_deeply() -> None:
 
 
 def large(**fields: object) -> dict[str, object]:
-    """An object with a map that is larger than the maximum size."""
+    """Returns an object with a map that is larger than the maximum size."""
     fields_of_all = [{"manager": "m", "fieldsV1": {"f:spec": {"f:x": {}}}}]
     return {
         "kind": "TritonModel",

@@ -405,7 +405,7 @@ def test_ignores_managed_fields_without_a_manager() -> None:
 
 
 def unreadable(name: str) -> dict[str, Any]:
-    """An object that the store can't read. No API server returns it; it stands for unknown kinds of bad objects."""
+    """Returns an object that the store can't read. No API server returns it; it represents other bad objects."""
     return gen.modified(gen.raw(name=name, uid=name), gen.put("metadata.managedFields", "none"))
 
 
@@ -472,7 +472,7 @@ def test_the_status_does_not_count_for_the_maximum_size() -> None:
 
 
 def test_stores_children_that_are_larger_than_a_tritonmodel_may_be() -> None:
-    """It has its fields once more in managedFields, and the pod template in an annotation."""
+    """A Deployment has its fields again in managedFields, and its pod template again in an annotation."""
     store = Store()
     deployment = padded(child(), 3 * module.LARGEST)
     store.put(deployment)
@@ -481,7 +481,7 @@ def test_stores_children_that_are_larger_than_a_tritonmodel_may_be() -> None:
 
 
 def in_outline(obj: dict[str, Any]) -> dict[str, Any]:
-    """As it is read where it is too large for that."""
+    """Returns the outline of `obj`, as it is read if it is too large."""
     text = orjson.dumps(gen.modified(obj, gen.put("spec.padding", "x" * shallow.MAX_BYTES)))
     found: dict[str, Any] = shallow.loads(text)
     return found

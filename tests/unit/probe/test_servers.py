@@ -30,16 +30,16 @@ class Simulation:
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {"pod": READY}
-        self.asked, self.changed = Counter[str](), Counter[str]()
-        self.hang, self.asking, self.most, self.wrong = 0.0, 0, 0, False
+        self.polls, self.changed = Counter[str](), Counter[str]()
+        self.hang, self.polling, self.max_polling, self.wrong = 0.0, 0, 0, False
         self.unusable = ""
-        self.probes = ServerProbes(lambda key: self.changed.update([key]), self.ask)
+        self.probes = ServerProbes(lambda key: self.changed.update([key]), self.read)
 
-    async def ask(self, _: object, address: str) -> Answer:
+    async def read(self, _: object, address: str) -> Answer:
         address = address.removesuffix(":8000")
-        self.asked[address] += 1
-        self.asking += 1
-        self.most = max(self.most, self.asking)
+        self.polls[address] += 1
+        self.polling += 1
+        self.max_polling = max(self.max_polling, self.polling)
         try:
             assert not self.wrong
             if self.unusable:
@@ -49,7 +49,7 @@ class Simulation:
                 raise FetchError("silence")
             return self.answers[address]
         finally:
-            self.asking -= 1
+            self.polling -= 1
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
         run_with(self.probes.run, scene)
@@ -68,7 +68,7 @@ def test_track_returns_the_last_answer_and_reports_the_next(sim: Simulation) -> 
         await until(lambda: sim.changed[KEY])
         assert sim.probes.track(KEY, [server()]) == ServerAnswers({"pod": READY.index}, pending=False)
         await asyncio.sleep(0.2)
-        assert (sim.asked["pod"], sim.changed[KEY]) == (1, 1), "polls again at rest"
+        assert (sim.polls["pod"], sim.changed[KEY]) == (1, 1), "polled again although nothing changed"
 
     sim.run(scene)
 
@@ -77,14 +77,14 @@ def test_polls_a_loading_server_until_it_is_ready(sim: Simulation) -> None:
     async def scene() -> None:
         sim.answers["pod"] = LOADING
         sim.probes.track(KEY, [server()])
-        await until(lambda: sim.asked["pod"] > 5)
+        await until(lambda: sim.polls["pod"] > 5)
         assert sim.changed[KEY] == 1, "reported the same answer again"
         sim.answers["pod"] = READY
         await until(lambda: sim.changed[KEY] == 2)
         assert sim.probes.track(KEY, [server()]).indexes == {"pod": READY.index}
-        asked = sim.asked["pod"]
+        polls = sim.polls["pod"]
         await asyncio.sleep(0.2)
-        assert sim.asked["pod"] == asked
+        assert sim.polls["pod"] == polls
 
     sim.run(scene)
 
@@ -102,7 +102,7 @@ def test_polls_a_changed_server_at_once(sim: Simulation) -> None:
         # Another pod with the same name.
         assert sim.probes.track(KEY, [server(epoch=(1, True), uid="b")]) == ServerAnswers({}, pending=True)
         await until(lambda: sim.changed[KEY] == 4)
-        assert sim.asked["pod"] == 4
+        assert sim.polls["pod"] == 4
 
     sim.run(scene)
 
@@ -127,12 +127,12 @@ def test_polls_a_server_again_that_changed_during_a_poll(sim: Simulation) -> Non
         sim.hang = 0.2
         del sim.answers["pod"]
         sim.probes.track(KEY, [server(epoch=(0, False))])
-        await until(lambda: sim.asked["pod"] == 1)
+        await until(lambda: sim.polls["pod"] == 1)
         sim.answers["pod"] = READY
         sim.probes.track(KEY, [server(epoch=(0, True))])
         await until(lambda: sim.changed[KEY])
         assert sim.probes.track(KEY, [server(epoch=(0, True))]) == ServerAnswers({"pod": READY.index})
-        assert sim.asked["pod"] == 2
+        assert sim.polls["pod"] == 2
 
     sim.run(scene)
 
@@ -141,12 +141,12 @@ def test_forget_stops_polling_and_frees_the_state(sim: Simulation) -> None:
     async def scene() -> None:
         del sim.answers["pod"]
         sim.probes.track(KEY, [server()])
-        await until(lambda: sim.asked["pod"] > 2)
+        await until(lambda: sim.polls["pod"] > 2)
         sim.probes.forget(KEY)
         await asyncio.sleep(0.05)
-        asked = sim.asked["pod"]
+        polls = sim.polls["pod"]
         await asyncio.sleep(0.3)
-        assert sim.asked["pod"] == asked
+        assert sim.polls["pod"] == polls
         assert not sim.probes._targets
         assert not sim.probes._silent
 
@@ -160,7 +160,7 @@ def test_polls_a_server_with_explicit_model_control_more_often(
 
     async def scene() -> None:
         sim.probes.track(KEY, [server()], explicit=True)
-        await until(lambda: sim.asked["pod"] > 3)
+        await until(lambda: sim.polls["pod"] > 3)
         assert sim.changed[KEY] == 1
 
     sim.run(scene)
@@ -172,8 +172,8 @@ def test_reports_an_unusable_answer_once(sim: Simulation) -> None:
         sim.probes.track(KEY, [server()])
         await until(lambda: sim.changed[KEY] == 1)
         assert sim.probes.track(KEY, [server()]) == ServerAnswers({}, {"pod": "isn't JSON"})
-        asked = sim.asked["pod"]
-        await until(lambda: sim.asked["pod"] > asked + 1)
+        polls = sim.polls["pod"]
+        await until(lambda: sim.polls["pod"] > polls + 1)
         assert sim.changed[KEY] == 1, "reported the same fault again"
         sim.unusable = ""
         await until(lambda: sim.changed[KEY] == 2)
@@ -183,18 +183,18 @@ def test_reports_an_unusable_answer_once(sim: Simulation) -> None:
 
 
 def test_reports_an_answer_that_exceeds_the_memory_share(sim: Simulation) -> None:
-    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.ask, cache=AnswerCache(size_of(LOADING)))
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, cache=AnswerCache(size_of(LOADING)))
 
     async def scene() -> None:
         sim.answers = {"a": READY, "b": READY, "c": LOADING}
         sim.probes.track("ns/one", [server("a"), server("b")])
-        await until(lambda: sim.asked["a"] and sim.asked["b"])
+        await until(lambda: sim.polls["a"] and sim.polls["b"])
         sim.probes.track("ns/two", [server("c")])
         await until(lambda: sim.changed["ns/two"])
         assert set(sim.probes.track("ns/one", [server("a"), server("b")]).indexes) == {"a", "b"}
-        told = sim.probes.track("ns/two", [server("c")])
-        assert not told.indexes
-        assert "already use the namespace's share" in told.unusable["c"]
+        answers = sim.probes.track("ns/two", [server("c")])
+        assert not answers.indexes
+        assert "already use the namespace's share" in answers.unusable["c"]
         sim.probes.forget("ns/one")
         await until(lambda: sim.probes.track("ns/two", [server("c")]).indexes)
         sim.probes.forget("ns/two")
@@ -212,8 +212,8 @@ def test_silent_servers_do_not_delay_others(sim: Simulation) -> None:
         many["ns/big"] = [server(f"big-{n}") for n in range(150)]
         for key, group in many.items():
             sim.probes.track(key, group)
-        await until(lambda: sum(sim.asked.values()) >= 300 + lanes.SLOW)
-        assert sim.most <= lanes.FAST + lanes.SLOW
+        await until(lambda: sum(sim.polls.values()) >= 300 + lanes.SLOW)
+        assert sim.max_polling <= lanes.FAST + lanes.SLOW
         loop = asyncio.get_running_loop()
         longest = 0.0
         for number in range(10):
@@ -234,12 +234,12 @@ def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(sim: Si
         sim.hang = 0.5
         for number in range(300):
             sim.probes.track(f"noisy/{number}", [server(f"noisy-{number}")])
-        await until(lambda: sum(sim.asked.values()))
+        await until(lambda: sum(sim.polls.values()))
         sim.probes.track("quiet/a", [server("quiet")])
-        await until(lambda: sim.asked["quiet"])
-        assert sum(sim.asked.values()) < 300 / 2, "waited for the fast lane"
-        await until(lambda: sim.asked["quiet"] > 1)
-        assert sum(sim.asked.values()) < 300, "waited for the slow lane"
+        await until(lambda: sim.polls["quiet"])
+        assert sum(sim.polls.values()) < 300 / 2, "waited for the fast lane"
+        await until(lambda: sim.polls["quiet"] > 1)
+        assert sum(sim.polls.values()) < 300, "waited for the slow lane"
 
     sim.run(scene)
 
@@ -250,9 +250,9 @@ def test_polling_continues_after_an_unexpected_error(sim: Simulation) -> None:
         sim.answers["pod"] = READY
         sim.wrong = True
         sim.probes.track("ns/bad", [server()])
-        await until(lambda: sim.asked["pod"])
+        await until(lambda: sim.polls["pod"])
         sim.wrong = False
         sim.probes.track(KEY, [server("other")])
-        await until(lambda: sim.changed[KEY] and sim.asked["pod"] > 1)
+        await until(lambda: sim.changed[KEY] and sim.polls["pod"] > 1)
 
     sim.run(scene)

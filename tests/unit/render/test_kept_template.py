@@ -195,9 +195,9 @@ def test_keeps_the_earlier_account_while_servers_use_it(former: dict[str, Any]) 
 
 def test_does_not_create_an_account_that_the_user_names() -> None:
     """podTemplate may name another user's account with the name of the TritonModel."""
-    asked = {"podTemplate": {"spec": {"serviceAccountName": gen.NAME}}}
-    model = gen.model(**asked)
-    live = gen.live(made(NEW, None, **asked))
+    user_spec = {"podTemplate": {"spec": {"serviceAccountName": gen.NAME}}}
+    model = gen.model(**user_spec)
+    live = gen.live(made(NEW, None, **user_spec))
     found = render(model, choose(model, live, NEW, (), {names.account(gen.NAME)}))
     assert [o["metadata"]["name"] for o in found if o["kind"] == "ServiceAccount"] == ["tritonmodel-detection"]
 

@@ -295,9 +295,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), [pytest.param(c, s, id=i) for i, c, s in FAULTS])
-def test_finds_a_fault(tmp_path, changes, said):
-    assert brief(findings(good(tmp_path, *changes))) == said
+@pytest.mark.parametrize(("changes", "expected"), [pytest.param(c, s, id=i) for i, c, s in FAULTS])
+def test_finds_a_fault(tmp_path, changes, expected):
+    assert brief(findings(good(tmp_path, *changes))) == expected
 
 
 def test_one_fault_does_not_hide_another(tmp_path):
@@ -428,10 +428,10 @@ class TestExpected:
 
 def test_warns_about_dynamic_batching_only_if_the_file_sets_max_batch_size_0(tmp_path):
     """If the file doesn't set max_batch_size, the backend may set it."""
-    said = 'backend: "onnxruntime"\ndynamic_batching { }\n'
-    root = good(tmp_path, write("net/config.pbtxt", said))
+    config = 'backend: "onnxruntime"\ndynamic_batching { }\n'
+    root = good(tmp_path, write("net/config.pbtxt", config))
     assert brief(findings(root)) == []
-    write("net/config.pbtxt", said + "max_batch_size: 0\n")(root)
+    write("net/config.pbtxt", config + "max_batch_size: 0\n")(root)
     assert brief(findings(root)) == ["warning TR107 net/config.pbtxt:2:1"]
 
 
@@ -448,16 +448,16 @@ def test_checks_all_versions_that_the_policy_serves(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("metrics", "said"),
+    ("metrics", "expected"),
     [
         ('metric_control { metric_identifier { family: "a" } histogram_options { buckets: [ 1 ] } }', []),
         ("metric_control { histogram_options { buckets: [ 1 ] } }", ["error TR122 pre/config.pbtxt:12:17"]),
         ('metric_control { metric_identifier { family: "a" } }', ["error TR122 pre/config.pbtxt:12:17"]),
     ],
 )
-def test_rejects_incomplete_model_metrics(tmp_path, metrics, said):
+def test_rejects_incomplete_model_metrics(tmp_path, metrics, expected):
     root = good(tmp_path, add("pre/config.pbtxt", f"model_metrics {{ {metrics} }}\n"))
-    assert brief(findings(root)) == said
+    assert brief(findings(root)) == expected
 
 
 def test_each_code_is_listed_and_tested():

@@ -32,6 +32,6 @@ def test_accepts_legal_repositories(tmp_path, legal: Legal):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_finds_each_fault(tmp_path, fault: Fault):
     found = judge(*load(fault.write(tmp_path)), fault.expected)
-    told = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in found}
-    assert (fault.code, fault.severity, fault.place) in told, "\n".join(map(str, found))
+    reported = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in found}
+    assert (fault.code, fault.severity, fault.place) in reported, "\n".join(map(str, found))
     assert all(finding.message and finding.remedy for finding in found)

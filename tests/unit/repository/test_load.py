@@ -31,7 +31,7 @@ def unprivileged():
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "expected"),
     [
         ("net/config.pbtxt", ["error TR002 net/config.pbtxt"]),
         ("pre/1/model.py", ["error TR002 pre/1/model.py"]),
@@ -39,11 +39,11 @@ def unprivileged():
         ("pre/1", ["error TR002 pre/1", "error TR204 pre/1"]),
     ],
 )
-def test_reports_unreadable_files(unprivileged, path, said):
+def test_reports_unreadable_files(unprivileged, path, expected):
     root = good(unprivileged, forbid(path))
     found = findings(root)
     (root / path).chmod(0o700)
-    assert brief(found) == said
+    assert brief(found) == expected
     assert "Permission denied" in found[0].message
     assert f"user {os.geteuid()}" in found[0].remedy
 
@@ -198,10 +198,10 @@ def test_does_not_open_special_files(tmp_path, path):
     assert brief(findings(root)) == [f"error TR002 {path}"]
 
 
-@pytest.mark.parametrize(("path", "most"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_TEXT)])
-def test_warns_about_files_that_are_too_large(tmp_path, path, most):
+@pytest.mark.parametrize(("path", "max_bytes"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_TEXT)])
+def test_warns_about_files_that_are_too_large(tmp_path, path, max_bytes):
     """It isn't an error, because Triton has no limit."""
-    root = good(tmp_path, write(path, b"#" * (most + 1)))
+    root = good(tmp_path, write(path, b"#" * (max_bytes + 1)))
     assert brief(findings(root)) == [f"warning TR005 {path}"]
 
 

@@ -121,7 +121,7 @@ def declared(side: str, name: str, dims: str, more: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "side", "dims", "batch", "said"),
+    ("file", "side", "dims", "batch", "expected"),
     [
         (["n", 4], "input", "[ 4 ]", 8, []),
         (["n", 4], "input", "[ -1 ]", 8, ["error TR605"]),
@@ -139,39 +139,39 @@ def declared(side: str, name: str, dims: str, more: str = "") -> str:
         (None, "output", "[ 7 ]", 8, []),
     ],
 )
-def test_compares_shapes_like_the_backend(tmp_path, file, side, dims, batch, said):
+def test_compares_shapes_like_the_backend(tmp_path, file, side, dims, batch, expected):
     tensors = {"input": value("a", FP32, ["n", 4]), "output": value("b", FP32, ["n", 4])}
     tensors[side] = value("ab"[side == "output"], FP32, file)
     other = declared("output", "b", "[ -1, 4 ]" if batch == 0 else "[ 4 ]")
     if side == "output":
         other = declared("input", "a", "[ -1, 4 ]" if batch == 0 else "[ 4 ]")
     config = f"max_batch_size: {batch}\n" + declared(side, "ab"[side == "output"], dims) + other
-    assert judged(tmp_path, config, inputs=[tensors["input"]], outputs=[tensors["output"]]) == said
+    assert judged(tmp_path, config, inputs=[tensors["input"]], outputs=[tensors["output"]]) == expected
 
 
-@pytest.mark.parametrize(("shape", "said"), [([-1], []), (["n", 4], ["error TR605"])])
-def test_ragged_input_needs_one_dimension(tmp_path, shape, said):
+@pytest.mark.parametrize(("shape", "expected"), [([-1], []), (["n", 4], ["error TR605"])])
+def test_ragged_input_needs_one_dimension(tmp_path, shape, expected):
     config = "max_batch_size: 8\n" + declared("input", "a", "[ -1 ]", "allow_ragged_batch: true")
     config += declared("output", "b", "[ 4 ]")
     net = {"inputs": [value("a", FP32, shape)], "outputs": [value("b", FP32, ["n", 4])]}
-    assert judged(tmp_path, config, **net) == said
+    assert judged(tmp_path, config, **net) == expected
 
 
 @pytest.mark.parametrize(
-    ("batch", "dims", "weights", "said"),
+    ("batch", "dims", "weights", "expected"),
     [
         (0, "[ 1 ]", True, []),
         (8, "[ 1 ]", True, ["error TR608"]),
         (0, "[ 1 ]", False, ["error TR608"]),
     ],
 )
-def test_optional_input_needs_a_default_value(tmp_path, batch, dims, weights, said):
+def test_optional_input_needs_a_default_value(tmp_path, batch, dims, weights, expected):
     first = "[ 4 ]" if batch else "[ -1, 4 ]"
     config = f"max_batch_size: {batch}\n" + declared("input", "a", first) + declared("output", "b", first)
     config += f'input {{ name: "scale" data_type: TYPE_INT64 dims: {dims} optional: true }}\n'
     scale = value("scale", INT64, ["n", 1] if batch else [1])
     net = {"inputs": [value("a", FP32, ["n", 4]), scale], "outputs": [value("b", FP32, ["n", 4])]}
-    assert judged(tmp_path, config, weights=(shape_constant("scale", [1]),) if weights else (), **net) == said
+    assert judged(tmp_path, config, weights=(shape_constant("scale", [1]),) if weights else (), **net) == expected
 
 
 @pytest.mark.parametrize("side", ["input", "output"])

@@ -23,7 +23,7 @@ KEY = 'parameters {{ key: {} value {{ string_value: "a" }} }}'
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("max_batch_size: +8", "1:17"),
         ("max_batch_size: 0b1000", "1:17"),
@@ -69,10 +69,10 @@ KEY = 'parameters {{ key: {} value {{ string_value: "a" }} }}'
         ('name: "a', "1:7"),
     ],
 )
-def test_rejects_what_the_server_rejects(text, said):
+def test_rejects_what_the_server_rejects(text, expected):
     with pytest.raises(TextError) as error:
         parse(text)
-    assert f"{error.value.line}:{error.value.column}" == said, error.value
+    assert f"{error.value.line}:{error.value.column}" == expected, error.value
 
 
 @pytest.mark.parametrize(

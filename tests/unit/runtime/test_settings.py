@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from triton_operator.cli.operator import main
 from triton_operator.runtime.settings import Settings
 
-LEAST = {"TOOLS_IMAGE": "operator:1"}
+MINIMAL = {"TOOLS_IMAGE": "operator:1"}
 
 
-def test_defaults() -> None:
-    settings = Settings.from_environment(LEAST)
+def test_has_defaults() -> None:
+    settings = Settings.from_environment(MINIMAL)
     assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == (
         "triton-operator",
         (),
@@ -23,25 +23,25 @@ def test_defaults() -> None:
     assert (settings.prometheus_namespaces, settings.sample_limit) == (("monitoring",), 3000)
 
 
-def test_everything() -> None:
+def test_reads_every_variable() -> None:
     env = {
         "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
         "RESYNC_SECONDS": "3", "COLLECT_SECONDS": "4", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
         "PROMETHEUS_NAMESPACES": "observability, monitoring", "SAMPLE_LIMIT": "20000",
         "RUNBOOKS_URL": "https://wiki.example.com/triton",
     }  # fmt: skip
-    settings = Settings.from_environment(LEAST | env)
+    settings = Settings.from_environment(MINIMAL | env)
     assert (settings.namespace, settings.namespaces, settings.workers, settings.port) == ("ops", ("a", "b"), 2, 9)
     assert (settings.resync_seconds, settings.collect_seconds) == (3, 4)
     assert (settings.log_format, settings.log_level) == ("plain", "DEBUG")
     assert settings.identity.startswith("p_")
     assert (settings.prometheus_namespaces, settings.sample_limit) == (("observability", "monitoring"), 20000)
     assert settings.runbooks == "https://wiki.example.com/triton"
-    assert Settings.from_environment(LEAST | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
+    assert Settings.from_environment(MINIMAL | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 
 
 def test_restarted_pod_has_a_new_lease_identity() -> None:
-    assert Settings.from_environment(LEAST).identity != Settings.from_environment(LEAST).identity
+    assert Settings.from_environment(MINIMAL).identity != Settings.from_environment(MINIMAL).identity
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_restarted_pod_has_a_new_lease_identity() -> None:
         ({"LOG_LEVEL": "debug"}, "LOG_LEVEL must be one of"),
     ],
 )
-def test_errors(env: dict[str, str], words: str) -> None:
+def test_error_names_the_variable(env: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words.split("'")[0]):
-        Settings.from_environment(LEAST | env)
+        Settings.from_environment(MINIMAL | env)
 
 
 def test_command_reports_invalid_settings_without_a_traceback() -> None:

@@ -13,7 +13,7 @@ from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, settle, transitions
-from triton_operator.status.models import MOST
+from triton_operator.status.models import MAX_MODELS
 from triton_operator.status.observation import Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -160,7 +160,7 @@ def test_reports_a_model_that_does_not_load() -> None:
     assert reasons(status) == dict.fromkeys(("Ready", "Progressing", "ModelsLoaded"), ("False", "ModelLoadFailed"))
     assert message(status, "ModelsLoaded") == "b: no such file"
     assert status.loaded == "1/2"
-    # The entrypoint needs it not: that one answers, and the rollout is through.
+    # The entrypoint doesn't need the model: it answers, and the rollout is complete.
     status = judge(pod(), indexes={"detection-abc-1": broken})
     assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
@@ -168,14 +168,14 @@ def test_reports_a_model_that_does_not_load() -> None:
 SECRETIVE = {
     "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
 }
-SAID = "login as hunter22 with pass22 refused"
+LEAKED = "login as hunter22 with pass22 refused"
 REDACTED = "login as (hidden) with (hidden) refused"
 
 
 def test_redacts_sensitive_values_in_the_server_log() -> None:
     for crash in (
-        pod(not_ready, ended("triton", 1, message=SAID)),
-        pod(not_ready, waiting("triton", "RunContainerError", SAID)),
+        pod(not_ready, ended("triton", 1, message=LEAKED)),
+        pod(not_ready, waiting("triton", "RunContainerError", LEAKED)),
     ):
         status = judge(crash, spec=SECRETIVE, indexes={})
         assert "hunter22" not in status.model_dump_json()
@@ -184,7 +184,7 @@ def test_redacts_sensitive_values_in_the_server_log() -> None:
 
 
 def test_redacts_sensitive_values_in_the_reason_of_a_model() -> None:
-    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", SAID),)}
+    index = {gen.NAME: (IndexEntry("b", "1", "UNAVAILABLE", LEAKED),)}
     status = judge(pod(not_ready), indexes=index, spec=SECRETIVE)
     assert "hunter22" not in status.model_dump_json()
     assert message(status, "ModelsLoaded") == f"b: {REDACTED}"
@@ -335,6 +335,6 @@ def test_reports_why_an_answer_cannot_be_used(unusable: dict[str, str], words: s
 
 
 def test_reports_that_the_status_has_only_the_first_5000_models() -> None:
-    index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MOST))
+    index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MAX_MODELS))
     status = judge(pod(), indexes={gen.NAME: index})
     assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")

@@ -15,21 +15,21 @@ INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reason"),
     [
         ("Evicted", "Evicted"), ("A,b:c_d", "A,b:c_d"), ("X", "X"), ("Node is gone", "Nodeisgone"), ("", "Unknown"),
         ("--", "Unknown"), ("1st try", "sttry"), ("a" * 200, "a" * 128), ("Ärger", "rger"), ("Late,", "Late"),
         ("End\n", "End"),
     ],
 )  # fmt: skip
-def test_replaces_a_reason_that_kubernetes_would_reject(given: str, told: str) -> None:
-    assert condition(READY, "False", given, "").reason == told
+def test_replaces_a_reason_that_kubernetes_would_reject(given: str, reason: str) -> None:
+    assert condition(READY, "False", given, "").reason == reason
 
 
 def test_limits_a_message_and_replaces_invalid_characters() -> None:
-    told = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
-    assert told.message.encode()[:2] == b"?a"
-    assert len(told.message) == 4096
+    found = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
+    assert found.message.encode()[:2] == b"?a"
+    assert len(found.message) == 4096
 
 
 def test_reports_a_spec_that_cannot_be_read() -> None:

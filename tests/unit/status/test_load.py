@@ -48,7 +48,7 @@ def judge(
     return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observation, "http://x", before, now)
 
 
-def told(status: TritonModelStatus, kind: str) -> tuple[str, str]:
+def status_and_reason(status: TritonModelStatus, kind: str) -> tuple[str, str]:
     return next(((c.status, c.reason) for c in status.conditions if c.type == kind), ("", ""))
 
 
@@ -92,14 +92,14 @@ def test_reports_whether_a_prometheus_selects_the_rules(
     seen: dict[str, Any], expected: tuple[str, str], part: str
 ) -> None:
     status = judge(**seen)
-    assert told(status, "MonitoringAvailable") == expected
+    assert status_and_reason(status, "MonitoringAvailable") == expected
     assert part in words(status, "MonitoringAvailable")
 
 
 def test_uses_the_prometheus_that_selects_only_its_own_namespace() -> None:
     own = Prometheus("monitoring", "k8s", "http://p", Selection({}, None), Selection({}, None))
     status = judge(installed=Installed((own,)))
-    assert told(status, "MonitoringAvailable") == ("False", "NotSelected")
+    assert status_and_reason(status, "MonitoringAvailable") == ("False", "NotSelected")
     assert "in namespaces with its own namespace" in words(status, "MonitoringAvailable")
 
 
@@ -107,7 +107,7 @@ def test_uses_the_prometheus_that_selects_only_its_own_namespace() -> None:
 def test_prometheus_can_select_by_labels_of_the_spec_or_of_the_operator(selector: Any) -> None:
     spec = {"monitoring": {"labels": {"release": "prometheus"}}}
     status = judge(spec=spec, installed=Installed((prometheus(rules=selector),)))
-    assert told(status, "MonitoringAvailable") == ("True", "Selected")
+    assert status_and_reason(status, "MonitoringAvailable") == ("True", "Selected")
 
 
 def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
@@ -153,7 +153,7 @@ def test_reports_whether_prometheus_uses_the_thresholds(
     annotations: dict[str, str], seen: dict[str, Any], expected: tuple[str, str], part: str
 ) -> None:
     status = judge(annotations, **seen)
-    assert told(status, "ThresholdLive") == expected
+    assert status_and_reason(status, "ThresholdLive") == expected
     assert part in words(status, "ThresholdLive")
 
 
@@ -164,7 +164,7 @@ def test_max_tps_needs_an_existing_token_counter(tokens: bool, expected: tuple[s
         spec={"monitoring": {"tokenCounter": "llm_tokens_total"}},
         answer=answers(tokens=tokens, max_tps=5),
     )
-    assert told(status, "ThresholdLive") == expected
+    assert status_and_reason(status, "ThresholdLive") == expected
     assert tokens or "llm_tokens_total" in words(status, "ThresholdLive")
 
 
@@ -185,37 +185,37 @@ def test_names_every_invalid_annotation() -> None:
 def test_reports_several_models_without_an_entrypoint() -> None:
     pods = (gen.pod(gen.checked(gen.report("a", "b"))),)
     status = judge(pods=pods, has_rules=False)
-    assert told(status, "ThresholdLive") == ("False", "NoEntrypoint")
+    assert status_and_reason(status, "ThresholdLive") == ("False", "NoEntrypoint")
     assert "set spec.entrypoint" in words(status, "ThresholdLive")
     known = judge(pods=pods, has_rules=False, spec={"entrypoint": "a"})
-    assert told(known, "ThresholdLive") == ("Unknown", "Starting")
+    assert status_and_reason(known, "ThresholdLive") == ("Unknown", "Starting")
 
 
-# How long it took
+# The measured delay
 
 
 def change(value: str, before: TritonModelStatus | None = None, since: str = SET, **annotations: str) -> Any:
-    """The status just after a threshold was set, when Prometheus doesn't have it yet."""
+    """Returns the status just after a threshold was set, when Prometheus doesn't have it yet."""
     return judge({MAX_QPS: value, **annotations}, before=before, now=since, answer=answers(max_qps=1))
 
 
 def test_reports_the_seconds_from_the_annotation_to_prometheus() -> None:
     first = change("80")
-    assert told(first, "ThresholdLive") == ("False", "Propagating")
+    assert status_and_reason(first, "ThresholdLive") == ("False", "Propagating")
     live = judge({MAX_QPS: "80"}, before=first, answer=answers(max_qps=80))
     assert words(live, "ThresholdLive") == "Prometheus uses max-qps 80; 6.5 s after it was set"
-    # They stay: what is measured is measured once.
+    # The message doesn't change: the delay is measured only once.
     again = judge({MAX_QPS: "80"}, before=live, now=LATER, answer=answers(max_qps=80))
     assert again == live
 
 
 def test_reports_no_seconds_if_something_else_caused_the_delay() -> None:
-    # Prometheus had it before this operator looked.
+    # Prometheus had the value before this operator queried it.
     assert words(judge({MAX_QPS: "80"}, answer=answers(max_qps=80)), "ThresholdLive").endswith("max-qps 80")
-    # Prometheus was away for hours.
+    # Prometheus was unreachable for hours.
     late = judge({MAX_QPS: "80"}, before=change("80"), now=LATER, answer=answers(max_qps=80))
     assert words(late, "ThresholdLive") == "Prometheus uses max-qps 80"
-    # The rules were made long after the annotation.
+    # The rules were created long after the annotation.
     starting = judge({MAX_QPS: "80"}, now=SET, has_rules=False)
     behind = judge({MAX_QPS: "80"}, before=starting, now=NOW, answer=Answer(at=ASKED))
     live = judge({MAX_QPS: "80"}, before=behind, now="2026-01-01T00:00:09.000Z", answer=answers(max_qps=80))
@@ -226,7 +226,7 @@ def test_reports_no_seconds_for_a_removed_threshold() -> None:
     factor = {f"{thresholds.PREFIX}spike-factor": "5"}
     both = judge({MAX_QPS: "80", **factor}, now=SET, answer=answers(max_qps=80, spike_factor=5))
     removed = judge(factor, before=both, now="2026-01-01T00:01:00.000Z", answer=answers(max_qps=80, spike_factor=5))
-    assert told(removed, "ThresholdLive") == ("False", "Propagating")
+    assert status_and_reason(removed, "ThresholdLive") == ("False", "Propagating")
     live = judge(factor, before=removed, now="2026-01-01T00:01:04.000Z", answer=answers(spike_factor=5))
     assert words(live, "ThresholdLive") == "Prometheus uses spike-factor 5"
 
@@ -235,8 +235,8 @@ def test_reports_no_seconds_for_a_removed_threshold() -> None:
 
 
 def autoscaler(*conditions: tuple[str, str, str]) -> dict[str, Any]:
-    told = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
-    return {"kind": "HorizontalPodAutoscaler", "status": {"conditions": told}}
+    found = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    return {"kind": "HorizontalPodAutoscaler", "status": {"conditions": found}}
 
 
 ABLE = ("AbleToScale", "True", "ReadyForNewScale")
@@ -256,16 +256,17 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
          "check that prometheus-adapter is installed"),
         (autoscaler(ABLE, ("ScalingActive", "False", "ScalingDisabled")), ("False", "ScalingDisabled"),
          "words of ScalingDisabled"),
-        (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE), ("True", "Scaling"), "gets the load metric"),
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooManyReplicas")), ("True", "AtMaximum"),
          "spec.autoscaling.max (4)"),
-        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooFewReplicas")), ("True", "Scaling"), "sees the load"),
+        (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "True", "TooFewReplicas")), ("True", "Scaling"),
+         "gets the load metric"),
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange")), ("True", "Scaling"), "the load"),
     ],
 )  # fmt: skip
 def test_reports_whether_the_autoscaler_gets_the_load(found: Any, expected: tuple[str, str], part: str) -> None:
     status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found, pods=(gen.pod(),))
-    assert told(status, "AutoscalerActive") == expected
+    assert status_and_reason(status, "AutoscalerActive") == expected
     assert part in words(status, "AutoscalerActive")
 
 
@@ -273,7 +274,7 @@ def test_missing_load_is_a_problem_only_if_a_server_is_ready() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     for pods in ((), (gen.pod(gen.not_ready),)):
         status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=missing, pods=pods)
-        assert told(status, "AutoscalerActive") == ("Unknown", "Starting")
+        assert status_and_reason(status, "AutoscalerActive") == ("Unknown", "Starting")
 
 
 def test_mentions_the_adapter_only_for_a_missing_metric() -> None:
@@ -288,18 +289,18 @@ def test_mentions_the_adapter_only_for_a_missing_metric() -> None:
 )  # fmt: skip
 def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], known: bool) -> None:
     status = judge(annotations, spec=SCALING, autoscaler=autoscaler(ABLE, ACTIVE))
-    assert told(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
+    assert status_and_reason(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
     assert known or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
 
 
 def test_reports_a_refused_autoscaler() -> None:
     status = judge(spec=SCALING, refused={"HorizontalPodAutoscaler": Problem("ApplyRefused", "quota")})
-    assert told(status, "AutoscalerActive") == ("False", "ApplyRefused")
+    assert status_and_reason(status, "AutoscalerActive") == ("False", "ApplyRefused")
 
 
 @pytest.mark.parametrize("spec", [{}, {"autoscaling": {"max": 4, "engine": "None"}}])
 def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -> None:
-    assert told(judge(spec=spec), "AutoscalerActive") == ("", "")
+    assert status_and_reason(judge(spec=spec), "AutoscalerActive") == ("", "")
 
 
 # Over time

@@ -7,7 +7,7 @@ import pytest
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.repository import report as reports
-from triton_operator.status.models import MOST, bounded, expected, load_problem, loaded, model_states
+from triton_operator.status.models import MAX_MODELS, bounded, expected, load_problem, loaded, model_states
 
 
 def index(*entries: tuple[str, ...]) -> Index:
@@ -103,9 +103,9 @@ def test_reports_each_version_of_a_model() -> None:
 
 
 def test_limit_on_models_keeps_the_expected_ones() -> None:
-    indexes = {name: index(*((f"{name}-{n}",) for n in range(MOST))) for name in ("a", "b")}
+    indexes = {name: index(*((f"{name}-{n}",) for n in range(MAX_MODELS))) for name in ("a", "b")}
     states = model_states(gen.model(), indexes, report("wanted"))
-    assert len(states) == MOST
+    assert len(states) == MAX_MODELS
     assert [m.state for m in states if m.name == "wanted"] == ["MISSING"]
     problem = load_problem(states)
     assert problem is not None

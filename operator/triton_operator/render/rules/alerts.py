@@ -35,15 +35,15 @@ _GAP = "20s"
 """The same while the alert is pending. Shorter than its `for`, so that a single high value causes no alert."""
 _TOLERANCE = 1.1
 """Tolerance of the HorizontalPodAutoscaler: it doesn't scale up to this multiple of its target."""
-_SPIKE_LEAST = 5
+_SPIKE_MIN_RATE = 5
 """Minimum demand of a spike, in requests per second."""
-_SPIKE_LEAST_OF_LIMIT = 0.01
+_SPIKE_MIN_RATIO = 0.01
 """Minimum demand of a spike, as a fraction of the limit if there is one."""
 _FAILURES_RATIO = 0.01
 """Maximum ratio of requests that fail for one reason without an alert."""
-_FEW_FAILURES = 5
+_MIN_FAILURES = 5
 """Minimum number of failed requests for one reason in five minutes for an alert."""
-_FEW_WAITING = 10
+_MIN_REQUESTS = 10
 """Minimum number of requests per minute for an alert about the queue."""
 _BURNS = {
     "critical": ((Decimal("14.4"), "1h", "5m", ""), (Decimal("6"), "6h", "30m", "1h")),
@@ -51,7 +51,7 @@ _BURNS = {
 }
 """Burn rate, long and short window (The Site Reliability Workbook, chapter 5), and the minimum age of the model's
 metrics for the long window."""
-_FEW = 10
+_MIN_BURN_FAILURES = 10
 """Minimum number of failed requests in the long window for an alert about the error budget."""
 _OWN_LABELS = {
     "__name__",
@@ -104,11 +104,11 @@ def slow_alerts(subject: Subject) -> list[Rule]:
 def _not_serving(subject: Subject) -> Rule:
     """Returns the alert. The first start may take `rollout.startupSeconds`."""
     scope = subject.scope
-    wanted, ready = scope.pick(DESIRED), scope.pick(READY)
+    desired, ready = scope.pick(DESIRED), scope.pick(READY)
     return _alert(
         "TritonModelNotServing", "critical", "1m",
-        f"({wanted} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n"
-        f"  max_over_time({ready}[1h]) > 0 or {wanted} offset {subject.startup_seconds}s > 0\n)",
+        f"({desired} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n"
+        f"  max_over_time({ready}[1h]) > 0 or {desired} offset {subject.startup_seconds}s > 0\n)",
         f"{_WHO} serves no requests: 0 of {_number('$value')} servers are ready",
         "Every request fails. Run `kubectl triton status` to see why each server isn't ready.",
     )  # fmt: skip
@@ -117,11 +117,11 @@ def _not_serving(subject: Subject) -> Rule:
 def _servers_missing(subject: Subject) -> Rule:
     """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart."""
     scope = subject.scope
-    wanted, ready = scope.pick(DESIRED), scope.pick(READY)
+    desired, ready = scope.pick(DESIRED), scope.pick(READY)
     mean = f"avg_over_time({ready}[15m])"
     return _alert(
         "TritonModelServersMissing", "warning", "10m",
-        f"(min_over_time({wanted}[15m]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
+        f"(min_over_time({desired}[15m]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
         f"{_WHO} has too few ready servers: on average {_number('$value')} were missing in the last 15 minutes",
         "The other servers get their load. Run `kubectl triton status` to see why a server isn't ready. Usual reasons: "
         "the cluster has no room for it, or it crashes repeatedly.",
@@ -165,12 +165,12 @@ def _qps_overflow(subject: Subject) -> Rule:
 
 def _tps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_TPS.name, "TritonModelTpsOverflow"
-    made = tokens(scope)
+    rate = tokens(scope)
     step = subject.monitoring.evaluation_seconds
     return _alert(
         name, "critical", "30s",
         _above(
-            scope, name, made, lambda span: f"max_over_time(({made})[{span}:{step}s])", limits(scope, kind), PER_MODEL
+            scope, name, rate, lambda span: f"max_over_time(({rate})[{span}:{step}s])", limits(scope, kind), PER_MODEL
         ),
         f"{_WHO} generates {_number('$value')} tokens/s; its max-tps is {_effective(scope, kind)}",
         "Find the client that requests more or longer answers than agreed, add servers, or raise the annotation "
@@ -181,7 +181,7 @@ def _tps_overflow(subject: Subject) -> Rule:
 def _qps_spike(subject: Subject) -> Rule:
     """Returns the alert, which compares the demand with the mean of the ten minutes before the last one.
 
-    - At least half of the ten minutes need samples, so that the first requests after a start are no spike.
+    - At least half of the ten minutes need samples, so that the first requests after a start aren't a spike.
     - The demand must be above a minimum, and above a fraction of the limit.
     """
     scope = subject.scope
@@ -192,8 +192,8 @@ def _qps_spike(subject: Subject) -> Rule:
     limit = scope.pick(EFFECTIVE, equal("kind", thresholds.MAX_QPS.name), equal("version", ""))
     return _alert(
         "TritonModelQpsSpike", "warning", "30s",
-        f"({demand} >= {_SPIKE_LEAST}\n  unless on ({PER_MODEL}) "
-        f"{demand} < on ({PER_MODEL}) {_SPIKE_LEAST_OF_LIMIT} * {limit})\n> on ({PER_MODEL}) ({mean})\n"
+        f"({demand} >= {_SPIKE_MIN_RATE}\n  unless on ({PER_MODEL}) "
+        f"{demand} < on ({PER_MODEL}) {_SPIKE_MIN_RATIO} * {limit})\n> on ({PER_MODEL}) ({mean})\n"
         f"* on ({PER_MODEL}) max by ({PER_MODEL}) ({factor})",
         f"The demand of {_WHO} has jumped to {_number('$value')} requests/s",
         f"That is more than {_effective(scope, thresholds.SPIKE_FACTOR.name)} times the mean of the previous ten "
@@ -245,14 +245,14 @@ def _disagreement(subject: Subject) -> Rule:
     scope = subject.scope
     effective, fallback = scope.pick(EFFECTIVE), scope.pick(FALLBACK)
     gauge, by = subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version"
-    least, most = (_queried(f"{end} by ({by}) ({gauge})", "kind", "version") for end in ("min", "max"))
+    minimum, maximum = (_queried(f"{end} by ({by}) ({gauge})", "kind", "version") for end in ("min", "max"))
     return _alert(
         "TritonModelThresholdDisagreement", "warning", "5m",
         f"({effective} != on ({by}) {fallback})\nor ({effective} unless on ({by}) {fallback})\n"
         f"or ({fallback} unless on ({by}) {effective})\n"
         f"or (max by ({by}) ({gauge}) != min by ({by}) ({gauge}))",
         f"The operator and the PrometheusRule of {_WHO} have different thresholds: {{{{ $labels.kind }}}}{_VERSION}",
-        f"For five minutes, the operator's replicas have had {least} to {most}, and the PrometheusRule "
+        f"For five minutes, the operator's replicas have had {minimum} to {maximum}, and the PrometheusRule "
         f"{_queried(fallback, 'kind', 'version')} (empty: no threshold). Alerts use the operator's value; without "
         "the operator, they use the rule's. Look at the TritonModel's conditions and at the operator's log, and check "
         "if Prometheus has loaded the PrometheusRule (prometheus_config_last_reload_successful).",
@@ -261,14 +261,14 @@ def _disagreement(subject: Subject) -> Rule:
 
 def _at_max_replicas(subject: Subject) -> Rule:
     """Returns the alert. It ignores servers above the maximum, which are surge pods of a rollout."""
-    scope, most = subject.scope, subject.max_replicas
-    up, wanted = f"sum by ({PER_MODEL}) ({scope.pick('up')})", scope.pick(DESIRED)
-    at_max = f"({wanted} or count by ({PER_MODEL}) ({scope.pick('up')})) >= {most}"
+    scope, maximum = subject.scope, subject.max_replicas
+    up, desired = f"sum by ({PER_MODEL}) ({scope.pick('up')})", scope.pick(DESIRED)
+    at_max = f"({desired} or count by ({PER_MODEL}) ({scope.pick('up')})) >= {maximum}"
     return _alert(
         "TritonModelAtMaxReplicas", "warning", "2m",
-        f"{scope.pick(LOAD)}\n/ on ({PER_MODEL}) (clamp_max({up}, {most}) and on ({PER_MODEL}) "
+        f"{scope.pick(LOAD)}\n/ on ({PER_MODEL}) (clamp_max({up}, {maximum}) and on ({PER_MODEL}) "
         f"({at_max}))\n> {number(round(subject.utilization * _TOLERANCE, 6))}",
-        f"{_WHO} has its maximum of {most} servers, and they are overloaded",
+        f"{_WHO} has its maximum of {maximum} servers, and they are overloaded",
         "Each server has a load of {{ $value | humanizePercentage }} of its capacity, and the autoscaler can't add "
         "servers. Raise spec.autoscaling.max if the cluster has room, or reduce the load.",
         keep="2m",
@@ -276,14 +276,14 @@ def _at_max_replicas(subject: Subject) -> Rule:
 
 
 def _queue_duration(subject: Subject) -> Rule:
-    most, scope = subject.monitoring.queue_milliseconds, subject.scope
+    limit, scope = subject.monitoring.queue_milliseconds, subject.scope
     served = f"rate({scope.pick('nv_inference_request_success')}[{window(60, subject.scrape_seconds)}])"
     return _alert(
         "TritonModelQueueDuration", "warning", "1m",
-        f"{scope.pick(QUEUE)} > {number(most / 1000)}\n"
-        f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) ({served}) * 60 >= {_FEW_WAITING}",
+        f"{scope.pick(QUEUE)} > {number(limit / 1000)}\n"
+        f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) ({served}) * 60 >= {_MIN_REQUESTS}",
         f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} in the queue of model {{{{ $labels.model }}}}",
-        f"The allowed mean is {most} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
+        f"The allowed mean is {limit} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
         "or instances (instance_group), enable dynamic_batching, or find out why the model is slow.",
         keep="2m",
     )  # fmt: skip
@@ -303,7 +303,7 @@ def _request_failures(subject: Subject) -> Rule:
     requests = f"sum by ({PER_MODEL}) ({scope.pick(REQUESTS)}) > 0"
     return _alert(
         "TritonModelRequestFailures", "warning", "1m",
-        f"({failed} * 300 >= {_FEW_FAILURES}) / 300\n/ on ({PER_MODEL}) group_left () ({requests})\n"
+        f"({failed} * 300 >= {_MIN_FAILURES}) / 300\n/ on ({PER_MODEL}) group_left () ({requests})\n"
         f"> {_FAILURES_RATIO}",
         f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} fail in model {{{{ $labels.model }}}}: "
         "{{ $labels.reason }}",
@@ -316,7 +316,7 @@ def _request_failures(subject: Subject) -> Rule:
 def _error_budget_burn(subject: Subject) -> list[Rule]:
     """Returns one alert for each severity, because the windows of one incident overlap."""
     objective = subject.monitoring.objective
-    what = {
+    advice = {
         "critical": "At this rate the error budget of a month is used up within days. Find out which model fails and "
         "why (TritonModelRequestFailures, the servers' logs), and roll back the last change.",
         "warning": "This isn't urgent, but the objective will be missed: plan time to find the cause.",
@@ -327,7 +327,7 @@ def _error_budget_burn(subject: Subject) -> list[Rule]:
             "\nor ".join(_burns(subject, budget(objective), *burn) for burn in burns),
             f"{{{{ $value | humanizePercentage }}}} of the requests of {_WHO} failed in the last "
             f"{' or '.join(long for _, long, _, _ in burns)}",
-            f"{objective} % should succeed (spec.monitoring.objective). {what[severity]}",
+            f"{objective} % should succeed (spec.monitoring.objective). {advice[severity]}",
         )
         for severity, burns in _BURNS.items()
     ]  # fmt: skip
@@ -338,25 +338,25 @@ def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: 
 
     It needs a minimum number of failures: of five requests in an hour, one failure is 20 % but unimportant.
     """
-    scope, most = subject.scope, error_ratio(allowed, burn)
+    scope, maximum = subject.scope, error_ratio(allowed, burn)
     failed = f"sum_over_time({scope.pick(FAILED)}[{long}])"
     parts = [
-        f"({ratio(scope, long)} > {most})",
-        f"({ratio(scope, short)} > {most})",
-        f"(sum by ({PER_MODEL}) ({failed}) * {subject.slo_seconds} >= {_FEW})",
+        f"({ratio(scope, long)} > {maximum})",
+        f"({ratio(scope, short)} > {maximum})",
+        f"(sum by ({PER_MODEL}) ({failed}) * {subject.slo_seconds} >= {_MIN_BURN_FAILURES})",
         *([f"{scope.pick(REQUESTS)} offset {age}"] if age else []),
     ]
     return "(\n  " + f"\n  and on ({PER_MODEL}) ".join(parts) + "\n)"
 
 
-def _above(scope: Scope, name: str, value: str, most: Callable[[str], str], limit: str, on: str) -> str:
+def _above(scope: Scope, name: str, value: str, peak: Callable[[str], str], limit: str, on: str) -> str:
     """Returns the condition that `value` is above `limit`.
 
-    While the alert `name` is pending or fires, it compares `most`, the maximum in a time range, because the rate of a
+    While the alert `name` is pending or fires, it compares `peak`, the maximum in a time range: the rate of a
     server is a sixth lower while one of its scrapes is missing.
     """
     held = "\n  or ".join(
-        f"({most(span)} and on ({on}) {scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))})"
+        f"({peak(span)} and on ({on}) {scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))})"
         for state, span in (("firing", _CALM), ("pending", _GAP))
     )
     return f"(\n  {held}\n  or {value}\n)\n> on ({on}) {limit}"
@@ -405,8 +405,8 @@ def _labelled(subject: Subject, rule: Rule) -> Rule:
 
     It drops labels that alerts have themselves, and invalid ones, because Prometheus would refuse all rules.
     """
-    wanted = subject.monitoring.alert_labels.items()
-    more = {k: escape_template(v) for k, v in wanted if k not in _OWN_LABELS and _LABEL.fullmatch(k)}
+    own = subject.monitoring.alert_labels.items()
+    more = {k: escape_template(v) for k, v in own if k not in _OWN_LABELS and _LABEL.fullmatch(k)}
     page = escape_template(f"{subject.runbooks.rstrip('/')}/{rule['alert']}.md")
     return {
         **rule,

@@ -66,9 +66,9 @@ def duration(seconds: int) -> str:
     return f"{seconds}s"
 
 
-def window(least: int, scrape_seconds: int) -> str:
-    """Returns a range of at least `least` seconds that has two samples even if scrapes are rare and one fails."""
-    return duration(max(least, 4 * scrape_seconds))
+def window(min_seconds: int, scrape_seconds: int) -> str:
+    """Returns a range of at least `min_seconds` that has two samples, even if scrapes are rare and one fails."""
+    return duration(max(min_seconds, 4 * scrape_seconds))
 
 
 def record(name: str, expr: str, **labels: str) -> Rule:

@@ -139,8 +139,8 @@ def _demand(subject: Subject) -> list[Rule]:
         record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, unequal('version', ''))})"),
     ]
     if subject.token_counter:
-        made = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
-        out.append(record("tritonmodel:tokens:rate1m", f"sum by ({PER_MODEL}, model, version) ({made})"))
+        generated = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
+        out.append(record("tritonmodel:tokens:rate1m", f"sum by ({PER_MODEL}, model, version) ({generated})"))
     return out
 
 
@@ -171,14 +171,14 @@ def _load(subject: Subject) -> list[Rule]:
         for parts, kind in ((used, thresholds.MAX_TPS), (load, thresholds.MAX_TPS_PER_REPLICA)):
             parts.append(tag(f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, kind.name)}", "of", "tokens"))
     return [
-        record("tritonmodel:utilization:ratio", _most(used)),
-        record(LOAD, _most(load)),
+        record("tritonmodel:utilization:ratio", _maximum(used)),
+        record(LOAD, _maximum(load)),
         *([record(_PREDICTED, _predicted(scope))] if subject.predict else []),
         *([record(AUTOSCALER_LOAD, _autoscaler_load(subject))] if subject.max_replicas is not None else []),
     ]
 
 
-def _most(parts: list[str]) -> str:
+def _maximum(parts: list[str]) -> str:
     return f"max by ({PER_MODEL}) (\n  " + "\n  or ".join(parts) + "\n)"
 
 
@@ -202,7 +202,7 @@ def _autoscaler_load(subject: Subject) -> str:
     scrapes = span // scrape
     missing = f"(sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)} and {up})"
     held = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}]) and on ({PER_MODEL}) {missing}"
-    return _most([now, tag(held, "of", "held")])
+    return _maximum([now, tag(held, "of", "held")])
 
 
 def _queue(subject: Subject) -> list[Rule]:

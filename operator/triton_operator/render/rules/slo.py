@@ -17,7 +17,7 @@ FAILED = "tritonmodel:requests_failed:rate5m"
 REQUESTS = "tritonmodel:requests:rate5m"
 RECORDED = ("5m", "3d")
 """Windows of the recorded error ratios. The alerts compute the others, which nothing else uses."""
-MOST_RATIO = 0.9
+MAX_RATIO = 0.9
 """Maximum of an alert's error ratio. With a low objective, the burn rates would need ratios above 1."""
 
 
@@ -41,7 +41,7 @@ def ratio(scope: Scope, span: str) -> str:
 
 def error_ratio(budget: Decimal, burn: Decimal) -> str:
     """Returns the error ratio at which the error budget burns `burn` times as fast as allowed."""
-    return f"{min(float(budget * burn), MOST_RATIO):.6g}"
+    return f"{min(float(budget * burn), MAX_RATIO):.6g}"
 
 
 def budget(objective: str) -> Decimal:

@@ -94,9 +94,9 @@ def near(word: str, known: Collection[str]) -> str:
 
     Skips long words and long lists: comparing them takes too long.
     """
-    if len(word) > _LONGEST or len(known) > _MOST_KNOWN:
+    if len(word) > _MAX_LENGTH or len(known) > _MAX_KNOWN:
         return ""
-    return next(iter(get_close_matches(word, sorted(k for k in known if len(k) <= _LONGEST), 1)), "")
+    return next(iter(get_close_matches(word, sorted(k for k in known if len(k) <= _MAX_LENGTH), 1)), "")
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
@@ -107,11 +107,11 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 def listed(words: Collection[object], nothing: str = "none") -> str:
     """Returns the first of `words` as text for a message: `a, b and 3 more`."""
-    more = len(words) - _MOST_LISTED
-    return (", ".join(map(str, islice(words, _MOST_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
+    more = len(words) - _MAX_LISTED
+    return (", ".join(map(str, islice(words, _MAX_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
 
 
-_LONGEST, _MOST_KNOWN, _MOST_LISTED = 100, 256, 16
+_MAX_LENGTH, _MAX_KNOWN, _MAX_LISTED = 100, 256, 16
 
 
 def _finding(severity: Severity, file: str, code: str, message: str, remedy: str, at: Node | None) -> Finding:

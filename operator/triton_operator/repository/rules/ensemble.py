@@ -84,11 +84,11 @@ def steps(repository: Repository, model: Model) -> Iterator[Finding]:
             continue
         # A step without model_version requests version 0. -1 is the latest.
         if step.model_version != -1 and step.model_version not in target.served and not target.unread:
-            said = "" if step.model_version else " (the default of model_version)"
+            note = "" if step.model_version else " (the default of model_version)"
             yield error(
                 model.config_path,
                 "TR413",
-                f"step {index} requests version {step.model_version}{said} of {target.name!r}, which isn't served",
+                f"step {index} requests version {step.model_version}{note} of {target.name!r}, which isn't served",
                 f"set model_version to -1 for the latest, or to one of {listed(target.served)}",
                 at.find("model_version"),
             )
@@ -204,10 +204,10 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
     """
     if not model.steps:
         return
-    said: dict[str, Declaration] = {}
+    earlier: dict[str, Declaration] = {}
     times = Counter(link.tensor for link in graph(model).writes)  # `tensors` reports tensors that are written twice
     for tensor in (*model.config.input, *model.config.output):
-        said.setdefault(tensor.name, _declaration(tensor, model, "the ensemble"))
+        earlier.setdefault(tensor.name, _declaration(tensor, model, "the ensemble"))
     for index, step in enumerate(model.steps):
         target = repository.models.get(step.model_name)
         if target is None or target.config is None:
@@ -218,7 +218,7 @@ def types(repository: Repository, model: Model) -> Iterator[Finding]:
                 if own not in declared or declared[own].data_type == DataType.TYPE_INVALID or times[tensor] > 1:
                     continue
                 now = _declaration(declared[own], target, f"{side} {own!r} of {target.name!r}", reshaped=False)
-                before = said.setdefault(tensor, now)
+                before = earlier.setdefault(tensor, now)
                 at = _at(model, f"{side}_map", Link(index, own, tensor))
                 yield from _compare(model, tensor, before, now, at)
 

@@ -20,7 +20,7 @@ from triton_operator.repository.rules.base import Expected, error, listed, note,
 _CONFIG_NAMES = frozenset({"config.pbtxt", "config.pbtext", "config.pb", "config.txt", "config.prototxt", "config"})
 """Common wrong names of config.pbtxt, in lower case."""
 
-MOST = 2**63 - 1
+MAX_VERSION = 2**63 - 1
 """The highest version number."""
 _NUMBER = re.compile(r"(\s*[+-]?)(\d+)")
 """The start of a name that C++ stoll parses as a number."""
@@ -120,11 +120,11 @@ def versions(_: Repository, model: Model) -> Iterator[Finding]:
                 "move it out of the model's directory",
             )
     for name in sorted(model.folders):
-        if (start := _NUMBER.match(name)) and not name.startswith("0") and int(start[2]) > MOST:
+        if (start := _NUMBER.match(name)) and not name.startswith("0") and int(start[2]) > MAX_VERSION:
             yield error(
                 f"{model.directory}/{name}",
                 "TR203",
-                f"the version is above {MOST}, which crashes the server",
+                f"the version is above {MAX_VERSION}, which crashes the server",
                 "use a smaller number, or move the directory out of the model's directory",
             )
     if not model.versions:
@@ -168,8 +168,8 @@ def _would_serve(model: Model, number: int) -> bool:
         return True
     if policy is not None and policy.HasField("specific"):
         return number in policy.specific.versions
-    most = policy.latest.num_versions if policy is not None else 1
-    return number in sorted({*model.versions, number})[-most:]
+    count = policy.latest.num_versions if policy is not None else 1
+    return number in sorted({*model.versions, number})[-count:]
 
 
 def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:

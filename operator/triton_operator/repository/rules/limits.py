@@ -43,8 +43,8 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
     if not isfinite(expected.cpus):
         return
     cores, count = max(ceil(expected.cpus), 1), instances(model, 0)
-    said = next((n for n in names if n in model.config.parameters), None)
-    if said is None:
+    key = next((n for n in names if n in model.config.parameters), None)
+    if key is None:
         level = warning if count > 1 else note
         yield level(
             model.config_path,
@@ -55,7 +55,7 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
             model.where.find("instance_group"),
         )
         return
-    text = model.config.parameters[said].string_value
+    text = model.config.parameters[key].string_value
     each = int(text[:9]) if text.isdecimal() else 0  # longer numbers are above any limit
     if each * count > cores:
         yield warning(
@@ -63,8 +63,8 @@ def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding
             "TR505",
             f"{_plural(count, 'instance')} × {_plural(each, 'thread')}, "
             f"but the server's CPU limit is {_cores(expected.cpus)}",
-            f"lower {said} or the instance count until their product is at most {cores}",
-            model.where.find("parameters", said),
+            f"lower {key} or the instance count until their product is at most {cores}",
+            model.where.find("parameters", key),
         )
 
 

@@ -63,11 +63,11 @@ def undefined(_: Repository, model: Model) -> Iterator[Finding]:
         if opened:
             continue
         top = {id(node) for statement in tree.body for node in _always_evaluated(statement)}
-        told: set[str] = set()
+        reported: set[str] = set()
         for node in ast.walk(tree):
-            if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in told:
+            if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in reported:
                 continue
-            told.add(node.id)
+            reported.add(node.id)
             close = near(node.id, bound)
             yield (error if id(node) in top else warning)(
                 file,

@@ -216,11 +216,11 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
     """
     batch = model.config.max_batch_size
     at = model.where.find(side, index, "dims")
-    said = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
+    declared = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
     name = f"{side} {tensor.name!r}"
     if not actual:
-        if any(size != 1 for size in said):
-            yield error(model.config_path, "TR605", f"{name} is {_text(said)}, but a single value{where}",
+        if any(size != 1 for size in declared):
+            yield error(model.config_path, "TR605", f"{name} is {_text(declared)}, but a single value{where}",
                         "set dims: [ 1 ]", at)  # fmt: skip
         return
     if side == "input" and tensor.allow_ragged_batch:
@@ -229,7 +229,7 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
                         "export the model with one dimension for the concatenated inputs, or remove allow_ragged_batch",
                         at)  # fmt: skip
         return
-    if batch > 0 and actual[0] != -1 and len(actual) == len(said) + 1:
+    if batch > 0 and actual[0] != -1 and len(actual) == len(declared) + 1:
         yield error(
             model.config_path,
             "TR606",
@@ -238,7 +238,7 @@ def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where:
             model.where.find("max_batch_size"),
         )
         return
-    full = (-1, *said) if batch > 0 else said
+    full = (-1, *declared) if batch > 0 else declared
     sizes = list(zip(full, actual, strict=False))
     if len(full) != len(actual) or any(a != b for a, b in sizes if b != -1):
         yield error(

@@ -214,9 +214,9 @@ def imports_local_modules(model: Model, file: str, tree: ast.Module) -> bool:
 def _takes(args: ast.arguments, count: int) -> bool:
     """Whether the signature accepts `count` positional arguments."""
     positional = len(args.posonlyargs) + len(args.args)
-    least = positional - len(args.defaults)
+    required = positional - len(args.defaults)
     keywords = sum(default is None for default in args.kw_defaults)
-    return least <= count and (count <= positional or args.vararg is not None) and not keywords
+    return required <= count and (count <= positional or args.vararg is not None) and not keywords
 
 
 def _count(args: ast.arguments) -> str:

@@ -52,13 +52,13 @@ def states(_: Repository, model: Model) -> Iterator[Finding]:
 
 
 def _batch(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
-    most = model.config.max_batch_size
-    if sample.batch_size > max(most, 1):
+    maximum = model.config.max_batch_size
+    if sample.batch_size > max(maximum, 1):
         yield error(
             model.config_path,
             "TR703",
-            f"the batch_size of the warm-up is {sample.batch_size}, but max_batch_size is {most}",
-            f"lower batch_size to at most {most}" if most else "remove batch_size, or set it to 0 or 1",
+            f"the batch_size of the warm-up is {sample.batch_size}, but max_batch_size is {maximum}",
+            f"lower batch_size to at most {maximum}" if maximum else "remove batch_size, or set it to 0 or 1",
             at.find("batch_size"),
         )
 
@@ -83,26 +83,26 @@ def _inputs(model: Model, sample: Any, at: Node) -> Iterator[Finding]:
                     place.find("key"),
                 )
             continue
-        said = declared[name]
-        if tensor.data_type != said.data_type:
+        configured = declared[name]
+        if tensor.data_type != configured.data_type:
             yield error(
                 model.config_path,
                 "TR704",
                 f"input {name!r} is {type_name(tensor.data_type)} in the warm-up, "
-                f"but the model needs {type_name(said.data_type)}",
-                f"set data_type: {type_name(said.data_type)}",
+                f"but the model needs {type_name(configured.data_type)}",
+                f"set data_type: {type_name(configured.data_type)}",
                 place.find("value").find("data_type"),
             )
-        elif not _fits(list(tensor.dims), list(said.dims)):
+        elif not _fits(list(tensor.dims), list(configured.dims)):
             yield error(
                 model.config_path,
                 "TR704",
-                f"input {name!r} is {list(tensor.dims)} in the warm-up, but the model needs {list(said.dims)}",
+                f"input {name!r} is {list(tensor.dims)} in the warm-up, but the model needs {list(configured.dims)}",
                 "make the dims equal, with a number for each variable dimension; leave out the batch dimension",
                 place.find("value").find("dims"),
             )
-    for name, said in sorted(declared.items()):
-        if name not in sample.inputs and not said.optional:
+    for name, configured in sorted(declared.items()):
+        if name not in sample.inputs and not configured.optional:
             yield error(
                 model.config_path,
                 "TR704",

@@ -6,7 +6,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 SIZE = 640
-SCORE, IOU, MOST = 0.25, 0.45, 300
+SCORE, IOU, MAX_BOXES = 0.25, 0.45, 300
 LABELS = ["circle", "rectangle", "triangle", "star"]
 
 
@@ -49,7 +49,7 @@ def detect(rows, height, width):
     new_width, new_height = max(1, round(width * scale)), max(1, round(height * scale))
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
     detections = []
-    for k in found[:MOST]:
+    for k in found[:MAX_BOXES]:
         x1, y1, x2, y2 = boxes[k]
         box = [
             min(max((x1 - left) * width / new_width, 0), width),

@@ -1,4 +1,4 @@
-// CoreDNS with the plugins that kubeadm's Corefile names. The plugins for clouds, left out here, take minutes to compile.
+// CoreDNS with the plugins that kubeadm's Corefile names. It omits the plugins for clouds, which take minutes to compile.
 package main
 
 import (

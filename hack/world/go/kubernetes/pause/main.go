@@ -1,4 +1,5 @@
-// The program of a pod's sandbox, as Kubernetes' pause: it holds the pod's namespaces, reaps orphans, and ends when told.
+// The program of a pod's sandbox, like Kubernetes' pause: it holds the pod's namespaces, reaps orphaned processes, and
+// exits on SIGINT or SIGTERM.
 package main
 
 import (

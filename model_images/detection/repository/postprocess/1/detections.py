@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 SIZE = 640
 # NMS compares boxes in pairs. Scenes have tens of candidates, but a request may set the confidence to 0.
-MOST_CANDIDATES = 3000
+MAX_CANDIDATES = 3000
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ class Thresholds(NamedTuple):
 
     score: float = 0.25
     iou: float = 0.45
-    most: int = 300
+    max_boxes: int = 300
 
 
 class Detections(NamedTuple):
@@ -41,8 +41,8 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
     keep = (scores > thresholds.score) & np.isfinite(rows[:, :4]).all(axis=1)
     centres, sides, classes, scores = rows[keep, :2], rows[keep, 2:4], classes[keep], scores[keep]
     corners = np.concatenate([centres - sides / 2, centres + sides / 2], axis=1)
-    if len(scores) > MOST_CANDIDATES:
-        best = np.argpartition(scores, -MOST_CANDIDATES)[-MOST_CANDIDATES:]
+    if len(scores) > MAX_CANDIDATES:
+        best = np.argpartition(scores, -MAX_CANDIDATES)[-MAX_CANDIDATES:]
         corners, sides, classes, scores = corners[best], sides[best], classes[best], scores[best]
     if len(corners) == 0:
         return Detections(corners, scores, classes)
@@ -55,7 +55,7 @@ def select(rows: Floats, thresholds: Thresholds) -> Detections:
         thresholds.score,
         thresholds.iou,
     )
-    chosen = np.asarray(kept, np.int64).ravel()[: thresholds.most]
+    chosen = np.asarray(kept, np.int64).ravel()[: thresholds.max_boxes]
     return Detections(corners[chosen], scores[chosen], classes[chosen])
 
 

@@ -24,7 +24,7 @@ class TritonPythonModel:
         self.thresholds = Thresholds(
             score=float(parameters["score_threshold"]["string_value"]),
             iou=float(parameters["iou_threshold"]["string_value"]),
-            most=int(parameters["max_detections"]["string_value"]),
+            max_boxes=int(parameters["max_detections"]["string_value"]),
         )
         # Relative to this file's folder, or an absolute path.
         self.labels = read_labels(Path(__file__).parent / parameters["labels"]["string_value"])

@@ -7,7 +7,7 @@ from typing import Any
 from detections import Thresholds
 
 # The threshold that each request parameter replaces.
-NAMES = {"confidence": "score", "iou": "iou", "top_k": "most"}
+NAMES = {"confidence": "score", "iou": "iou", "top_k": "max_boxes"}
 
 
 class ParameterError(ValueError):
@@ -20,16 +20,16 @@ def requested(parameters: str, defaults: Thresholds) -> Thresholds:
     Ignores other parameters, which are for Triton or other models. Raises ParameterError.
     """
     given = json.loads(parameters) if parameters else {}
-    found = {field: _number(name, given[name], defaults.most) for name, field in NAMES.items() if name in given}
+    found = {field: _number(name, given[name], defaults.max_boxes) for name, field in NAMES.items() if name in given}
     return defaults._replace(**found) if found else defaults
 
 
-def _number(name: str, value: Any, most: int) -> Any:
+def _number(name: str, value: Any, max_boxes: int) -> Any:
     """Returns the parameter's value. Accepts strings too: forwarded headers and fractions over gRPC are strings."""
     number = _parse(value)
     if name == "top_k":
-        if number is None or number != int(number) or not 1 <= number <= most:
-            raise ParameterError(f"top_k must be a whole number from 1 to {most}, not {json.dumps(value)}")
+        if number is None or number != int(number) or not 1 <= number <= max_boxes:
+            raise ParameterError(f"top_k must be a whole number from 1 to {max_boxes}, not {json.dumps(value)}")
         return int(number)
     if number is None or not 0 <= number <= 1:
         raise ParameterError(f"{name} must be a number from 0 to 1, not {json.dumps(value)}")

@@ -34,10 +34,10 @@ class TritonPythonModel:
         self.max_pixels = int(config["parameters"]["max_pixels"]["string_value"])
         kinds = {output["name"]: output["data_type"] for output in config["output"]}
         kind = pb_utils.triton_string_to_numpy(kinds["PROCESSED_IMAGE"])
-        most = max(1, config["max_batch_size"])
+        max_batch = max(1, config["max_batch_size"])
         # Each execute reuses it: Triton has copied the responses before the next one starts.
-        self.batch = np.empty((most, 3, SIZE, SIZE), kind)
-        self.threads = ThreadPoolExecutor(min(cores(), most))
+        self.batch = np.empty((max_batch, 3, SIZE, SIZE), kind)
+        self.threads = ThreadPoolExecutor(min(cores(), max_batch))
         self.large = threading.Lock()
         self.measures = Measures({"model": args["model_name"], "version": args["model_version"]})
 
@@ -66,7 +66,7 @@ class TritonPythonModel:
     def _process(self, data: bytes, request: Any, out: Any) -> tuple[int, int] | Exception:
         """Fills `out` [3, 640, 640]. Returns the upright height and width, or the error.
 
-        Checks `request` for cancellation first, unless it is None.
+        First checks whether the client has cancelled `request`. `request` may be None.
         """
         try:
             if request is not None and request.is_cancelled():

@@ -28,7 +28,7 @@ class TritonPythonModel:
         self.thresholds = Thresholds(
             score=float(parameters["score_threshold"]),
             iou=float(parameters["iou_threshold"]),
-            most=int(parameters["max_detections"]),
+            max_boxes=int(parameters["max_detections"]),
         )
         here = Path(__file__).parent
         self.labels = read_labels(here / parameters["labels"])
