@@ -158,7 +158,7 @@ def running(
         return False
 
     try:
-        eventually(ready, 30, log.read_text)
+        eventually(ready, 120, log.read_text)
         yield Prometheus(address, process.pid, file)
     finally:
         process.kill()
