@@ -113,6 +113,7 @@ ANSWERS = st.builds(
     Answer,
     st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
     st.booleans(),
+    st.booleans(),
     specs.TEXT,
 )
 REFUSALS = st.dictionaries(
@@ -153,7 +154,7 @@ def test_assess_returns_a_valid_and_stable_status(
         after = assess(model, seen, endpoint(model), status, now)
         assert_valid(after)
         # The same observation changes nothing the second time.
-        assert assess(model, seen, endpoint(model), after, "2027-01-01T00:00:00.000Z") == after
+        assert assess(model, seen, endpoint(model), after, "2026-01-01T00:59:00.000Z") == after
         for transition in transitions(status.conditions, after.conditions):
             assert _REASON.fullmatch(transition.reason)
             transition.message.encode()

@@ -5,6 +5,7 @@ The Prometheus scrapes the same metrics as in a cluster, and evaluates the rende
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -84,7 +85,9 @@ def choose(prometheus: Prometheus, name: str) -> dict[str, str]:
         elif variable["type"] == "query":
             query = LABEL_VALUES.fullmatch(variable["query"]["query"])
             assert query, variable
-            offered = prometheus.ask(f"label/{query[2]}/values", **{"match[]": filled(query[1], values)})
+            # A variable that the query uses may have no values yet.
+            with contextlib.suppress(KeyError):
+                offered = prometheus.ask(f"label/{query[2]}/values", **{"match[]": filled(query[1], values)})
         expected = ONE_OF.get(variable["name"])
         if expected in offered:
             values[variable["name"]] = expected
