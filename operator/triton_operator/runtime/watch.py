@@ -211,7 +211,7 @@ def _direct_watcher(on_event: OnEvent) -> Callable[..., Awaitable[None]]:
         stream = watching.infinite_watch(
             settings=settings, resource=resource, namespace=namespace, operator_paused=operator_paused
         )
-        async for event in stream:
+        async for event in _while_open(stream):
             if event is watching.Bookmark.LISTED and operator_indexed is not None and resource_indexed is not None:
                 await operator_indexed.drop_toggle(resource_indexed)
             if isinstance(event, watching.Bookmark) or event["type"] == "BOOKMARK":
@@ -226,6 +226,21 @@ def _direct_watcher(on_event: OnEvent) -> Callable[..., Awaitable[None]]:
             obj.clear()
 
     return watcher
+
+
+async def _while_open(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """Yields the items of `stream`. Raises an aiohttp.ClientError if kopf has closed the session meanwhile.
+
+    When kopf stops, it closes the session before all watchers have ended. aiohttp then raises an AssertionError or a
+    RuntimeError, depending on the state of the request.
+    """
+    try:
+        async for event in stream:
+            yield event
+    except (AssertionError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != "Session is closed":
+            raise
+        raise aiohttp.ClientConnectionError("the session is closed") from error
 
 
 def _event(line: str) -> Any:
