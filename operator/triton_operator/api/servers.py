@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import names
@@ -51,3 +52,15 @@ class Counters:
     success: float = 0.0
     failure: float = 0.0
     pending: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The counters of one server, by model. `at`: seconds of a monotonic clock."""
+
+    at: float
+    counters: Mapping[str, Counters]
+
+
+History = tuple[Sample, ...]
+"""The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""

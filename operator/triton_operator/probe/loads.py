@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from triton_operator.api.servers import Counters, Server
+from triton_operator.api.servers import Counters, History, Sample, Server
 
 from . import fetch
 from .counters import counters
@@ -27,18 +27,6 @@ _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
 """Servers of one TritonModel that are polled at the same time."""
 Read = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The counters of one server, by model. `at`: seconds of the event loop's clock (monotonic)."""
-
-    at: float
-    counters: Mapping[str, Counters]
-
-
-History = tuple[Sample, ...]
-"""The samples of one server in the last minute, the oldest first. A restart of the server empties it."""
 
 
 @dataclass(eq=False)

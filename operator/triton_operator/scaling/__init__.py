@@ -1,0 +1,8 @@
+"""Decides how many servers the engine Direct asks for. Pure."""
+
+from __future__ import annotations
+
+from .decision import Decision, Observed, State, decide
+from .demand import Subject
+
+__all__ = ["Decision", "Observed", "State", "Subject", "decide"]
