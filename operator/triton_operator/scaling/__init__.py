@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .decision import Decision, Observed, State, decide
+from .decision import SCALED_UP, Decision, Observed, State, decide
 from .demand import Subject
 
-__all__ = ["Decision", "Observed", "State", "Subject", "decide"]
+__all__ = ["SCALED_UP", "Decision", "Observed", "State", "Subject", "decide"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from triton_operator.api.servers import History
 
@@ -21,6 +21,7 @@ HANDOVER_SECONDS = 120.0
 _NOISE = 1.0
 """How many standard deviations of a random number of requests the panic window ignores."""
 
+SCALED_UP: Final = "ScaledUp"
 Reason = Literal["ScaledUp", "LeftToHPA", "NoAnswer", "NoThreshold"]
 
 
@@ -100,7 +101,7 @@ def decide(before: State | None, seen: Observed) -> tuple[State, Decision]:
         state = replace(state, wanted=speed.record(state.wanted, seen.now, wanted))
     target = seen.replicas
     if load is not None and seen.replicas > 0:
-        up = seen.behavior["scaleUp"]
+        up = seen.behavior.get("scaleUp", {})
         steady = min(speed.values(state.wanted, seen.now, up.get("stabilizationWindowSeconds", 0)))
         target = max(target, min(steady, speed.at_most(state.replicas, seen.now, up)))
     if target > seen.replicas:
@@ -156,15 +157,15 @@ def _floor(state: State, seen: Observed, target: int) -> int:
         return seen.least
     window = seen.behavior.get("scaleDown", {}).get("stabilizationWindowSeconds", 300)
     held = max(speed.values(state.wanted, seen.now, max(window, HANDOVER_SECONDS)))
-    return max(seen.least, min(held, target))
+    return max(seen.least, min(held, target, seen.most))
 
 
 def _why(seen: Observed, load: float | None, target: int, floor: int) -> tuple[Reason, str]:
     if floor > seen.least:
         if target > seen.replicas and load is not None:
             what = f"the load of {load:.3g} servers at full use needs {_servers(load, seen)} servers"
-            return "ScaledUp", f"{what}: scaled up from {seen.replicas} to {target}"
-        return "ScaledUp", f"the load of the last minutes needed {floor} servers"
+            return SCALED_UP, f"{what}: scaled up from {seen.replicas} to {target}"
+        return SCALED_UP, f"the load of the last minutes needed {floor} servers"
     if math.isinf(seen.per_server):
         return "NoThreshold", "the capacity of one server isn't known; the HorizontalPodAutoscaler decides alone"
     if load is None:

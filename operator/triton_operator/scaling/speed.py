@@ -8,6 +8,7 @@ from typing import Any
 
 Timeline = tuple[tuple[float, int], ...]
 """A number over time: each entry is the time of a change and the value from then on."""
+_POLICIES = ({"type": "Percent", "value": 100, "periodSeconds": 15},)
 LONGEST_SECONDS = 3600.0
 """The longest window of a HorizontalPodAutoscaler."""
 
@@ -32,7 +33,7 @@ def at_most(replicas: Timeline, now: float, scale_up: Mapping[str, Any]) -> int:
     """
     if scale_up.get("selectPolicy") == "Disabled":
         return replicas[-1][1]
-    allowed = [_allowed(policy, replicas, now) for policy in scale_up["policies"]]
+    allowed = [_allowed(policy, replicas, now) for policy in scale_up.get("policies") or _POLICIES]
     return max(replicas[-1][1], (min if scale_up.get("selectPolicy") == "Min" else max)(allowed))
 
 

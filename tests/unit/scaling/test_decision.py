@@ -122,6 +122,13 @@ def test_the_floor_is_never_above_the_number_of_servers() -> None:
         assert decision.floor <= decision.target
 
 
+def test_the_floor_follows_a_lowered_maximum() -> None:
+    world = World()
+    world.run(120, 7)
+    assert world.run(60, 28).floor == 6
+    assert world.run(2, 28, most=4).floor == 4
+
+
 def test_no_answer_changes_nothing() -> None:
     world = World()
     world.run(120, 7)
