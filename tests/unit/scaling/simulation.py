@@ -1,4 +1,7 @@
-"""Simulates servers, the HorizontalPodAutoscaler and the engine Direct, second by second, for a trace of requests."""
+"""Simulates servers, the HorizontalPodAutoscaler and the engine Direct, second by second, for a trace of requests.
+
+`PYTHONPATH=operator:tests .venv/bin/python -m unit.scaling.simulation` prints the table of docs/scaling.md.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ BEHAVIOR: dict[str, Any] = {
     "scaleDown": {"stabilizationWindowSeconds": 300},
 }  # fmt: skip
 UTILIZATION, LEAST, MOST = 0.75, 2, 40
+PHASES = (0, 4, 8, 12)
+"""Places of the HorizontalPodAutoscaler's interval at which a load begins."""
 _SYNC, _LAG, _WINDOW, _POLL = 15, 15, 60, 2
 
 
@@ -116,6 +121,28 @@ def run(load: Sequence[float], capacity: float, *, direct: bool, phase: int = 0,
     return replace(out, late_part=late / sum(load))
 
 
+def mean(load: Sequence[float], capacity: float, *, direct: bool, since: int = 0) -> Outcome:
+    """Returns the mean of all phases; of `first` and `changes` the maximum."""
+    runs = [run(load, capacity, direct=direct, phase=p, since=since) for p in PHASES]
+    return Outcome(
+        sum(r.late_seconds for r in runs) // len(runs),
+        sum(r.late_part for r in runs) / len(runs),
+        sum(r.replicas for r in runs) / len(runs),
+        max(r.changes for r in runs),
+        max((r.first for r in runs if r.first is not None), default=None),
+    )
+
+
+def step() -> list[float]:
+    """Returns an hour with 200 requests per second, and 750 from minute 15 to 40."""
+    return [750.0 if 900 <= second < 2400 else 200.0 for second in range(3600)]
+
+
+def ramp() -> list[float]:
+    """Returns an hour with 200 requests per second, which grow to 800 from minute 15 to 25."""
+    return [200 + 600 * min(1.0, max(0.0, (second - 900) / 600)) for second in range(3600)]
+
+
 def _decide(
     state: State | None, second: int, ready: Sequence[Server], scaler: Autoscaler, replicas: int
 ) -> tuple[State, int]:
@@ -130,3 +157,11 @@ def _decide(
     )  # fmt: skip
     scaler.floor = decision.floor
     return state, decision.target
+
+
+if __name__ == "__main__":
+    LOADS = {"step": step(), "ramp": ramp(), **{name: trace(name) for name in ("conv", "code")}}
+    for name, load in LOADS.items():
+        for direct in (False, True):
+            out = mean(load, 100 if name in ("step", "ramp") else peak(load) / 8, direct=direct, since=900)
+            print(f"{name} {'Direct' if direct else 'HPA'}: {out}")
