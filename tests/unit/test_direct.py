@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from support import gen
 from triton_operator.api.kinds import Kind
-from triton_operator.api.servers import Counters, History, Sample, Server
+from triton_operator.api.servers import History, Sample, Server, Subject
 from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonModelStatus
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
 from triton_operator.cluster.api import ApiError
@@ -28,7 +28,7 @@ Object = dict[str, Any]
 
 
 class World:
-    """One TritonModel whose server handles `rate` requests per second. `tracked`: the pods and models that are read."""
+    """One TritonModel whose server handles `rate` requests per second. `tracked`: what is read."""
 
     def __init__(self, **scaling: Any) -> None:
         spec = {"autoscaling": {"engine": "Direct", "max": 10, "utilization": 1, **scaling}}
@@ -40,15 +40,15 @@ class World:
         self.pods = [gen.pod()]
         self.cache, self.now, self.rate, self.scale_ups = ReconcileCache(), 0.0, 0.0, 0
         self.error: ApiError | None = None
-        self.tracked: tuple[set[str], set[str]] | None = None
+        self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
         self.loads = self
         itself: Any = self
         self.engine = DirectEngine(itself, itself, self.count, lambda: self.now)
 
-    def track(self, key: str, servers: Iterable[Server], models: Collection[str]) -> Mapping[str, History]:
+    def track(self, key: str, servers: Iterable[Server], subject: Subject) -> Mapping[str, History]:
         assert key == KEY
-        self.tracked = {s.pod for s in servers}, set(models)
+        self.tracked = {s.pod for s in servers}, subject
         return dict.fromkeys(self.tracked[0], self._samples)
 
     def forget(self, key: str) -> None:
@@ -72,7 +72,7 @@ class World:
         for _ in range(seconds // 2):
             self.now += 2
             self.rate += 2 * rate
-            self._samples = (*self._samples, Sample(self.now, {"m": Counters(self.rate)}))[-30:]
+            self._samples = (*self._samples, Sample(self.now, self.rate, 0.0))[-30:]
             decision = self.decide()
             assert decision is not None
             self.autoscaler["spec"]["minReplicas"] = decision.floor
@@ -102,15 +102,15 @@ def test_reads_only_ready_servers() -> None:
     world = World()
     world.pods = [gen.pod(), gen.pod(gen.not_ready, name="starting")]
     world.decide()
-    assert world.tracked == ({"detection-abc-1"}, {"m"})
+    assert world.tracked == ({"detection-abc-1"}, Subject("m"))
 
 
 def test_reads_the_steps_of_an_ensemble() -> None:
     world = World()
     world.choices = Choices("tools:1", "Copy", entrypoint="m", ensemble=True)
-    world.before = TritonModelStatus(models=[ModelStatus(name="step", state="READY", pods="1/1")])
+    world.before = TritonModelStatus(models=[ModelStatus(name=n, state="READY", pods="1/1") for n in ("m", "step")])
     world.decide()
-    assert world.tracked == ({"detection-abc-1"}, {"m", "step"})
+    assert world.tracked == ({"detection-abc-1"}, Subject("m", frozenset({"step"}), 2))
 
 
 def test_other_engines_read_nothing() -> None:

@@ -54,12 +54,36 @@ class Counters:
     pending: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """The counters of one server, by model. `at`: seconds of a monotonic clock."""
+    """The requests that a server has answered or failed since its start, and the ones that wait.
+
+    `at`: seconds of a monotonic clock.
+    """
 
     at: float
-    counters: Mapping[str, Counters]
+    requests: float
+    waiting: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose requests count.
+
+    - `entrypoint`: the model that clients call.
+    - `steps`: the other models, if it is an ensemble. Its requests wait at them.
+    - `failures_per_request`: how often the server counts one failed request.
+    """
+
+    entrypoint: str
+    steps: frozenset[str] = frozenset()
+    failures_per_request: int = 1
+
+    def sample(self, at: float, counters: Mapping[str, Counters]) -> Sample:
+        """Returns a sample of these counters. One number each takes less memory than the counters of all steps."""
+        entry = counters.get(self.entrypoint, Counters())
+        queues = [counters[step].pending for step in self.steps if step in counters] if self.steps else [entry.pending]
+        return Sample(at, entry.success + entry.failure / self.failures_per_request, sum(queues))
 
 
 History = tuple[Sample, ...]

@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from triton_operator.api import kinds, names
+from triton_operator.api.servers import Subject
 from triton_operator.api.status import AutoscalingStatus, TritonModelStatus
 from triton_operator.api.thresholds import ENSEMBLE_COEFFICIENT, MAX_QPS_PER_REPLICA, ThresholdKey
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.probe import Prober
 from triton_operator.render import Choices
-from triton_operator.scaling import Decision, Observed, Subject, decide
+from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
+from triton_operator.scaling import Decision, Observed, decide
 from triton_operator.status import pods as of_pods
 from triton_operator.status.observation import Problem
 
@@ -61,8 +63,7 @@ class DirectEngine:
         spec = autoscaler["spec"]
         seen = Observed(
             now=self._elapsed(),
-            histories=self._prober.loads.track(model.key, servers, _models(choices, before)),
-            subject=Subject(choices.entrypoint, choices.ensemble),
+            histories=self._prober.loads.track(model.key, servers, _subject(choices, before)),
             per_server=choices.thresholds.get(ThresholdKey(MAX_QPS_PER_REPLICA.name), math.inf),
             coefficient=choices.thresholds.get(ThresholdKey(ENSEMBLE_COEFFICIENT.name), 1),
             least=wanted.min,
@@ -113,10 +114,11 @@ def told(decision: Decision | None, before: AutoscalingStatus | None, now: str) 
     )
 
 
-def _models(choices: Choices, before: TritonModelStatus) -> set[str]:
-    """The models whose counters are read. The requests of an ensemble wait at its steps."""
-    steps = (one.name for one in before.models) if choices.ensemble else ()
-    return {choices.entrypoint, *steps}
+def _subject(choices: Choices, before: TritonModelStatus) -> Subject:
+    if not choices.ensemble:
+        return Subject(choices.entrypoint)
+    steps = frozenset(one.name for one in before.models) - {choices.entrypoint}
+    return Subject(choices.entrypoint, steps, FAILURES_PER_REQUEST)
 
 
 def _wants_fewer(autoscaler: Object) -> bool:

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from .decision import SCALED_UP, Decision, Observed, State, decide
-from .demand import Subject
 
-__all__ = ["SCALED_UP", "Decision", "Observed", "State", "Subject", "decide"]
+__all__ = ["SCALED_UP", "Decision", "Observed", "State", "decide"]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from triton_operator.api.servers import History
 
 from . import speed
-from .demand import Subject, demand, queued
+from .demand import demand, queued
 from .speed import Timeline
 
 STABLE_SECONDS, PANIC_SECONDS = 60.0, 10.0
@@ -41,7 +41,6 @@ class Observed:
 
     now: float
     histories: Mapping[str, History]
-    subject: Subject
     per_server: float
     coefficient: float
     least: int
@@ -134,14 +133,13 @@ def _load(state: State, seen: Observed) -> float | None:
     if math.isinf(seen.per_server):
         return None
     stable, panic = (
-        demand(seen.histories, state.since, seen.subject, seen.now, seconds)
-        for seconds in (STABLE_SECONDS, PANIC_SECONDS)
+        demand(seen.histories, state.since, seen.now, seconds) for seconds in (STABLE_SECONDS, PANIC_SECONDS)
     )
     if stable is None or panic is None:
         return None
     # The number of requests in a window varies by its square root, although the load is the same.
     certain = panic - _NOISE * math.sqrt(max(panic, 0.0) / PANIC_SECONDS)
-    now = 0.0 if seen.rollout else certain + queued(seen.histories, seen.subject) / DRAIN_SECONDS
+    now = 0.0 if seen.rollout else certain + queued(seen.histories) / DRAIN_SECONDS
     return max(stable, now) * seen.coefficient / seen.per_server
 
 

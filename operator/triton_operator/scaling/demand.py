@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from triton_operator.api.servers import Counters, History, Sample
-from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
+from triton_operator.api.servers import History
 
 STALE_SECONDS = 6.0
 """A server without a sample for this long counts as one that doesn't answer. It is the time of three polls."""
@@ -15,31 +13,9 @@ _MIN_SECONDS = 1.0
 """Minimum length of a measurement: two polls."""
 _MOST = 1e12
 """Requests per second of one server. More is the lie of a hostile server, and would overflow."""
-_NONE = Counters()
 
 
-@dataclass(frozen=True)
-class Subject:
-    """Whose requests are counted: those of `entrypoint`. `ensemble`: whether it is an ensemble."""
-
-    entrypoint: str
-    ensemble: bool = False
-
-    def requests(self, sample: Sample) -> float:
-        """Returns the requests that the server has answered or failed."""
-        found = sample.counters.get(self.entrypoint, _NONE)
-        return found.success + found.failure / (FAILURES_PER_REQUEST if self.ensemble else 1)
-
-    def waiting(self, sample: Sample) -> float:
-        """Returns the requests in the server's queue. Those of an ensemble wait at its steps."""
-        if not self.ensemble:
-            return sample.counters.get(self.entrypoint, _NONE).pending
-        return sum(c.pending for model, c in sample.counters.items() if model != self.entrypoint)
-
-
-def demand(
-    histories: Mapping[str, History], since: Mapping[str, float], subject: Subject, now: float, seconds: float
-) -> float | None:
+def demand(histories: Mapping[str, History], since: Mapping[str, float], now: float, seconds: float) -> float | None:
     """Returns the requests per second that arrived in the last `seconds`: answered, failed and added to a queue.
 
     Returns None if no server has answered recently, or if the time since the first sample is too short.
@@ -56,19 +32,19 @@ def demand(
     begin = max(end - seconds, min(histories[pod][0].at for pod in fresh))
     if end - begin < _MIN_SECONDS:
         return None
-    known = [_rate(histories[pod], subject, begin, end) for pod in fresh]
+    known = [_rate(histories[pod], begin, end) for pod in fresh]
     mean = sum(known) / len(known)
     silent = [pod for pod in histories if pod not in fresh and now - since[pod] >= STALE_SECONDS]
-    missing = [max(mean, _last_rate(histories[pod], subject, seconds)) for pod in silent]
+    missing = [max(mean, _last_rate(histories[pod], seconds)) for pod in silent]
     return sum(known) + sum(missing)
 
 
-def queued(histories: Mapping[str, History], subject: Subject) -> float:
+def queued(histories: Mapping[str, History]) -> float:
     """Returns the number of requests that wait on all servers."""
-    return sum(min(_MOST, subject.waiting(history[-1])) for history in histories.values() if history)
+    return sum(min(_MOST, history[-1].waiting) for history in histories.values() if history)
 
 
-def _rate(history: History, subject: Subject, begin: float, end: float) -> float:
+def _rate(history: History, begin: float, end: float) -> float:
     """Returns the demand of one server between `begin` and `end`, in requests per second of that whole time.
 
     So a server that is younger doesn't count the requests twice that another served before.
@@ -80,11 +56,11 @@ def _rate(history: History, subject: Subject, begin: float, end: float) -> float
     if elapsed <= 0:
         return 0.0
     # A counter that falls was reset. What it counted before it was read isn't known.
-    served = sum(max(0.0, subject.requests(b) - subject.requests(a)) for a, b in itertools.pairwise(inside))
+    served = sum(max(0.0, b.requests - a.requests) for a, b in itertools.pairwise(inside))
     # A shrinking queue doesn't reduce the demand.
-    growth = max(0.0, subject.waiting(inside[-1]) - subject.waiting(inside[0]))
+    growth = max(0.0, inside[-1].waiting - inside[0].waiting)
     return min(_MOST, (served + growth) / elapsed)
 
 
-def _last_rate(history: History, subject: Subject, seconds: float) -> float:
-    return _rate(history, subject, history[-1].at - seconds, history[-1].at) if history else 0.0
+def _last_rate(history: History, seconds: float) -> float:
+    return _rate(history, history[-1].at - seconds, history[-1].at) if history else 0.0

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_operator.api.servers import Counters, History, Sample
-from triton_operator.scaling import Observed, State, Subject, decide
+from triton_operator.api.servers import History, Sample
+from triton_operator.scaling import Observed, State, decide
 
 COLD_START = 40
 """Seconds until a new server is ready."""
@@ -108,7 +108,7 @@ def run(load: Sequence[float], capacity: float, *, direct: bool, phase: int = 0,
         if direct and second % _POLL == 0:
             pending = queue / len(ready)
             for server in ready:
-                server.history.append(Sample(second, {"m": Counters(server.success, 0.0, pending)}))
+                server.history.append(Sample(second, server.success, pending))
             state, number = _decide(state, second, ready, scaler, number)
         if (second + phase) % _SYNC == 0 and second > _WINDOW:
             number = scaler.sync(second, load, number)
@@ -150,7 +150,7 @@ def _decide(
     state, decision = decide(
         state,
         Observed(
-            now=second, histories=histories, subject=Subject("m"), per_server=scaler.capacity, coefficient=1,
+            now=second, histories=histories, per_server=scaler.capacity, coefficient=1,
             least=LEAST, most=MOST, utilization=UTILIZATION, replicas=replicas, floor=scaler.floor,
             behavior=BEHAVIOR, limited=scaler.limited,
         ),

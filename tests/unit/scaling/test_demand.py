@@ -8,18 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_operator.api.servers import Counters, History, Sample
-from triton_operator.scaling import Subject
+from triton_operator.api.servers import Counters, History, Sample, Subject
 from triton_operator.scaling.demand import demand, queued
 
-MODEL = Subject("m")
 
-
-def history(*successes: float, start: float = 0.0, failure: float = 0.0, pending: float = 0.0) -> History:
-    """Returns samples every 2 s. Failures and pending requests grow by a constant number in each."""
-    return tuple(
-        Sample(start + 2 * n, {"m": Counters(success, failure * n, pending * n)}) for n, success in enumerate(successes)
-    )
+def history(*requests: float, start: float = 0.0, waiting: float = 0.0) -> History:
+    """Returns samples every 2 s. The queue grows by a constant number in each."""
+    return tuple(Sample(start + 2 * n, count, waiting * n) for n, count in enumerate(requests))
 
 
 def steady(rate: float, begin: float, end: float) -> History:
@@ -29,25 +24,30 @@ def steady(rate: float, begin: float, end: float) -> History:
 
 def of(*histories: History, now: float = 60.0, seconds: float = 60.0, since: float = 0.0) -> float | None:
     named = {f"pod-{n}": history for n, history in enumerate(histories)}
-    return demand(named, dict.fromkeys(named, since), MODEL, now, seconds)
+    return demand(named, dict.fromkeys(named, since), now, seconds)
 
 
-def test_adds_up_served_failed_and_queued_requests_of_all_servers() -> None:
+def test_adds_up_the_requests_of_all_servers_and_the_growth_of_their_queues() -> None:
     assert of(steady(10, 0, 60), steady(5, 0, 60)) == pytest.approx(15)
-    assert of(history(0, 20, 40, failure=4, pending=6), now=4) == pytest.approx(10 + 2 + 3)
+    assert of(history(0, 20, 40, waiting=6), now=4) == pytest.approx(10 + 3)
 
 
 def test_a_shrinking_queue_does_not_reduce_the_demand() -> None:
-    assert of(history(0, 20, 40, pending=-6), now=4) == pytest.approx(10)
+    assert of(history(0, 20, 40, waiting=-6), now=4) == pytest.approx(10)
 
 
-def test_of_an_ensemble_its_failures_count_half_and_its_steps_have_the_queue() -> None:
-    subject = Subject("m", ensemble=True)
-    samples = tuple(
-        Sample(2.0 * n, {"m": Counters(20 * n, 8 * n), "step": Counters(20 * n, 0, 6 * n)}) for n in range(3)
-    )
-    assert demand({"pod": samples}, {"pod": 0.0}, subject, 4, 60) == pytest.approx(10 + 2 + 3)
-    assert queued({"pod": samples}, subject) == 12
+COUNTERS = {"m": Counters(100, 20, 3), "step": Counters(100, 10, 5), "other": Counters(7, 7, 7)}
+
+
+def test_counts_the_requests_of_the_entrypoint() -> None:
+    assert Subject("m").sample(1, COUNTERS) == Sample(1, 120, 3)
+    assert Subject("missing").sample(1, COUNTERS) == Sample(1, 0, 0)
+
+
+def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
+    subject = Subject("m", frozenset({"step", "not yet loaded"}), 2)
+    assert subject.sample(1, COUNTERS) == Sample(1, 110, 5)
+    assert queued({"a": history(0, 1, waiting=6), "b": history(0, 1, 2, waiting=1), "c": ()}) == 8
 
 
 def test_a_server_that_takes_over_requests_does_not_count_them_twice() -> None:
@@ -80,10 +80,10 @@ def test_a_server_that_was_never_asked_does_not_count() -> None:
     assert of(steady(10, 0, 60), (), since=58) == pytest.approx(10)
 
 
-NUMBERS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-SAMPLES = st.lists(st.builds(Counters, NUMBERS, NUMBERS, NUMBERS), max_size=6).map(
-    lambda counters: tuple(Sample(2.0 * n, {"m": one}) for n, one in enumerate(counters))
+SAMPLES = st.lists(st.tuples(st.floats(0), st.floats(0)), max_size=6).map(
+    lambda numbers: tuple(Sample(2.0 * n, *one) for n, one in enumerate(numbers))
 )
+"""The sum of two finite counters may be infinite."""
 
 
 @given(st.lists(SAMPLES, max_size=4), st.floats(0, 30), st.sampled_from((10.0, 60.0)))
