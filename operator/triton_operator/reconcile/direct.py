@@ -23,7 +23,8 @@ from triton_operator.status.observation import Problem
 from .cache import ReconcileCache
 
 Object = dict[str, Any]
-_OTHERS_SCALED = (404, 409, 422)
+OTHERS_SCALED = (404, 409, 422)
+"""HTTP statuses that mean that the number of servers, or the Deployment, has changed meanwhile."""
 
 
 class DirectEngine:
@@ -93,7 +94,7 @@ class DirectEngine:
         except ApiError as error:
             if error.transient:
                 raise
-            if error.code in _OTHERS_SCALED:
+            if error.code in OTHERS_SCALED:
                 return None
             log.warning("could not scale up: %s", error.message)
             return Problem("ScaleRefused", f"the API server refuses to scale the Deployment: {error.message}")
@@ -122,7 +123,8 @@ def _subject(choices: Choices, before: TritonModelStatus) -> Subject:
 
 
 def _wants_fewer(autoscaler: Object) -> bool:
-    """Whether the HorizontalPodAutoscaler would have fewer servers than its minimum."""
+    """Whether the HorizontalPodAutoscaler would have fewer servers, and its minimum or its policies prevent it."""
     conditions = autoscaler.get("status", {}).get("conditions", [])
     found = {c["type"]: (c["status"], c.get("reason")) for c in conditions}
-    return found.get("ScalingLimited") == ("True", "TooFewReplicas")
+    status, reason = found.get("ScalingLimited", ("", ""))
+    return status == "True" and reason in ("TooFewReplicas", "ScaleDownLimit")

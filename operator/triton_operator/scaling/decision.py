@@ -35,7 +35,7 @@ class Observed:
     - `least`, `most`, `utilization`: of spec.autoscaling.
     - `replicas`: the Deployment's desired number of servers.
     - `floor`: minReplicas of the HorizontalPodAutoscaler. `behavior`: its behavior.
-    - `limited`: whether the HorizontalPodAutoscaler would have fewer servers than `floor`.
+    - `limited`: whether the HorizontalPodAutoscaler would have fewer servers if it might.
     - `rollout`: whether servers of another pod template run.
     """
 
@@ -165,7 +165,7 @@ def _why(seen: Observed, load: float | None, target: int, floor: int) -> tuple[R
             return SCALED_UP, f"{what}: scaled up from {seen.replicas} to {target}"
         return SCALED_UP, f"the load of the last minutes needed {floor} servers"
     if math.isinf(seen.per_server):
-        return "NoThreshold", "the capacity of one server isn't known; the HorizontalPodAutoscaler decides alone"
+        return "NoThreshold", "there is no max-qps-per-replica; the HorizontalPodAutoscaler decides alone"
     if load is None:
         return "NoAnswer", "no server has answered with its counters; the HorizontalPodAutoscaler decides alone"
     return "LeftToHPA", "the servers are enough for the load; the HorizontalPodAutoscaler decides alone"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import kubernetes
 import pytest
 
 from integration.monitoring.steps import AUTOSCALER, P, events, serving, wait_for_condition
@@ -21,6 +22,10 @@ from support.counting_server import CountingServer
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
+from triton_operator.api import kinds
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.reconcile.direct import OTHERS_SCALED
+from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
 
@@ -200,6 +205,23 @@ def test_a_server_that_lies_gets_no_more_than_the_maximum(kubeconfig: Path, scen
         assert scene.numbers() in ([3, 5], [2, 3, 5], [2, 4, 5])
         assert scene.floor <= 5
         assert "Traceback" not in operator.log
+
+
+def test_scales_only_from_the_number_and_the_object_that_it_knows(own: Api, kubeconfig: Path) -> None:
+    """Another client, such as the HorizontalPodAutoscaler, may have written a higher number."""
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+    operators = KubernetesApi(kubernetes.client.ApiClient(configuration))
+    [deployment] = [o for o in render(gen.model(replicas=2), Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    known = own.create(gen.modified(deployment, gen.put("metadata", {"name": gen.NAME})))
+    operators.scale(known, kinds.DEPLOYMENT, 4)
+    assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4
+    changed = gen.modified(known, gen.put("spec.replicas", 4), gen.put("metadata.uid", "another"))
+    for stale in (known, changed):
+        with pytest.raises(ApiError) as refused:
+            operators.scale(stale, kinds.DEPLOYMENT, 3)
+        assert refused.value.code in OTHERS_SCALED
+    assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4
 
 
 def test_a_refused_scale_up_is_in_the_status(

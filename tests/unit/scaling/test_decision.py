@@ -23,7 +23,7 @@ LEFT = Observed(
 
 
 class World:
-    """Two servers that are asked every 2 s, and what was decided. A scale-up is done at once, as is a new floor."""
+    """Two servers that are polled every 2 s, and what was decided. A scale-up is done at once, as is a new floor."""
 
     def __init__(self, **fixed: Any) -> None:
         self.seen, self.state = replace(LEFT, **fixed), None

@@ -56,7 +56,7 @@ def test_a_server_that_takes_over_requests_does_not_count_them_twice() -> None:
 
 
 def test_the_requests_before_the_first_sample_do_not_count() -> None:
-    """A server that is warmed up has counted requests when it is asked first."""
+    """A server that is warmed up has counted requests when it is polled first."""
     assert of(history(5000, 5000, 5000), now=4) == 0
 
 
