@@ -123,3 +123,12 @@ def test_polling_continues_after_an_unexpected_error(servers: SimulatedServers) 
         await until(lambda: servers.probes.track(KEY, [server()], MODEL)["pod"])
 
     servers.run(scene)
+
+
+def test_samples_begin_again_when_other_models_are_counted(servers: SimulatedServers) -> None:
+    async def scene() -> None:
+        servers.probes.track(KEY, [server()], MODEL)
+        await until(lambda: servers.probes.track(KEY, [server()], MODEL)["pod"])
+        assert servers.probes.track(KEY, [server()], Subject("m", frozenset({"step"}))) == {"pod": ()}
+
+    servers.run(scene)
