@@ -118,7 +118,7 @@ def is_handled(harness: Harness, name: str) -> bool:
         wanted["PodMonitor", name] = "MonitoringAvailable"
         if spec.get("entrypoint") and status.get("entrypointType"):
             wanted["PrometheusRule", name] = "MonitoringAvailable"
-    if spec.get("autoscaling", {}).get("engine") == "HPA":
+    if spec.get("autoscaling", {}).get("engine") in ("HPA", "Direct"):
         wanted["HorizontalPodAutoscaler", name] = "AutoscalerActive"
     if condition(model, "Progressing").get("reason") in ("SpecInvalid", "TooLarge"):
         return explained(condition(model, "Progressing"))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from support import gen, operator_process
+from support import counting_server, gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds, names, thresholds
 from triton_operator.manifests import rbac
 from triton_operator.render.children import KINDS
 
@@ -127,18 +128,30 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
 def create_every_kind(api: Api, operator: Operator) -> None:
     """Makes the operator create a child of each kind."""
     make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
-    make(api, "scaled", autoscaling={"max": 3}, replicas=None)
+    annotations = {f"{thresholds.PREFIX}max-qps-per-replica": "1"}
+    make(api, "scaled", annotations, autoscaling={"max": 3, "engine": "Direct"}, replicas=None)
     eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
     serve(api, "detection")
+    add_servers(api, operator)
     for kind in KINDS:
         name = "scaled" if kind == kinds.AUTOSCALER else "detection"
         eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
 
 
-def serve(api: Api, name: str) -> None:
+def serve(api: Api, name: str, host: str = "") -> None:
     """Adds a pod whose check report names the models. The operator needs it to render rules."""
     report = gen.report("detection", entrypoint="detection")
-    add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name=f"{name}-1", model=name)
+    add_pod(api, gen.checked(report), gen.put("status.podIP", host), name=f"{name}-1", model=name)
+
+
+def add_servers(api: Api, operator: Operator) -> None:
+    """Makes the engine Direct add servers."""
+    eventually(lambda: api.find("Deployment", "scaled"), SOON, lambda: operator.log)
+    host = f"127.99.{os.getpid() % 250}.1"
+    with counting_server.running(host, "detection") as server:
+        server.serve(100)
+        serve(api, "scaled", host)
+        eventually(lambda: api.get("Deployment", "scaled")["spec"]["replicas"] > 1, SOON, lambda: operator.log)
 
 
 def use_taken_names(api: Api, operator: Operator) -> None:

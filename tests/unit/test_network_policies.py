@@ -40,6 +40,14 @@ def network(**spec: Any) -> Network:
     return Network((*policies(**spec), INSTALLED), {"gateways": {"tier": "edge"}})
 
 
+def test_operator_reads_the_counters_for_the_engine_direct_only() -> None:
+    own: Any = {"networkPolicy": {"monitoring": []}}
+    direct: Any = {"autoscaling": {"max": 2, "engine": "Direct"}}
+    assert network(**own, **direct).lets(OPERATOR, SERVER, 8002)
+    assert not network(**own).lets(OPERATOR, SERVER, 8002)
+    assert not network(**own, **direct).lets(IMPOSTOR, SERVER, 8002)
+
+
 def test_renders_no_policy_and_allows_everything_without_the_field() -> None:
     assert policies() == []
     for source in (CLIENT, STRANGER, OUTSIDE):
@@ -92,7 +100,6 @@ def test_allows_the_connections_that_serving_and_monitoring_need(
         (OPERATOR, OUTSIDE, 80),
         (OPERATOR, METADATA, 80),
         (OPERATOR, CLIENT, 8000),
-        (OPERATOR, SERVER, 8002),
     ],
 )
 def test_denies_all_other_connections(source: Pod | str, target: Pod | str, port: int) -> None:

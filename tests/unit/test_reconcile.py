@@ -16,7 +16,7 @@ from support.api import condition
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
-from triton_operator.api.servers import IndexEntry, Server
+from triton_operator.api.servers import IndexEntry, Sample, Server, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
@@ -65,7 +65,7 @@ class Answers:
     """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
-        self.servers = self.prometheuses = self
+        self.servers = self.prometheuses = self.loads = self
         self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
         self.waits = self.outdated = False
 
@@ -546,3 +546,48 @@ def test_does_not_read_a_lost_object_that_is_desired() -> None:
 def test_always_renders_the_kinds_marked_as_always() -> None:
     least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
     assert least == {child.kind.kind for child in CHILDREN if child.always}
+
+
+class Busy:
+    """Servers with 100 requests per second each, and the numbers to which the operator scales the Deployment."""
+
+    def track(self, _: str, servers: Iterable[Server], __: Subject) -> dict[str, tuple[Sample, ...]]:
+        return {one.pod: tuple(Sample(float(at), 100.0 * at, 0) for at in range(0, 61, 2)) for one in servers}
+
+    def forget(self, key: str) -> None:
+        """Does nothing."""
+
+
+class Scaling(Accepting):
+    """Refuses the raised minimum of the autoscaler if `refuses`. `scaled`: the numbers of servers."""
+
+    def __init__(self, *meanwhile: gen.Modifier, refuses: bool) -> None:
+        super().__init__(*meanwhile)
+        self.refuses, self.scaled = refuses, list[int]()
+
+    def apply(self, kind: Kind, body: Object, uid: str, **more: Any) -> Object:
+        if self.refuses and kind == kinds.AUTOSCALER:
+            raise ApiError(403, "Forbidden", "no permission")
+        return super().apply(kind, body, uid, **more)
+
+    def scale(self, live: Object, _: Kind, replicas: int) -> None:
+        self.scaled.append(replicas)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_adds_no_servers_if_the_autoscaler_would_remove_them(refuses: bool) -> None:
+    direct = (
+        gen.put("metadata.annotations", {f"{PREFIX}max-qps-per-replica": "20"}),
+        gen.put("spec", {"modelImage": {"reference": "a"}, "entrypoint": "m",
+                         "autoscaling": {"engine": "Direct", "max": 10}}),
+    )  # fmt: skip
+    api, store, answers = Scaling(*direct, refuses=refuses), Store(), Answers()
+    subject = reconciler(api, store, answers=answers, elapsed=lambda: 60.0)
+    busy: Any = Busy()
+    answers.loads = busy
+    store.put(gen.raw(*direct, gen.put("metadata.resourceVersion", "2")))
+    store.put(gen.pod(gen.checked(gen.report("m", entrypoint="m"))))
+    subject.reconcile(KEY)
+    result = subject.reconcile(KEY)
+    assert api.scaled == ([] if refuses else [3])
+    assert result.forbidden is refuses

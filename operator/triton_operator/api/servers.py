@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import names
@@ -51,3 +52,39 @@ class Counters:
     success: float = 0.0
     failure: float = 0.0
     pending: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The requests that a server has answered or failed since its start, and the ones that wait.
+
+    `at`: seconds of a monotonic clock.
+    """
+
+    at: float
+    requests: float
+    waiting: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose requests count.
+
+    - `entrypoint`: the model that clients call.
+    - `steps`: the other models, if it is an ensemble. Its requests wait at them.
+    - `failures_per_request`: how often the server counts one failed request.
+    """
+
+    entrypoint: str
+    steps: frozenset[str] = frozenset()
+    failures_per_request: int = 1
+
+    def sample(self, at: float, counters: Mapping[str, Counters]) -> Sample:
+        """Returns a sample of these counters. One number each takes less memory than the counters of all steps."""
+        entry = counters.get(self.entrypoint, Counters())
+        queues = [counters[step].pending for step in self.steps if step in counters] if self.steps else [entry.pending]
+        return Sample(at, entry.success + entry.failure / self.failures_per_request, sum(queues))
+
+
+History = tuple[Sample, ...]
+"""The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""

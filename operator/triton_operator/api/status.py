@@ -82,6 +82,23 @@ class ThresholdStatus(Base):
     """When the operator first read this value."""
 
 
+class AutoscalingStatus(Base):
+    """The last decision of the engine Direct that differs from the one before."""
+
+    desired: int
+    """Minimum number of servers for the load. It is spec.autoscaling.min while the HorizontalPodAutoscaler decides
+    alone."""
+    load: Text = ""
+    """The load at that time, as a number of servers at full use; empty if it wasn't known."""
+    reason: Text
+    """ScaledUp: the engine has added servers, and the HorizontalPodAutoscaler may not remove them yet. LeftToHPA: the
+    HorizontalPodAutoscaler decides alone. NoAnswer, NoThreshold: the load isn't known."""
+    message: Text
+    """The decision as a sentence."""
+    time: Timestamp
+    """When the engine decided this."""
+
+
 class TritonModelStatus(Base):
     """The current state."""
 
@@ -103,6 +120,8 @@ class TritonModelStatus(Base):
     """Until then the operator creates no PodMonitor, because the servers exposed too many new series."""
     max_qps: Text = ""
     """The limit in requests per second for all versions of the model."""
+    autoscaling: AutoscalingStatus | None = None
+    """The decision of the engine Direct (spec.autoscaling.engine)."""
     image: ImageStatus | None = None
     """The model image in use."""
     newer_template: bool | None = None

@@ -190,9 +190,10 @@ class Autoscaling(Base):
 
     model_config = config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
 
-    engine: Literal["HPA", "None"] = "HPA"
-    """HPA: the operator creates a HorizontalPodAutoscaler, which gets its metric from prometheus-adapter. None: no
-    autoscaler; the settings are kept but not used."""
+    engine: Literal["HPA", "Direct", "None"] = "HPA"
+    """HPA: the operator creates a HorizontalPodAutoscaler, which gets its metric from prometheus-adapter. Direct: in
+    addition, the operator reads the servers' request counters every two seconds and adds servers at once, also without
+    Prometheus; the HorizontalPodAutoscaler removes them. None: no autoscaler; the settings are kept but not used."""
     min: Annotated[int, Field(ge=1, le=10000)] = 1
     """Minimum number of servers."""
     max: Annotated[int, Field(ge=1, le=10000)]
@@ -342,6 +343,11 @@ class TritonModel(Base):
         """Returns spec.autoscaling, or None if the operator creates no autoscaler."""
         wanted = self.spec.autoscaling
         return wanted if wanted is not None and wanted.engine != "None" else None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the engine Direct scales the servers."""
+        return self.scaling is not None and self.scaling.engine == "Direct"
 
     @property
     def monitoring_labels(self) -> dict[str, str]:

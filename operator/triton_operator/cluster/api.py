@@ -185,6 +185,21 @@ class KubernetesApi:
         content_type = "application/strategic-merge-patch+json"
         return self._request("PATCH", path, kind.plural, body=_yaml(content), content_type=content_type)
 
+    def scale(self, live: Object, kind: Kind, replicas: int) -> None:
+        """Changes the number of replicas of `live` through its subresource scale.
+
+        Raises ApiError 422 if the object has another number or another uid by now.
+        """
+        metadata = live["metadata"]
+        steps = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+            {"op": "test", "path": "/spec/replicas", "value": live["spec"]["replicas"]},
+            {"op": "replace", "path": "/spec/replicas", "value": replicas},
+        ]
+        path = _path(kind, metadata["namespace"], metadata["name"], "scale")
+        content_type = "application/json-patch+json"
+        self._request("PATCH", path, f"{kind.plural}/scale", body=orjson.dumps(steps), content_type=content_type)
+
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
         """Deletes the object with this uid; returns False if it is already gone.
 

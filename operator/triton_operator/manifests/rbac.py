@@ -68,6 +68,12 @@ def grants() -> list[Grant]:
             ("get", "list", "delete"),
             "Delete ReplicaSets of deleted Deployments that Kubernetes' garbage collector has missed, by uid.",
         ),
+        Grant(
+            kinds.DEPLOYMENT.group,
+            (f"{kinds.DEPLOYMENT.plural}/scale",),
+            ("patch",),
+            "Add servers, with `autoscaling.engine: Direct`.",
+        ),
         Grant("events.k8s.io", ("events",), ("create",), "Post Events about TritonModels."),
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from triton_operator.api.servers import Counters, Server
+from triton_operator.api.servers import Counters, History, Sample, Server, Subject
 
 from . import fetch
 from .counters import counters
@@ -29,18 +29,6 @@ _CONCURRENT_SERVERS = 16
 Read = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The counters of one server, by model. `at`: seconds of the event loop's clock (monotonic)."""
-
-    at: float
-    counters: Mapping[str, Counters]
-
-
-History = tuple[Sample, ...]
-"""The samples of one server in the last minute, the oldest first. A restart of the server empties it."""
-
-
 @dataclass(eq=False)
 class _Target:
     server: Server
@@ -52,7 +40,7 @@ class _Group:
     """The servers of one TritonModel. `slow`: whether a server didn't answer in the last poll."""
 
     key: str
-    models: frozenset[str] = frozenset()
+    subject: Subject
     targets: dict[str, _Target] = field(default_factory=dict)
     slow: bool = False
     removed: bool = False
@@ -76,16 +64,16 @@ class LoadProbes:
         self._groups: dict[str, _Group] = {}
         self._wake: Callable[[], None] = lambda: None
 
-    def track(self, key: str, servers: Iterable[Server], models: Collection[str]) -> Mapping[str, History]:
+    def track(self, key: str, servers: Iterable[Server], subject: Subject) -> Mapping[str, History]:
         """Returns the samples of these servers of the TritonModel `key`, by pod name.
 
-        From now on polls the counters of `models` on these servers, and on no others of `key`.
+        From now on polls the counters of `subject` on these servers, and on no others of `key`.
         """
         with self._lock:
             group = self._groups.get(key)
             if group is None:
-                group = self._groups[key] = _Group(key)
-            known, targets = group.targets, {}
+                group = self._groups[key] = _Group(key, subject)
+            known, targets = group.targets if group.subject == subject else {}, {}
             for server in servers:
                 target = known.get(server.uid)
                 if target is None or target.server.epoch[0] != server.epoch[0]:
@@ -93,7 +81,7 @@ class LoadProbes:
                     target = _Target(server)
                 target.server = server
                 targets[server.uid] = target
-            group.targets, group.models = targets, frozenset(models)
+            group.targets, group.subject = targets, subject
             histories = {t.server.pod: tuple(t.samples) for t in targets.values()}
             polled = group.polled
         if not polled:
@@ -148,13 +136,14 @@ class LoadProbes:
         """Polls each server once; returns whether all answered."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_CONCURRENT_SERVERS)
         with self._lock:
-            targets, models = list(group.targets.values()), group.models
+            targets, subject = list(group.targets.values()), group.subject
         end = loop.time() + POLL_SECONDS
 
         async def poll(target: _Target) -> bool:
             try:
                 async with asyncio.timeout_at(end), places:
-                    sample = Sample(loop.time(), await self._read(client, target.server.metrics, models))
+                    models = {subject.entrypoint, *subject.steps}
+                    sample = subject.sample(loop.time(), await self._read(client, target.server.metrics, models))
             except (FetchError, TimeoutError) as error:
                 _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
                 return False

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from triton_operator.plan import Applied, Compared, Identity
+from triton_operator.scaling import State
 
 
 @dataclass
@@ -15,6 +16,7 @@ class ReconcileCache:
     - `applied`, `unchanged`: see `plan`.
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
+    - `scaling`: the state of the engine Direct; None before its first decision.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 
@@ -22,4 +24,5 @@ class ReconcileCache:
     unchanged: dict[Identity, Compared] = field(default_factory=dict)
     due: datetime | None = None
     pending: datetime | None = None
+    scaling: State | None = None
     cleaned_up: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
+from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
@@ -41,10 +42,13 @@ class Observer:
         desired: Iterable[Object],
         requested: Thresholds,
         refused: Mapping[str, Problem],
+        scaling: AutoscalingStatus | None,
     ) -> Observation:
         """Returns the state after the writes.
 
-        `requested`: the thresholds in the annotations. `refused`: refused writes, by kind.
+        - `requested`: the thresholds in the annotations.
+        - `refused`: refused writes, by kind.
+        - `scaling`: the decision of the engine Direct, if it decides.
         """
         key = model.key
         children = self._store.children(key, model.metadata.uid)
@@ -63,6 +67,7 @@ class Observer:
             pending=servers.pending,
             refused=refused,
             autoscaler=find_kind(children, kinds.AUTOSCALER),
+            scaling=scaling,
             requested=requested,
             thresholds=choices.thresholds,
             installed=self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None,

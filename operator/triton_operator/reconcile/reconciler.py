@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render
+from triton_operator.scaling import Decision
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.churn import seconds_left
 from triton_operator.status.conditions import is_urgent
@@ -28,11 +30,12 @@ from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
 
 from .cache import ReconcileCache
+from .direct import DirectEngine, told
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
 from .unread import invalid, too_large
-from .write_children import ChildWriter, is_orphan
+from .write_children import ChildWriter, Written, is_orphan
 from .write_status import StatusWriter
 
 Object = dict[str, Any]
@@ -66,6 +69,7 @@ class Reconciler:
     - `served`: whether the cluster has an optional kind.
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
+    - `on_scale_up`: called after each scale-up of the engine Direct. `elapsed`: a monotonic clock, in seconds.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     """
 
@@ -81,12 +85,15 @@ class Reconciler:
         progress_seconds: float = 5.0,
         collect_seconds: float = 300.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_scale_up: Callable[[], None] = lambda: None,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._defaults, self._served, self._clock = store, defaults, served, clock
         self._children = ChildWriter(api, store)
         self._prober, self._observer = prober, Observer(store, prober, monitoring)
         self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = LeftoverPodCollector(api, store, clock)
+        self._direct = DirectEngine(api, prober, on_scale_up, elapsed)
         self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._caches: dict[str, ReconcileCache] = {}
@@ -119,8 +126,11 @@ class Reconciler:
         pods = self._store.of_kind(key, kinds.POD.kind)
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
+        autoscaler = find_kind(live, kinds.AUTOSCALER)
+        decision = self._direct.decide(model, choices, deployment, autoscaler, pods, before, cache)
         suspended = seconds_left(before, self._clock())
-        desired = render(model, replace(choices, suspended=bool(suspended)))
+        floor = 0 if decision is None else decision.floor
+        desired = render(model, replace(choices, suspended=bool(suspended), autoscaler_floor=floor))
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
@@ -131,10 +141,13 @@ class Reconciler:
         written = self._children.write(model, steps, cache.applied, leftovers.blocked, log)
         if leftovers.wait:
             return Result(requeue_after=leftovers.wait, written=frozenset(written.states))
+        if decision is not None and deployment is not None:
+            self._scale_up(deployment, decision, written, log)
 
-        observed = self._observer.observe(model, choices, desired, requested, written.refused)
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        scaling = told(decision, before.autoscaling, now)
+        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling)
         status = assess(model, observed, endpoint(model), before, now)
         self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
@@ -158,6 +171,14 @@ class Reconciler:
         if deployment is not None:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))
         return Result(bool(written.refused), requeue_after, frozenset(written.states), written.forbidden)
+
+    def _scale_up(
+        self, deployment: Object, decision: Decision, written: Written, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
+        """Adds the servers of `decision`, unless the autoscaler's raised minimum was refused: it would remove them."""
+        kind = kinds.AUTOSCALER.kind
+        if kind not in written.refused and (problem := self._direct.scale_up(deployment, decision, log)):
+            written.refused[kind] = problem
 
     def _orphaned_deployment(self, model: TritonModel) -> Object | None:
         """Returns the Deployment that has lost its owner reference, to adopt it unchanged; None if there is none."""

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api import kinds, names, thresholds
-from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.status import AutoscalingStatus, TritonModelStatus
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
+from triton_operator.scaling import SCALED_UP
 from triton_operator.status.conditions import transitions
 from triton_operator.status.load import THRESHOLD_INVALID
 from triton_operator.status.thresholds import changes
@@ -62,6 +63,7 @@ class StatusWriter:
             raise
         self._store.put(answer)
         self._report_thresholds(raw, before, status)
+        self._report_scaling(raw, before.autoscaling, status.autoscaling)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._events.post(raw, transition.kind, transition.reason, transition.message)
@@ -81,6 +83,12 @@ class StatusWriter:
             for invalid in thresholds.of(raw).invalid:
                 _log.warning("threshold refused: %s", invalid.message, extra={"key": key, "threshold": invalid.source})
                 self._on_threshold(invalid.threshold.kind if invalid.threshold else "unknown", "refused")
+
+    def _report_scaling(self, raw: Object, before: AutoscalingStatus | None, now: AutoscalingStatus | None) -> None:
+        """Posts an Event when the engine Direct begins to add servers, and when the autoscaler decides alone again."""
+        was_up = before is not None and before.reason == SCALED_UP
+        if now is not None and was_up != (now.reason == SCALED_UP):
+            self._events.post(raw, "Normal", now.reason, now.message)
 
     def _still_there(self, raw: Object) -> bool:
         try:

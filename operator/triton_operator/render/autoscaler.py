@@ -36,7 +36,7 @@ _BEHAVIOR: dict[str, Any] = {
 }
 
 
-def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
+def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """Returns a HorizontalPodAutoscaler if the spec has autoscaling.
 
     It contains no threshold. Its metric is the load, which the recording rules compute from the thresholds. So a new
@@ -56,7 +56,7 @@ def autoscalers(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
                 "kind": kinds.DEPLOYMENT.kind,
                 "name": model.name,
             },
-            "minReplicas": wanted.min,
+            "minReplicas": max(wanted.min, choices.autoscaler_floor),
             "maxReplicas": wanted.max,
             "metrics": [
                 {

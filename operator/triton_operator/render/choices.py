@@ -29,6 +29,7 @@ class Choices:
     - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
+    - `autoscaler_floor`: minReplicas of the autoscaler if the engine Direct has raised it.
     - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
     - `former_account`: whether servers run as the ServiceAccount of earlier versions.
     """
@@ -48,5 +49,6 @@ class Choices:
     template: dict[str, Any] | None = None
     newer_template: bool = False
     initial_replicas: int | None = None
+    autoscaler_floor: int = 0
     former_selector: bool = False
     former_account: bool = False

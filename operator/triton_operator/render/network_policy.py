@@ -30,16 +30,17 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
         "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
+    # The operator reads the repository index, and the counters for the engine Direct.
+    ports = ["http", "metrics"] if model.is_direct else ["http"]
     ingress = [
         (_peers(wanted.clients, _SAME_NAMESPACE), ["http", "grpc"]),
         (_peers(wanted.monitoring, _ANY_NAMESPACE), ["metrics"]),
-        # The operator reads the repository index.
-        ([operator], ["http"]),
+        ([operator], ports),
     ]
     spec = {
         "podSelector": {"matchLabels": selector(model, choices)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": peers, "ports": _ports(ports)} for peers, ports in ingress if peers],
+        "ingress": [{"from": peers, "ports": _ports(open)} for peers, open in ingress if peers],
         "egress": [_written(rule) for rule in wanted.egress],
     }
     return [obj(model, kinds.NETWORK_POLICY, spec=spec)]

@@ -291,6 +291,7 @@ class App:
             self._metrics.on_threshold,
             self._settings.progress_seconds,
             self._settings.collect_seconds,
+            on_scale_up=self._metrics.scale_ups.inc,
         )
 
     async def _wait_for_crd(self) -> None:

@@ -20,7 +20,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 @dataclass(frozen=True)
 class Facts:
-    """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion."""
+    """The values of the gauges for one TritonModel. `limits`: kind, version and value. `seen`: its resourceVersion.
+
+    `floor`: the servers that the engine Direct asks for; None with another engine.
+    """
 
     uid: str
     ready: str
@@ -28,6 +31,7 @@ class Facts:
     invalid: int
     seen: int
     ready_replicas: int
+    floor: int | None
 
 
 def facts(model: dict[str, Any]) -> Facts:
@@ -39,6 +43,7 @@ def facts(model: dict[str, Any]) -> Facts:
         len(found.invalid),
         int(metadata["resourceVersion"]),
         status.get("readyReplicas", 0),
+        status.get("autoscaling", {}).get("desired"),
     )
 
 
@@ -74,6 +79,7 @@ class Metrics:
             "triton_operator_probes", "Polls of Triton servers and of Prometheus, by result.",
             ["target", "result"], registry=registry,
         )  # fmt: skip
+        self.scale_ups = PromCounter("triton_operator_scale_ups", "Scale-ups by the engine Direct.", registry=registry)
         self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
 
     def on_request(self, verb: str, resource: str, code: int) -> None:
@@ -134,6 +140,9 @@ class _Thresholds(Collector):
         servers = GaugeMetricFamily(
             "triton_operator_replicas", "Servers of a TritonModel, by state: wanted or ready.", labels=[*own, "state"]
         )
+        floor = GaugeMetricFamily(
+            "triton_operator_autoscaling_desired", "Servers that the engine Direct asks for.", labels=own
+        )
         wanted = self._wanted()
         for key, model in self._models():
             place = key.split("/")
@@ -143,4 +152,6 @@ class _Thresholds(Collector):
             seen.add_metric(place, model.seen)
             servers.add_metric([*place, "wanted"], wanted.get(model.uid, 0))
             servers.add_metric([*place, "ready"], model.ready_replicas)
-        yield from (limits, seen, invalid, servers)
+            if model.floor is not None:
+                floor.add_metric(place, model.floor)
+        yield from (limits, seen, invalid, servers, floor)

@@ -78,6 +78,7 @@ def assess(
         thresholds=limits,
         scraping_suspended_until=suspended,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
+        autoscaling=observed.scaling,
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
         ),

@@ -77,6 +77,7 @@ def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
     return (
         before.observed_generation != now.observed_generation
         or before.thresholds != now.thresholds
+        or before.autoscaling != now.autoscaling
         or _true(before) != _true(now)
         or bool(found)
     )

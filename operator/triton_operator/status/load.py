@@ -173,7 +173,8 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
                 return condition(
                     AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load"
                 )
-            return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + _hint(words["reason"]))
+            hint = _hint(words["reason"]) + ("; the engine Direct still adds servers" if observed.scaling else "")
+            return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + hint)
     if "ScalingActive" not in reported:
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "Starting", "the HorizontalPodAutoscaler hasn't reported a status yet"

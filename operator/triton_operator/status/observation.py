@@ -8,6 +8,7 @@ from typing import Any
 
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import Index
+from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
 
 Object = Mapping[str, Any]
@@ -32,6 +33,7 @@ class Observation:
     - `unusable`: pod name → why the server's answer can't be used.
     - `pending`: whether a server hasn't answered since it started or since its readiness changed.
     - `refused`: kind → why the API server refused the write.
+    - `scaling`: the decision of the engine Direct, None with another engine.
     - `requested`: the thresholds in the annotations. `thresholds`: the effective ones.
     - `installed`: the cluster's monitoring, None if its CRDs are missing.
     - `has_rules`: whether there is a PrometheusRule.
@@ -49,6 +51,7 @@ class Observation:
     pending: bool = False
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None
+    scaling: AutoscalingStatus | None = None
     requested: Thresholds = field(default_factory=lambda: Thresholds({}))
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     installed: Installed | None = None

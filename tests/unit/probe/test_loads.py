@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import Counters, Server
+from triton_operator.api.servers import Counters, Server, Subject
 from triton_operator.probe import loads
 from triton_operator.probe.fetch import FetchError
 from triton_operator.probe.loads import LoadProbes
 
 KEY = "ns/a"
+MODEL = Subject("m")
 
 
 def server(name: str = "pod", restarts: int = 0) -> Server:
@@ -52,17 +53,17 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> SimulatedServers:
 
 def test_polls_tracked_servers_until_they_are_forgotten(servers: SimulatedServers) -> None:
     async def scene() -> None:
-        assert servers.probes.track(KEY, [server()], ["m"]) == {"pod": ()}
+        assert servers.probes.track(KEY, [server()], MODEL) == {"pod": ()}
         await until(lambda: servers.polls[KEY] >= 3)
-        samples = servers.probes.track(KEY, [server()], ["m"])["pod"]
-        assert [s.counters["m"].success for s in samples] == [float(n + 1) for n in range(len(samples))]
+        samples = servers.probes.track(KEY, [server()], MODEL)["pod"]
+        assert [s.requests for s in samples] == [float(n + 1) for n in range(len(samples))]
         assert [s.at for s in samples] == sorted({s.at for s in samples})
         servers.probes.forget(KEY)
         await asyncio.sleep(0.1)
         requests, polls = servers.requests["pod"], servers.polls[KEY]
         await asyncio.sleep(0.1)
         assert (servers.requests["pod"], servers.polls[KEY]) == (requests, polls)
-        assert servers.probes.track(KEY, [server()], ["m"]) == {"pod": ()}
+        assert servers.probes.track(KEY, [server()], MODEL) == {"pod": ()}
         await until(lambda: servers.polls[KEY] > polls)
 
     servers.run(scene)
@@ -72,9 +73,9 @@ def test_keeps_the_samples_of_the_last_minute_only(servers: SimulatedServers, mo
     monkeypatch.setattr(loads, "HISTORY_SECONDS", 0.1)
 
     async def scene() -> None:
-        servers.probes.track(KEY, [server()], ["m"])
+        servers.probes.track(KEY, [server()], MODEL)
         await until(lambda: servers.polls[KEY] >= 20)
-        samples = servers.probes.track(KEY, [server()], ["m"])["pod"]
+        samples = servers.probes.track(KEY, [server()], MODEL)["pod"]
         assert samples
         assert samples[-1].at - samples[0].at <= 0.1
 
@@ -83,11 +84,11 @@ def test_keeps_the_samples_of_the_last_minute_only(servers: SimulatedServers, mo
 
 def test_starts_again_when_a_server_restarts_and_drops_servers_that_are_gone(servers: SimulatedServers) -> None:
     async def scene() -> None:
-        servers.probes.track(KEY, [server(), server("other")], ["m"])
+        servers.probes.track(KEY, [server(), server("other")], MODEL)
         await until(lambda: servers.polls[KEY] >= 2)
-        found = servers.probes.track(KEY, [server(restarts=1)], ["m"])
+        found = servers.probes.track(KEY, [server(restarts=1)], MODEL)
         assert found == {"pod": ()}
-        await until(lambda: servers.probes.track(KEY, [server(restarts=1)], ["m"])["pod"])
+        await until(lambda: servers.probes.track(KEY, [server(restarts=1)], MODEL)["pod"])
         requests = servers.requests["other"]
         await asyncio.sleep(0.1)
         assert servers.requests["other"] == requests
@@ -100,14 +101,14 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
 
     async def scene() -> None:
         for number in range(loads._CONCURRENT_POLLS + loads._CONCURRENT_SLOW_POLLS):
-            servers.probes.track(f"ns/silent-{number}", [server("silent")], ["m"])
-        servers.probes.track(KEY, [server(), server("silent")], ["m"])
+            servers.probes.track(f"ns/silent-{number}", [server("silent")], MODEL)
+        servers.probes.track(KEY, [server(), server("silent")], MODEL)
         await until(lambda: servers.polls[KEY] >= 3)
-        found = servers.probes.track(KEY, [server(), server("silent")], ["m"])
+        found = servers.probes.track(KEY, [server(), server("silent")], MODEL)
         assert found["pod"]
         assert not found["silent"]
         # Slow servers have their own slots, so a healthy server is polled in time.
-        servers.probes.track("ns/healthy", [server()], ["m"])
+        servers.probes.track("ns/healthy", [server()], MODEL)
         await until(lambda: servers.polls["ns/healthy"] >= 20)
 
     servers.run(scene)
@@ -116,9 +117,18 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
 def test_polling_continues_after_an_unexpected_error(servers: SimulatedServers) -> None:
     async def scene() -> None:
         servers.broken = True
-        servers.probes.track(KEY, [server()], ["m"])
+        servers.probes.track(KEY, [server()], MODEL)
         await until(lambda: servers.polls[KEY] >= 2)
         servers.broken = False
-        await until(lambda: servers.probes.track(KEY, [server()], ["m"])["pod"])
+        await until(lambda: servers.probes.track(KEY, [server()], MODEL)["pod"])
+
+    servers.run(scene)
+
+
+def test_samples_begin_again_when_other_models_are_counted(servers: SimulatedServers) -> None:
+    async def scene() -> None:
+        servers.probes.track(KEY, [server()], MODEL)
+        await until(lambda: servers.probes.track(KEY, [server()], MODEL)["pod"])
+        assert servers.probes.track(KEY, [server()], Subject("m", frozenset({"step"}))) == {"pod": ()}
 
     servers.run(scene)

@@ -28,6 +28,13 @@ def test_scales_the_deployment_by_the_load_metric() -> None:
     assert metric["object"]["metric"]["name"] == METRIC
 
 
+@pytest.mark.parametrize(("floor", "least"), [(0, 2), (3, 3)])
+def test_engine_direct_raises_the_minimum(floor: int, least: int) -> None:
+    model = gen.model(autoscaling={"min": 2, "max": 4, "engine": "Direct"})
+    [found] = autoscalers(model, Choices("tools:1", "Copy", autoscaler_floor=floor))
+    assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == (least, 4)
+
+
 @pytest.mark.parametrize(("utilization", "target"), [(0.75, "750m"), (1, "1000m"), (0.333, "333m"), (0.0001, "1m")])
 def test_target_is_the_utilization_in_milli_servers(utilization: float, target: str) -> None:
     (metric,) = autoscaler(utilization=utilization)["spec"]["metrics"]

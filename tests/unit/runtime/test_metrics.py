@@ -54,6 +54,13 @@ def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:
     assert samples(lines, "triton_operator_resource_version")[0].endswith(" 4711.0")
 
 
+def test_exposes_the_servers_that_the_engine_direct_asks_for() -> None:
+    decision = gen.put("status.autoscaling", {"desired": 4, "reason": "ScaledUp", "message": "m", "time": "t"})
+    found = samples(exposition(model(None, decision)), "triton_operator_autoscaling_desired")
+    assert found == ['triton_operator_autoscaling_desired{namespace="vision",tritonmodel="detection"} 4.0']
+    assert not samples(exposition(model()), "triton_operator_autoscaling_desired")
+
+
 def test_exposes_thresholds_by_kind_and_version() -> None:
     lines = exposition(model({f"{P}max-qps": "80", f"{P}max-qps.v2": "12.5"}, autoscaling={"max": 4}))
     assert gauge(lines, "max-qps") == "80.0"

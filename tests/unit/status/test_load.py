@@ -10,7 +10,7 @@ import pytest
 from support import gen
 from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
-from triton_operator.api.status import Condition, TritonModelStatus
+from triton_operator.api.status import AutoscalingStatus, Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
@@ -291,6 +291,15 @@ def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], 
     status = judge(annotations, spec=SCALING, autoscaler=autoscaler(ABLE, ACTIVE))
     assert status_and_reason(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
     assert known or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
+
+
+def test_says_that_the_engine_direct_works_without_the_metric() -> None:
+    missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
+    decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
+    pods = (gen.pod(),)
+    said = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scaling=scaling),
+                  "AutoscalerActive") for scaling in (None, decided)]  # fmt: skip
+    assert said[1] == said[0] + "; the engine Direct still adds servers"
 
 
 def test_reports_a_refused_autoscaler() -> None:

@@ -1,0 +1,7 @@
+"""Decides how many servers the engine Direct asks for. Pure."""
+
+from __future__ import annotations
+
+from .decision import SCALED_UP, Decision, Observed, State, decide
+
+__all__ = ["SCALED_UP", "Decision", "Observed", "State", "decide"]

@@ -1,0 +1,242 @@
+"""The engine Direct: the operator adds servers by their counters. There is no Prometheus, and no controller runs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import kubernetes
+import pytest
+
+from integration.monitoring.steps import AUTOSCALER, P, events, serving, wait_for_condition
+from integration.monitoring.test_autoscaler import ABLE, ACTIVE, write_autoscaler_status
+from support import counting_server, gen, operator_process
+from support.api import Api, Object, eventually, states
+from support.controlplane import ControlPlane
+from support.counting_server import CountingServer
+from support.kubelet import add_pod
+from support.operator_process import Operator
+from support.people import make
+from triton_operator.api import kinds
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.reconcile.direct import OTHERS_SCALED
+from triton_operator.render import Choices, render
+
+pytestmark = pytest.mark.integration
+
+MODEL = "detection"
+LIMIT = 20
+"""max-qps-per-replica."""
+WANTS_FEWER = ("ScalingLimited", "True", "TooFewReplicas")
+_numbers = itertools.count(1)
+
+Serve = Callable[[], CountingServer]
+
+
+class Scene:
+    """A TritonModel with the engine Direct and one server."""
+
+    def __init__(self, api: Api, host: Callable[[], str], stack: contextlib.ExitStack) -> None:
+        self.api, self._host, self._stack = api, host, stack
+        self._pods = itertools.count(1)
+        self.start = ""
+
+    def create(self, operator: Operator, **scaling: object) -> CountingServer:
+        make(self.api, annotations={f"{P}max-qps-per-replica": str(LIMIT)},
+             autoscaling={"engine": "Direct", "max": 12, **scaling})  # fmt: skip
+        serving(self.api, operator)
+        server = self.add_server("detection-abc-1")
+        self.decided("LeftToHPA")
+        self.start = self.api.get("Deployment", gen.NAME)["metadata"]["resourceVersion"]
+        return server
+
+    def add_server(self, pod: str = "") -> CountingServer:
+        """Adds a ready pod with a server that answers."""
+        host, name = self._host(), pod or f"detection-abc-{next(self._pods) + 1}"
+        server = self._stack.enter_context(counting_server.running(host, MODEL))
+        report = gen.report("pre", MODEL, entrypoint=MODEL)
+        add_pod(self.api, gen.checked(report), gen.put("status.podIP", host), name=name)
+        eventually(lambda: server.polls >= 3, 15, lambda: self.api.get("TritonModel", gen.NAME)["status"])
+        return server
+
+    def decided(self, reason: str, desired: int | None = None) -> Object:
+        """Waits until the status has this decision."""
+
+        def look() -> Object | None:
+            found = self.api.get("TritonModel", gen.NAME).get("status", {}).get("autoscaling", {})
+            same = found.get("reason") == reason and desired in (None, found.get("desired"))
+            return found if same else None
+
+        return eventually(look, 60, lambda: self.api.get("TritonModel", gen.NAME).get("status"))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.api.get("Deployment", gen.NAME)["spec"]["replicas"])
+
+    @property
+    def floor(self) -> int:
+        return int(self.api.get(AUTOSCALER, gen.NAME)["spec"]["minReplicas"])
+
+    def numbers(self) -> list[int]:
+        """Returns every number of servers that the Deployment had."""
+        seen = [o["spec"]["replicas"] for o in states(self.api, "Deployment", gen.NAME, self.start)]
+        return [n for n, _ in itertools.groupby(seen)]
+
+
+@pytest.fixture
+def scene(own: Api) -> Iterator[Scene]:
+    test, process = next(_numbers), os.getpid()
+
+    def host() -> str:
+        return f"127.{100 + test}.{process % 250}.{next(hosts)}"
+
+    hosts = itertools.count(1 + process // 250 % 200)
+    with contextlib.ExitStack() as stack:
+        yield Scene(own, host, stack)
+
+
+def test_adds_servers_within_seconds_and_writes_nothing_at_rest(
+    plane: ControlPlane, kubeconfig: Path, scene: Scene, tmp_path: Path
+) -> None:
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator)
+        server.serve(5)
+        polls = server.polls
+        plane.wait_until_quiet()
+        writes = operator.writes()
+        eventually(lambda: server.polls >= polls + 6, 15, lambda: operator.log)
+        assert operator.writes() == writes
+        assert (scene.replicas, scene.floor) == (1, 1)
+
+        server.serve(90)
+        began = time.monotonic()
+        eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.05)
+        assert time.monotonic() - began < 15
+        told = scene.decided("ScaledUp", 6)
+        assert scene.replicas == scene.floor == 6
+        numbers = scene.numbers()
+        assert numbers == sorted(numbers)
+        assert numbers[-1] == 6
+        assert told["message"].startswith("the load of 4")
+        assert told["message"].endswith("to 6")
+        assert len(eventually(lambda: events(scene.api, "ScaledUp"), 15)) == 1
+        assert operator.metric_sum("triton_operator_scale_ups_total") == len(numbers)
+        own = {"namespace": scene.api.namespace, "tritonmodel": gen.NAME}
+        assert operator.metric_sum("triton_operator_autoscaling_desired", **own) == 6
+
+        plane.wait_until_quiet()
+        writes, polls = operator.writes(), server.polls
+        eventually(lambda: server.polls >= polls + 6, 15, lambda: operator.log)
+        assert operator.writes() == writes
+
+        # Another engine restarts nothing, changes no number, and returns the minimum.
+        scene.api.patch("TritonModel", gen.NAME, {"spec": {"autoscaling": {"engine": "HPA"}}})
+        eventually(lambda: scene.floor == 1, 15, lambda: operator.log)
+        eventually(lambda: "autoscaling" not in scene.api.get("TritonModel", gen.NAME)["status"], 15)
+        polls = server.polls
+        time.sleep(3)
+        assert server.polls <= polls + 1
+        assert scene.replicas == 6
+        templates = {str(o["spec"]["template"]) for o in states(scene.api, "Deployment", gen.NAME, scene.start)}
+        assert len(templates) == 1
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def test_a_new_leader_continues_where_the_old_one_was_killed(
+    plane: ControlPlane, kubeconfig: Path, scene: Scene, tmp_path: Path
+) -> None:
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator)
+        server.serve(90)
+        eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.02)
+        operator.stop(signal.SIGKILL)
+    assert 1 < scene.replicas <= scene.floor < 6
+    write_autoscaler_status(scene.api, ABLE, ACTIVE, WANTS_FEWER)
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        scene.decided("ScaledUp", 6)
+        server.serve(1)
+        polls = server.polls
+        plane.wait_until_quiet()
+        writes = operator.writes()
+        eventually(lambda: server.polls >= polls + 6, 15, lambda: operator.log)
+        assert operator.writes() == writes
+        numbers = scene.numbers()
+        assert numbers == sorted(numbers)
+        assert scene.floor == scene.replicas == 6
+        assert "Traceback" not in operator.log
+
+
+def test_a_server_that_does_not_answer_never_counts_as_idle(kubeconfig: Path, scene: Scene, tmp_path: Path) -> None:
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator)
+        other = scene.add_server()
+        # Two servers, each with 25 requests per second: 50 / 20 / 0.75 → 4.
+        server.serve(25)
+        other.serve(25)
+        scene.decided("ScaledUp", 4)
+        other.hangs = True
+        server.serve(60)
+        # The silent one counts as much as the other: 120 / 20 / 0.75 → 8.
+        eventually(lambda: scene.replicas >= 8, 60, lambda: operator.log)
+        server.hangs = True
+        time.sleep(8)
+        assert scene.replicas == scene.floor == scene.decided("ScaledUp")["desired"]
+        assert scene.numbers() == sorted(scene.numbers())
+        assert "Traceback" not in operator.log
+
+
+def test_a_server_that_lies_gets_no_more_than_the_maximum(kubeconfig: Path, scene: Scene, tmp_path: Path) -> None:
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator, max=5)
+        for lie in ("NaN", "-5", "1e999", "no number"):
+            server.lie = lie
+            scene.decided("NoAnswer")
+            assert (scene.replicas, scene.floor) == (1, 1), lie
+            server.lie = ""
+            scene.decided("LeftToHPA")
+        server.lie = "1e300"
+        eventually(lambda: scene.replicas == 5, 60, lambda: operator.log)
+        assert scene.numbers() in ([3, 5], [2, 3, 5], [2, 4, 5])
+        assert scene.floor <= 5
+        assert "Traceback" not in operator.log
+
+
+def test_scales_only_from_the_number_and_the_object_that_it_knows(own: Api, kubeconfig: Path) -> None:
+    """Another client, such as the HorizontalPodAutoscaler, may have written a higher number."""
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+    operators = KubernetesApi(kubernetes.client.ApiClient(configuration))
+    [deployment] = [o for o in render(gen.model(replicas=2), Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    known = own.create(gen.modified(deployment, gen.put("metadata", {"name": gen.NAME})))
+    operators.scale(known, kinds.DEPLOYMENT, 4)
+    assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4
+    changed = gen.modified(known, gen.put("spec.replicas", 4), gen.put("metadata.uid", "another"))
+    for stale in (known, changed):
+        with pytest.raises(ApiError) as refused:
+            operators.scale(stale, kinds.DEPLOYMENT, 3)
+        assert refused.value.code in OTHERS_SCALED
+    assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4
+
+
+def test_a_refused_scale_up_is_in_the_status(
+    plane: ControlPlane, kubeconfig: Path, scene: Scene, tmp_path: Path
+) -> None:
+    role = plane.api.get("ClusterRole", "triton-operator")
+    without = [rule for rule in role["rules"] if "deployments/scale" not in rule["resources"]]
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator)
+        plane.api.patch("ClusterRole", "triton-operator", {"rules": without})
+        try:
+            server.serve(90)
+            message = wait_for_condition(scene.api, "AutoscalerActive", "False", "ScaleRefused")
+        finally:
+            plane.api.patch("ClusterRole", "triton-operator", {"rules": role["rules"]})
+        assert "deployments/scale" in message
+        eventually(lambda: scene.replicas > 1, 60, lambda: operator.log)
+        assert "Traceback" not in operator.log

@@ -1,0 +1,189 @@
+"""The engine Direct: what it reads, what it writes, and what it says. The API server and the prober are simulated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api.kinds import Kind
+from triton_operator.api.servers import History, Sample, Server, Subject
+from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonModelStatus
+from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
+from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.store import Store
+from triton_operator.reconcile.cache import ReconcileCache
+from triton_operator.reconcile.direct import DirectEngine, told
+from triton_operator.reconcile.write_status import StatusWriter
+from triton_operator.render import Choices, render
+from triton_operator.scaling import Decision
+
+KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+LOG = logging.LoggerAdapter(logging.getLogger(), {})
+Object = dict[str, Any]
+
+
+class World:
+    """One TritonModel whose server handles `rate` requests per second. `tracked`: what is read."""
+
+    def __init__(self, **scaling: Any) -> None:
+        spec = {"autoscaling": {"engine": "Direct", "max": 10, "utilization": 1, **scaling}}
+        self.model, self.before = gen.model(**spec), TritonModelStatus()
+        limits = {ThresholdKey(MAX_QPS_PER_REPLICA.name): 10.0}
+        self.choices = Choices("tools:1", "Copy", entrypoint="m", thresholds=limits)
+        objects = {o["kind"]: gen.live(o) for o in render(self.model, self.choices)}
+        self.deployment, self.autoscaler = objects["Deployment"], objects["HorizontalPodAutoscaler"]
+        self.pods = [gen.pod()]
+        self.cache, self.now, self.rate, self.scale_ups = ReconcileCache(), 0.0, 0.0, 0
+        self.error: ApiError | None = None
+        self.tracked: tuple[set[str], Subject] | None = None
+        self._samples: tuple[Sample, ...] = ()
+        self.loads = self
+        itself: Any = self
+        self.engine = DirectEngine(itself, itself, self.count, lambda: self.now)
+
+    def track(self, key: str, servers: Iterable[Server], subject: Subject) -> Mapping[str, History]:
+        assert key == KEY
+        self.tracked = {s.pod for s in servers}, subject
+        return dict.fromkeys(self.tracked[0], self._samples)
+
+    def forget(self, key: str) -> None:
+        self.tracked = None
+
+    def count(self) -> None:
+        self.scale_ups += 1
+
+    def scale(self, live: Object, kind: Kind, replicas: int) -> None:
+        if self.error:
+            raise self.error
+        live["spec"]["replicas"] = replicas
+
+    def decide(self) -> Decision | None:
+        return self.engine.decide(
+            self.model, self.choices, self.deployment, self.autoscaler, self.pods, self.before, self.cache
+        )
+
+    def run(self, seconds: int, rate: float) -> Decision:
+        """Runs with this load. Does what the decisions say."""
+        for _ in range(seconds // 2):
+            self.now += 2
+            self.rate += 2 * rate
+            self._samples = (*self._samples, Sample(self.now, self.rate, 0.0))[-30:]
+            decision = self.decide()
+            assert decision is not None
+            self.autoscaler["spec"]["minReplicas"] = decision.floor
+            assert self.engine.scale_up(self.deployment, decision, LOG) is None
+        return decision
+
+
+@pytest.mark.parametrize("limited", ["TooFewReplicas", "ScaleDownLimit"])
+def test_adds_servers_and_then_leaves_them_to_the_autoscaler(limited: str) -> None:
+    world = World()
+    world.run(60, 5)
+    assert (world.deployment["spec"]["replicas"], world.scale_ups) == (1, 0)
+    world.run(60, 38)
+    assert (world.deployment["spec"]["replicas"], world.autoscaler["spec"]["minReplicas"]) == (4, 4)
+    assert world.scale_ups >= 1
+    world.autoscaler["status"] = {"conditions": [{"type": "ScalingLimited", "status": "True", "reason": limited}]}
+    world.run(120, 38)
+    assert world.autoscaler["spec"]["minReplicas"] == 4
+    world.autoscaler["status"] = {"conditions": [{"type": "ScalingLimited", "status": "False", "reason": "x"}]}
+    world.run(2, 38)
+    assert (world.deployment["spec"]["replicas"], world.autoscaler["spec"]["minReplicas"]) == (4, 1)
+
+
+def test_reads_only_ready_servers() -> None:
+    """A server that is starting counts the requests of its warm-up."""
+    world = World()
+    world.pods = [gen.pod(), gen.pod(gen.not_ready, name="starting")]
+    world.decide()
+    assert world.tracked == ({"detection-abc-1"}, Subject("m"))
+
+
+def test_reads_the_steps_of_an_ensemble() -> None:
+    world = World()
+    world.choices = Choices("tools:1", "Copy", entrypoint="m", ensemble=True)
+    world.before = TritonModelStatus(models=[ModelStatus(name=n, state="READY", pods="1/1") for n in ("m", "step")])
+    world.decide()
+    assert world.tracked == ({"detection-abc-1"}, Subject("m", frozenset({"step"}), 2))
+
+
+def test_other_engines_read_nothing() -> None:
+    world = World()
+    world.run(10, 5)
+    world.model = gen.model(autoscaling={"max": 10})
+    assert world.decide() is None
+    assert (world.tracked, world.cache.scaling) == (None, None)
+
+
+def test_a_pod_of_another_template_means_a_rollout() -> None:
+    world = World()
+    template = world.deployment["metadata"]["annotations"]["tritonoperator.io/template-hash"]
+    world.pods = [gen.pod(template=template)]
+    world.run(60, 1)
+    world.pods = [gen.pod(template=template), gen.pod(name="old", template="old")]
+    assert world.run(6, 38).target == 1
+    world.pods = world.pods[:1]
+    assert world.run(2, 38).target > 1
+
+
+UP = Decision(target=3, floor=3, load=2.5, reason="ScaledUp", message="words")
+
+
+@pytest.mark.parametrize("code", [404, 409, 422])
+def test_leaves_a_number_that_has_changed_meanwhile(code: int) -> None:
+    world = World()
+    world.error = ApiError(code, "", "no")
+    assert world.engine.scale_up(world.deployment, UP, LOG) is None
+    assert world.scale_ups == 0
+
+
+def test_reports_a_refusal_and_raises_what_may_pass() -> None:
+    world = World()
+    world.error = ApiError(403, "Forbidden", "no permission")
+    problem = world.engine.scale_up(world.deployment, UP, LOG)
+    assert problem is not None
+    assert (problem.reason, "no permission" in problem.message) == ("ScaleRefused", True)
+    world.error = ApiError(503, "", "later")
+    with pytest.raises(ApiError):
+        world.engine.scale_up(world.deployment, UP, LOG)
+
+
+def test_the_status_changes_with_the_decision_only() -> None:
+    first = told(UP, None, "now")
+    assert first == AutoscalingStatus(desired=3, load="2.5", reason="ScaledUp", message="words", time="now")
+    assert told(Decision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
+    changed = told(Decision(5, 5, None, "ScaledUp", "others"), first, "later")
+    assert changed == AutoscalingStatus(desired=5, reason="ScaledUp", message="others", time="later")
+    assert told(None, first, "later") is None
+
+
+class Events:
+    """An API server that keeps the reasons of Events."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def apply(self, *_: Any, **__: Any) -> Object:
+        return gen.raw()
+
+    def create(self, _: Kind, __: str, event: Object) -> None:
+        self.reasons.append(event["reason"])
+
+
+def test_one_event_for_each_change_of_direction() -> None:
+    api: Any = Events()
+    writer = StatusWriter(api, Store(), lambda *_: None, lambda: datetime.now(UTC))
+    before = TritonModelStatus()
+    for desired, reason in ((1, "NoAnswer"), (1, "LeftToHPA"), (3, "ScaledUp"), (6, "ScaledUp"), (1, "LeftToHPA"),
+                            (1, "NoAnswer"), (2, "ScaledUp")):  # fmt: skip
+        decision = AutoscalingStatus(desired=desired, reason=reason, message="words", time="t")
+        status = TritonModelStatus(autoscaling=decision)
+        writer.write(gen.raw(), before, status, LOG)
+        before = status
+    writer.write(gen.raw(), before, TritonModelStatus(), LOG)
+    assert api.reasons == ["ScaledUp", "LeftToHPA", "ScaledUp"]
