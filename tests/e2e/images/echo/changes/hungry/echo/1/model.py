@@ -8,4 +8,4 @@ class TritonPythonModel:
             self.taken.append(b"x" * (16 << 20))
 
     def execute(self, requests):
-        return []
+        raise NotImplementedError
