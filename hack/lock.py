@@ -53,7 +53,7 @@ def fingerprint() -> str:
 
 def uv() -> Path:
     """Returns the path of the resolver. Installs it in its own venv: it isn't a dependency of the project."""
-    home = ROOT / ".cache" / "lock"
+    home = ROOT / ".cache" / "uv"
     program = home / "bin" / "uv"
     if not program.exists():
         venv.create(home, with_pip=True, clear=True)
