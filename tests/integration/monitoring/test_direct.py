@@ -113,7 +113,7 @@ def test_adds_servers_within_seconds_and_writes_nothing_at_rest(
         assert operator.writes() == writes
         assert (scene.replicas, scene.floor) == (1, 1)
 
-        server.serve(90)
+        server.serve(85)
         began = time.monotonic()
         eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.05)
         assert time.monotonic() - began < 15
@@ -153,7 +153,7 @@ def test_a_new_leader_continues_where_the_old_one_was_killed(
 ) -> None:
     with operator_process.running(kubeconfig, tmp_path) as operator:
         server = scene.create(operator)
-        server.serve(90)
+        server.serve(85)
         eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.02)
         operator.stop(signal.SIGKILL)
     assert 1 < scene.replicas <= scene.floor < 6
@@ -233,7 +233,7 @@ def test_a_refused_scale_up_is_in_the_status(
         server = scene.create(operator)
         plane.api.patch("ClusterRole", "triton-operator", {"rules": without})
         try:
-            server.serve(90)
+            server.serve(85)
             message = wait_for_condition(scene.api, "AutoscalerActive", "False", "ScaleRefused")
         finally:
             plane.api.patch("ClusterRole", "triton-operator", {"rules": role["rules"]})
