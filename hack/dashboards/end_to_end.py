@@ -18,6 +18,7 @@ from dashboards.parts import (
     rate,
     ratio,
 )
+from triton_operator.render.rules.slo import RECORDED
 
 BUDGET = "(1 - $objective / 100)"
 ENTRY_ONLY = "Only the entrypoint counts: the composing models of an ensemble would count each request again."
@@ -44,8 +45,8 @@ def fallback(more: str) -> str:
 
 
 def error_ratio(window: str) -> str:
-    """Returns a query for the error ratio. The rules record two windows."""
-    if window in ("5m", "3d"):
+    """Returns a query for the error ratio. The rules record only some windows."""
+    if window in RECORDED:
         return f"tritonmodel:error_ratio:rate{window}{{{MODEL}}}"
     failed, requests = (
         f"sum(sum_over_time(tritonmodel:{series}:rate5m{{{MODEL}}}[{window}]))"

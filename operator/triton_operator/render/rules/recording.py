@@ -124,7 +124,7 @@ def _demand(subject: Subject) -> list[Rule]:
         f"sum by ({PER_MODEL}, model, version) (rate({scope.pick('nv_inference_request_success', *entry)}[{span}]))"
     )
     failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *entry)}[{span}]))"
-    coefficient = scope.pick(EFFECTIVE, equal("kind", thresholds.ENSEMBLE_COEFFICIENT.name))
+    coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     out = [
         record(SERVED, served),
         # An alias, for existing dashboards and rules.

@@ -16,7 +16,7 @@ CANCELED = "CANCELED"
 FAILED = "tritonmodel:requests_failed:rate5m"
 REQUESTS = "tritonmodel:requests:rate5m"
 RECORDED = ("5m", "3d")
-"""Windows of the recorded error ratios. The alerts compute the others, which nothing else uses."""
+"""Windows of the recorded error ratios. Alerts and dashboards compute the others."""
 MAX_RATIO = 0.9
 """Maximum of an alert's error ratio. With a low objective, the burn rates would need ratios above 1."""
 
