@@ -17,7 +17,7 @@ from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile.cache import ReconcileCache
-from triton_operator.reconcile.direct import DirectEngine, told
+from triton_operator.reconcile.direct import DirectEngine, scaling_status
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Choices, render
 from triton_operator.scaling import Decision
@@ -154,12 +154,12 @@ def test_reports_a_refusal_and_raises_what_may_pass() -> None:
 
 
 def test_the_status_changes_with_the_decision_only() -> None:
-    first = told(UP, None, "now")
+    first = scaling_status(UP, None, "now")
     assert first == AutoscalingStatus(desired=3, load="2.5", reason="ScaledUp", message="words", time="now")
-    assert told(Decision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
-    changed = told(Decision(5, 5, None, "ScaledUp", "others"), first, "later")
+    assert scaling_status(Decision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
+    changed = scaling_status(Decision(5, 5, None, "ScaledUp", "others"), first, "later")
     assert changed == AutoscalingStatus(desired=5, reason="ScaledUp", message="others", time="later")
-    assert told(None, first, "later") is None
+    assert scaling_status(None, first, "later") is None
 
 
 class Events:

@@ -103,8 +103,8 @@ class DirectEngine:
         return None
 
 
-def told(decision: Decision | None, before: AutoscalingStatus | None, now: str) -> AutoscalingStatus | None:
-    """Returns the decision as a status, and the previous one if the decision is the same."""
+def scaling_status(decision: Decision | None, before: AutoscalingStatus | None, now: str) -> AutoscalingStatus | None:
+    """Returns the status of the decision: `before` if the decision hasn't changed, None without a decision."""
     if decision is None:
         return None
     if before is not None and (before.desired, before.reason) == (decision.floor, decision.reason):

@@ -30,7 +30,7 @@ from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
 
 from .cache import ReconcileCache
-from .direct import DirectEngine, told
+from .direct import DirectEngine, scaling_status
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
@@ -146,7 +146,7 @@ class Reconciler:
 
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        scaling = told(decision, before.autoscaling, now)
+        scaling = scaling_status(decision, before.autoscaling, now)
         observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling)
         status = assess(model, observed, endpoint(model), before, now)
         self._remember_suspension(key, status.scraping_suspended_until, now)
@@ -186,17 +186,21 @@ class Reconciler:
         return next((d for d in found if d["metadata"]["name"] == model.name and is_orphan(d, model.name)), None)
 
     def _with_suspension(self, key: str, before: TritonModelStatus) -> TritonModelStatus:
-        """`before`; for a new TritonModel with the suspension of the deleted one of the same name."""
+        """Returns `before`. A new TritonModel gets the suspension of the deleted one with the same name."""
         until = None if before.observed_generation else self._suspended.get(key)
         return before.model_copy(update={"scraping_suspended_until": until}) if until else before
 
     def _remember_suspension(self, key: str, until: str | None, now: str) -> None:
-        """Remembers until when the scraping is suspended, after the TritonModel is deleted too."""
+        """Remembers until when the scraping is suspended, in case the TritonModel is deleted and created again."""
         if self._suspended.get(key) == until:
             return
         self._suspended.pop(key, None)
         if until:
-            self._suspended = {k: u for k, u in list(self._suspended.items()) if u > now} | {key: until}
+            # In place: other threads add theirs at the same time.
+            for other, end in list(self._suspended.items()):
+                if end <= now:
+                    self._suspended.pop(other, None)
+            self._suspended[key] = until
 
     def _set_waiting(self, key: str, status: TritonModelStatus, observed: Observation) -> None:
         """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""

@@ -117,13 +117,13 @@ def test_adds_servers_within_seconds_and_writes_nothing_at_rest(
         began = time.monotonic()
         eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.05)
         assert time.monotonic() - began < 15
-        told = scene.decided("ScaledUp", 6)
+        decided = scene.decided("ScaledUp", 6)
         assert scene.replicas == scene.floor == 6
         numbers = scene.numbers()
         assert numbers == sorted(numbers)
         assert numbers[-1] == 6
-        assert told["message"].startswith("the load of 4")
-        assert told["message"].endswith("to 6")
+        assert decided["message"].startswith("the load of 4")
+        assert decided["message"].endswith("to 6")
         assert len(eventually(lambda: events(scene.api, "ScaledUp"), 15)) == 1
         assert operator.metric_sum("triton_operator_scale_ups_total") == len(numbers)
         own = {"namespace": scene.api.namespace, "tritonmodel": gen.NAME}
