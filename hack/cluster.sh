@@ -24,6 +24,11 @@ registry() {
   local tries=30
   until curl -fs "http://$REGISTRY/v2/" >/dev/null; do
     [ $((tries -= 1)) -gt 0 ] || die "the registry at $REGISTRY doesn't answer; read docker logs $REGISTRY_NAME"
+    # Docker before 23 can kill the process that forwards the port (moby#44215). A restart of the container starts it.
+    if [ $((tries % 10)) -eq 0 ]; then
+      say "the registry $REGISTRY doesn't answer: restarting it"
+      docker restart -t 2 "$REGISTRY_NAME" >/dev/null
+    fi
     sleep 0.5
   done
 }
