@@ -9,6 +9,7 @@ from dashboards.parts import (
     NAMESPACE,
     OF_MODEL,
     TRITONMODEL,
+    UTILIZATION,
     Choice,
     Dashboard,
     Panel,
@@ -17,6 +18,7 @@ from dashboards.parts import (
     of_entry,
     rate,
     ratio,
+    utilization,
 )
 from triton_operator.render.rules.slo import RECORDED
 
@@ -90,9 +92,9 @@ DASHBOARD = Dashboard(
                 Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
-                    "`tritonmodel:utilization:ratio`; see Load and limit.",
+                    "See Load and limit.",
                     "percentunit",
-                    (Query(f"tritonmodel:utilization:ratio{{{MODEL}}}", "of the limit"),),
+                    (Query(utilization(MODEL), "of the limit"),),
                     kind="stat",
                     width=4,
                     levels=(0.75, 1),
@@ -140,11 +142,10 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Utilization",
-                    "`tritonmodel:utilization:ratio`: the largest of demand ÷ max-qps, each version's demand ÷ its own "
-                    "limit, and tokens ÷ max-tps. An alert fires if it is above 1 for 30 s.",
+                    f"{UTILIZATION} An alert fires if it is above 1 for 30 s.",
                     "percentunit",
                     (
-                        Query(f"tritonmodel:utilization:ratio{{{MODEL}}}", "utilization"),
+                        Query(utilization(MODEL), "utilization"),
                         Query("vector(1)", "limit", line="limit"),
                     ),
                     width=8,

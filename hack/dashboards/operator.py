@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.parts import RATE, Dashboard, Mark, Panel, Query, Row, Variable
+from dashboards.parts import RATE, UTILIZATION, Dashboard, Mark, Panel, Query, Row, Variable, utilization
 
 JOB = '{job="$job"}'
 PROCESS = 'and on (job, instance) triton_operator_leading{job="$job"}'
@@ -114,9 +114,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Highest utilization",
-                    "The ten highest values of `tritonmodel:utilization:ratio`: demand ÷ limit.",
+                    f"The ten highest values. {UTILIZATION}",
                     "percentunit",
-                    (Query("topk(10, tritonmodel:utilization:ratio)", "{{namespace}}/{{tritonmodel}}"),),
+                    (Query(f"topk(10, {utilization()})", "{{namespace}}/{{tritonmodel}}"),),
                     width=8,
                 ),
                 Panel(

@@ -12,6 +12,27 @@ SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
 OF_POD = "namespace, tritonmodel, pod"
 
+UTILIZATION = (
+    "The largest of demand ÷ `max-qps`, each version's demand ÷ its own limit, and tokens ÷ `max-tps`, from "
+    "`tritonmodel:demand:rate1m`, `tritonmodel:tokens:rate1m` and `tritonmodel:threshold:effective`."
+)
+
+
+def utilization(matchers: str = "") -> str:
+    """Returns the utilization of the TritonModels that `matchers` select."""
+
+    def limit(kind: str) -> str:
+        own = f'kind="{kind}"'
+        return f"tritonmodel:threshold:effective{{{','.join(filter(None, (own, matchers)))}}}"
+
+    tokens = f"sum by (namespace, tritonmodel) (tritonmodel:tokens:rate1m{{{matchers}}})"
+    return (
+        "max by (namespace, tritonmodel) (\n"
+        f"  tritonmodel:demand:rate1m{{{matchers}}}\n"
+        f"  / on (namespace, tritonmodel, version) {limit('max-qps')}\n"
+        f'  or label_replace({tokens}\n  / on (namespace, tritonmodel) {limit("max-tps")}, "of", "tokens", "", "")\n)'
+    )
+
 
 @dataclass(frozen=True)
 class Query:

@@ -68,8 +68,8 @@ def document(case: Case, rules: str) -> Object:
     return {
         "rule_files": [rules],
         "evaluation_interval": case.every,
-        # Prometheus evaluates groups in any order. In this order the alerts about limits see the demand last.
-        "group_eval_order": [f"{gen.NAME}-limits", gen.NAME, f"{gen.NAME}-slo"],
+        # Prometheus evaluates groups in any order.
+        "group_eval_order": [f"{gen.NAME}-limits", gen.NAME, f"{gen.NAME}-slow"],
         "tests": [_test(test, case.every) for test in case.tests],
     }
 

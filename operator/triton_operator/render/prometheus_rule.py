@@ -14,7 +14,7 @@ from .common import obj
 from .pod_monitor import labelled, monitored
 from .rules.alerts import limit_alerts, slow_alerts
 from .rules.promql import Rule
-from .rules.recording import recording, server_recording, threshold_recording
+from .rules.recording import queue_recording, recording, server_recording, threshold_recording
 from .rules.slo import slo_recording
 from .rules.subject import subject
 
@@ -24,13 +24,13 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
     about, monitoring = subject(model, choices), model.spec.monitoring
     every = monitoring.evaluation_seconds
     groups = [
-        # Half the interval, because a changed threshold waits for these rules.
-        _group(f"{model.name}-limits", max(1, every // 2), [
-            *threshold_recording(about), *(limit_alerts(about) if monitoring.alerts else []),
-        ]),
-        _group(model.name, every, recording(about)),
-        _group(f"{model.name}-slo", about.slo_seconds, [
-            *server_recording(about), *slo_recording(about), *(slow_alerts(about) if monitoring.alerts else []),
+        # Half the interval, because a changed threshold waits for this rule.
+        _group(f"{model.name}-limits", max(1, every // 2), threshold_recording(about)),
+        _group(model.name, every, [*recording(about), *(limit_alerts(about) if monitoring.alerts else [])]),
+        # A rule costs Prometheus most by its evaluation, even if it has no result.
+        _group(f"{model.name}-slow", about.slow_seconds, [
+            *server_recording(about), *queue_recording(about), *slo_recording(about),
+            *(slow_alerts(about) if monitoring.alerts else []),
         ]),
     ]  # fmt: skip
     return labelled(obj(model, kinds.PROMETHEUS_RULE, spec={"groups": groups}), model)

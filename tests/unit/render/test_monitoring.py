@@ -137,7 +137,7 @@ def test_both_objects_have_the_labels_that_prometheus_selects_by() -> None:
 
 
 def test_intervals_come_from_the_spec() -> None:
-    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 5})] == ["2s", "5s", "30s"]
+    assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 5})] == ["2s", "5s", "60s"]
     assert [g["interval"] for g in groups(monitoring={"evaluationSeconds": 60})] == ["30s", "60s", "60s"]
 
 

@@ -84,7 +84,7 @@ def limit_alerts(subject: Subject) -> list[Rule]:
 
 
 def slow_alerts(subject: Subject) -> list[Rule]:
-    """Returns the alerts that may wait for an evaluation every 30 s."""
+    """Returns the alerts that may wait for an evaluation every 60 s."""
     found = [
         _not_serving(subject),
         _servers_missing(subject),
@@ -343,7 +343,7 @@ def _burns(subject: Subject, allowed: Decimal, burn: Decimal, long: str, short: 
     parts = [
         f"({ratio(scope, long)} > {maximum})",
         f"({ratio(scope, short)} > {maximum})",
-        f"(sum by ({PER_MODEL}) ({failed}) * {subject.slo_seconds} >= {_MIN_BURN_FAILURES})",
+        f"(sum by ({PER_MODEL}) ({failed}) * {subject.slow_seconds} >= {_MIN_BURN_FAILURES})",
         *([f"{scope.pick(REQUESTS)} offset {age}"] if age else []),
     ]
     return "(\n  " + f"\n  and on ({PER_MODEL}) ".join(parts) + "\n)"

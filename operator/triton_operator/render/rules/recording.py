@@ -79,8 +79,8 @@ def threshold_recording(subject: Subject) -> list[Rule]:
 
 
 def recording(subject: Subject) -> list[Rule]:
-    """Returns the rules of the fallback values, demand, load and queues."""
-    return [_fallback(subject.scope, subject.thresholds), *_demand(subject), *_load(subject), *_queue(subject)]
+    """Returns the rules of the fallback values, demand and load."""
+    return [_fallback(subject.scope, subject.thresholds), *_demand(subject), *_load(subject)]
 
 
 def _of_newest(subject: Subject, gauge: str, by: str) -> str:
@@ -165,13 +165,11 @@ def _pending(subject: Subject, span: str) -> str:
 def _load(subject: Subject) -> list[Rule]:
     scope = subject.scope
     demand = scope.pick(DEMAND, equal("version", ""))
-    used = [f"{demand_by_limit(scope)} / on ({PER_MODEL}, version) {limits(scope, thresholds.MAX_QPS.name)}"]
     load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
     if subject.token_counter:
-        for parts, kind in ((used, thresholds.MAX_TPS), (load, thresholds.MAX_TPS_PER_REPLICA)):
-            parts.append(tag(f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, kind.name)}", "of", "tokens"))
+        by_tokens = f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_TPS_PER_REPLICA.name)}"
+        load.append(tag(by_tokens, "of", "tokens"))
     return [
-        record("tritonmodel:utilization:ratio", _maximum(used)),
         record(LOAD, _maximum(load)),
         *([record(_PREDICTED, _predicted(scope))] if subject.predict else []),
         *([record(AUTOSCALER_LOAD, _autoscaler_load(subject))] if subject.max_replicas is not None else []),
@@ -205,7 +203,7 @@ def _autoscaler_load(subject: Subject) -> str:
     return _maximum([now, tag(held, "of", "held")])
 
 
-def _queue(subject: Subject) -> list[Rule]:
+def queue_recording(subject: Subject) -> list[Rule]:
     """Returns the rule of the mean time in a queue. For an ensemble it uses the steps, because its own time is 0."""
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     models = (unequal("model", subject.entrypoint),) if subject.ensemble else ()

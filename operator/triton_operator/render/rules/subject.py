@@ -58,9 +58,9 @@ class Subject:
         return self.monitoring.scrape_seconds
 
     @property
-    def slo_seconds(self) -> int:
-        """Returns the interval of the SLO rules: at least 30 s, because each evaluation reads three days of samples."""
-        return max(self.monitoring.evaluation_seconds, 30)
+    def slow_seconds(self) -> int:
+        """Returns the interval of the rules that read long ranges, and of alerts that wait minutes: at least 60 s."""
+        return max(self.monitoring.evaluation_seconds, 60)
 
     def once(self, failures: str) -> str:
         """Returns the rate of failed requests, from the rate of the entry model's failure counter."""
