@@ -42,7 +42,7 @@ for name in "$@"; do
       ;;
     e2e)
       # In the order of the names: by default the files with few tests come last, which are the longest here.
-      part e2e "e2e and not alone" -v "${waiting[@]}" --no-loadscope-reorder
+      part e2e "e2e and not alone" -v "${parallel[@]}" --no-loadscope-reorder
       part e2e-alone "e2e and alone" -v
       ;;
     *) die "no such part of the tests: $name" ;;
