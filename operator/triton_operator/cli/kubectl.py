@@ -14,15 +14,19 @@ from triton_operator.api.text import one_line
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
-from . import parsing, show, validate
+from . import models, options, parsing, show, validate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Checks model repositories, renders TritonModels without a cluster, and shows their status."""
+    """Checks model repositories, renders TritonModels without a cluster, and shows their status.
+
+    Lists, loads and unloads the models of running servers.
+    """
 
 
-main.add_command(validate.command)
+for command in (validate.command, *models.COMMANDS):
+    main.add_command(command)
 
 
 @main.command("render")
@@ -86,8 +90,7 @@ def render_(
 
 @main.command()
 @click.argument("name")
-@click.option("--namespace", "-n", default=None, help="Namespace. Default: that of the context.")
-@click.option("--context", default=None, help="Context of the kubeconfig. Default: the current context.")
+@options.cluster
 def status(name: str, namespace: str | None, context: str | None) -> None:
     """Shows the conditions, thresholds, models and pods of the TritonModel NAME.
 
@@ -96,7 +99,7 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
     from . import cluster  # the import of the client takes half a second, and `render` doesn't need it
 
     try:
-        model, pods = cluster.fetch(name, namespace, context)
+        model, pods = cluster.connect(namespace, context).fetch(name)
     except cluster.UnreachableError as error:
         raise click.ClickException(one_line(str(error))) from None
     click.echo(show.status(model, pods))

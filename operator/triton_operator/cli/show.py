@@ -36,13 +36,13 @@ def status(model: Object, pods: Sequence[Object]) -> str:
     for condition in seen.conditions:
         lines += _wrap(f"  {_mark(condition)} {condition.type:<{width}} {condition.reason}: ", condition.message)
     if seen.thresholds:
-        lines += ["", *_table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in seen.thresholds])]
+        lines += ["", *table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in seen.thresholds])]
     if seen.models:
-        lines += ["", *_table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
+        lines += ["", *table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
         for failed in (m for m in seen.models if m.reason):
             lines += _wrap(f"  {failed.name}: ", failed.reason)
     if pods:
-        lines += ["", *_table(["POD", "READY", "RESTARTS", "NOW"], [_pod(p) for p in pods])]
+        lines += ["", *table(["POD", "READY", "RESTARTS", "NOW"], [_pod(p) for p in pods])]
     return "\n".join(map(one_line, lines))
 
 
@@ -75,7 +75,8 @@ def _pod(pod: Object) -> list[str]:
     return [pod["metadata"]["name"], "yes" if judge.is_ready(pod) else "no", str(judge.restarts(pod)), now]
 
 
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Returns the lines of a table with aligned columns, indented by two."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]]
 

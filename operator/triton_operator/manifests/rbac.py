@@ -155,6 +155,17 @@ def roles() -> list[dict[str, Any]]:
         ),
         # Without `update`, the admission policy allows changes of thresholds only.
         _role("tritonmodel-oncall", [*read, _rule(group, [models], ["patch", policies.SET_THRESHOLDS])]),
+        # For `kubectl triton models`, `config`, `load`, `unload` and `reload`. Not a part of the developer's role,
+        # because port-forward reaches every port of every pod in the namespace. Depending on its version, kubectl
+        # opens the connection with `get` or `create`.
+        _role(
+            "tritonmodel-modelcontrol",
+            [
+                *read,
+                _rule("", ["pods"], ["get", "list"]),
+                _rule("", ["pods/portforward"], ["get", "create"]),
+            ],
+        ),
     ]
 
 

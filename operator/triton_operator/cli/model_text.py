@@ -1,0 +1,134 @@
+"""Formats the models of servers as text, and says what a change of them means. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from triton_operator.api.text import one_line
+
+from . import show
+
+if TYPE_CHECKING:
+    from .triton import Listing, Row
+
+Object = dict[str, Any]
+READY = "READY"
+NOT_EXPLICIT = (
+    "spec.server.modelControl is none, with which Triton loads every model at its start and refuses changes. To load "
+    "and unload models while the servers run, set modelControl: explicit and list the models in "
+    "spec.server.loadModels; this change replaces the servers once"
+)
+_HINTS = {
+    "pods/portforward": "ask an administrator to bind the ClusterRole tritonmodel-modelcontrol",
+    "cannot list resource": "ask an administrator to bind the ClusterRole tritonmodel-modelcontrol",
+    "explicit model load / unload is not allowed": "the server was started with another modelControl: see "
+    "`kubectl triton status`",
+}
+"""Words of an error, and what the user can do."""
+
+
+def failure(message: str) -> str:
+    """Returns the message of an error with what the user can do."""
+    hints = [hint for words, hint in _HINTS.items() if words in message]
+    return "; ".join([message, *hints[:1]])
+
+
+def explicit(model: Object) -> bool:
+    """Returns whether Triton accepts changes of its models."""
+    return bool(_server(model).get("modelControl") == "explicit")
+
+
+def entrypoint(model: Object) -> str:
+    """Returns the model that clients call; "" if it isn't known yet."""
+    return str(model.get("status", {}).get("entrypoint") or model["spec"].get("entrypoint") or "")
+
+
+def listing(model: Object, found: Mapping[str, Listing]) -> str:
+    """Returns a table of the models on each server, Triton's reasons, and the differences from the spec."""
+    rows = [_cells(pod, row) for pod, seen in sorted(found.items()) for row in seen.rows]
+    lines = show.table(["SERVER", "MODEL", "VERSION", "STATE", "INSTANCES", "MEMORY"], rows) if rows else []
+    for pod, seen in sorted(found.items()):
+        lines += [f"  {pod}: {row.name}: {row.reason}" for row in seen.rows if row.reason]
+        if seen.left_out:
+            lines.append(f"  {pod}: and {seen.left_out} more models")
+    return "\n".join(map(one_line, [*lines, *differences(model, found)]))
+
+
+def _cells(pod: str, row: Row) -> list[str]:
+    known = "-" if row.instances is None else str(row.instances)
+    memory = "-" if row.memory is None else f"{row.memory / 2**20:.0f} MiB"
+    return [pod, row.name, row.version or "-", row.state, known, memory]
+
+
+def differences(model: Object, found: Mapping[str, Listing]) -> Iterator[str]:
+    """Yields a line for each server whose loaded models aren't those of spec.server.loadModels and their steps."""
+    if not explicit(model):
+        return
+    listed = _listed(model)
+    for pod, seen in sorted(found.items()):
+        ready = [row for row in seen.rows if row.state == READY]
+        wanted = _with_steps(listed, ready)
+        extra = sorted({row.name for row in ready} - wanted)
+        if extra:
+            yield f"  {pod}: not in spec.server.loadModels, so a restarted server doesn't load it: {_names(extra)}"
+        missing = sorted(set(listed) - {row.name for row in ready})
+        if missing and not seen.left_out:
+            yield f"  {pod}: in spec.server.loadModels, but not loaded: {_names(missing)}"
+
+
+def drift(model: Object, changed: str, *, loaded: bool) -> Iterator[str]:
+    """Yields what a server does that starts after `changed` was loaded or unloaded by hand."""
+    listed = changed in _listed(model)
+    if loaded and not listed:
+        yield (
+            f"{changed} isn't in spec.server.loadModels: a server that starts or restarts doesn't load it, unless a "
+            "model there is an ensemble with this step. To keep it loaded, add it to loadModels"
+        )
+    if not loaded and listed:
+        yield (
+            f"{changed} is in spec.server.loadModels: a server that starts or restarts loads it again, and the "
+            "TritonModel reports it as not loaded until then. To keep it unloaded, remove it from loadModels"
+        )
+
+
+def configuration(config: Any, output: str) -> str:
+    """Returns a ModelConfig as `text` (config.pbtxt) or `json`, without characters that control a terminal."""
+    from google.protobuf import json_format, text_format
+
+    if output == "json":
+        data = json_format.MessageToDict(config, preserving_proto_field_name=True)
+        return json.dumps(data, indent=2).replace("\x7f", "\\u007f")
+    return re.sub(r"[^\x00-\x7e]", _escaped, str(text_format.MessageToString(config)).rstrip("\n"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Returns a character of a string as the text format writes its bytes, unless it can be printed."""
+    return found[0] if found[0].isprintable() else "".join(f"\\{byte:03o}" for byte in found[0].encode())
+
+
+def _server(model: Object) -> Object:
+    return dict(model["spec"].get("server") or {})
+
+
+def _listed(model: Object) -> list[str]:
+    return list(_server(model).get("loadModels") or [])
+
+
+def _with_steps(listed: Sequence[str], rows: Sequence[Row]) -> set[str]:
+    """Returns these models and the steps of the ensembles among them, and the steps' steps."""
+    steps = {row.name: row.steps for row in rows}
+    found, waiting = set[str](), list(listed)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += steps.get(name, ())
+    return found
+
+
+def _names(names: Sequence[str], most: int = 20) -> str:
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])

@@ -1,0 +1,262 @@
+"""`kubectl triton models`, `config`, `load`, `unload` and `reload`, with fake servers and a fake kubectl."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from support import gen
+from support.fake_triton import FakeTriton, serving
+from triton_operator.cli import cluster, triton
+from triton_operator.cli.kubectl import main
+
+EXPLICIT = {"modelControl": "explicit", "loadModels": ["echo"]}
+ESCAPE = "\x1b]0;owned\x07\x9b31m"
+
+
+def config(text: str) -> Any:
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+ECHO = config('name: "echo" backend: "python" instance_group [ { count: 2 kind: KIND_CPU } ]')
+PIPE = config('name: "pipe" ensemble_scheduling { step [ { model_name: "echo" } ] }')
+
+
+class Connection:
+    """A cluster with one TritonModel and its pods. `allowed`: whether the user may update the TritonModel."""
+
+    namespace = "vision"
+
+    def __init__(self, server: dict[str, Any], pods: list[str], allowed: bool = True) -> None:
+        self.model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": "echo"}}
+        self.pods, self.allowed = [gen.pod(name=name) for name in pods], allowed
+
+    def fetch(self, name: str) -> tuple[Any, Any]:
+        return self.model, self.pods
+
+    def may_update(self, name: str) -> bool:
+        return self.allowed
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Returns a function that runs a command with these servers: run([…], a=FakeTriton(…), b="error of kubectl")."""
+    with contextlib.ExitStack() as stack:
+
+        def go(
+            arguments: list[str],
+            *,
+            server: dict[str, Any] = EXPLICIT,
+            allowed: bool = True,
+            **servers: FakeTriton | str,
+        ) -> Result:
+            for pod, one in servers.items():
+                if isinstance(one, FakeTriton):
+                    stack.enter_context(serving(one))
+                    lines = f"echo 'Forwarding from 127.0.0.1:{one.port} -> 8001'; exec sleep 600"
+                else:
+                    lines = f"echo '{one}' >&2; exit 1"
+                (tmp_path / pod).write_text(lines)
+            program = tmp_path / "kubectl"
+            program.write_text(f"#!/bin/sh\nfor a; do case $a in pod/*) . {tmp_path}/${{a#pod/}};; esac; done\n")
+            program.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            monkeypatch.setattr(cluster, "connect", lambda *_: Connection(server, list(servers), allowed))
+            return CliRunner().invoke(main, arguments)
+
+        yield go
+
+
+def echo(**given: Any) -> FakeTriton:
+    given = {"index": [("echo", "1", "READY", "")], "configs": {"echo": ECHO}, **given}
+    return FakeTriton(**given)
+
+
+def test_shows_every_model_on_every_server(run: Run) -> None:
+    first = echo(
+        index=[("echo", "1", "READY", ""), ("pipe", "1", "READY", ""), ("never", "", "", "")],
+        configs={"echo": ECHO, "pipe": PIPE},
+        memory={"echo": 3 << 20},
+    )
+    second = echo(index=[("echo", "1", "UNAVAILABLE", "no such file"), ("pipe", "1", "LOADING", "")])
+    result = run(["models", "detection"], a=first, b=second)
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in result.stdout.splitlines()[:5]] == [
+        ["SERVER", "MODEL", "VERSION", "STATE", "INSTANCES", "MEMORY"],
+        ["a", "echo", "1", "READY", "2", "3", "MiB"],
+        ["a", "pipe", "1", "READY", "-", "-"],
+        ["b", "echo", "1", "UNAVAILABLE", "-", "-"],
+        ["b", "pipe", "1", "LOADING", "-", "-"],
+    ]
+    assert "b: echo: no such file" in result.stdout
+    assert "never" not in result.stdout
+    assert "a: not in spec.server.loadModels, so a restarted server doesn't load it: pipe" in result.stdout
+    assert "b: in spec.server.loadModels, but not loaded: echo" in result.stdout
+
+
+def test_expects_the_steps_of_an_ensemble(run: Run) -> None:
+    server = echo(index=[("echo", "1", "READY", ""), ("pipe", "1", "READY", "")], configs={"echo": ECHO, "pipe": PIPE})
+    result = run(["models", "detection"], server={**EXPLICIT, "loadModels": ["pipe"]}, a=server)
+    assert "loadModels" not in result.stdout
+
+
+def test_prints_the_configuration_as_text_and_json(run: Run) -> None:
+    result = run(["config", "detection", "echo"], a=echo(), b=echo())
+    assert result.exit_code == 0, result.output
+    assert config(result.stdout) == ECHO
+    assert result.stderr == ""
+    result = run(["config", "detection", "echo", "-o", "json"], a=echo())
+    assert json.loads(result.stdout)["instance_group"] == [{"count": 2, "kind": "KIND_CPU"}]
+
+
+def test_names_the_servers_whose_configuration_differs(run: Run) -> None:
+    other = config('name: "echo" backend: "python" instance_group [ { count: 5 kind: KIND_CPU } ]')
+    result = run(["config", "detection", "echo"], a=echo(), b=echo(configs={"echo": other}))
+    assert config(result.stdout) == ECHO
+    assert "this is the configuration on a; it differs on b" in result.stderr
+
+
+def test_reports_an_unknown_model_in_tritons_words(run: Run) -> None:
+    result = run(["config", "detection", "echoo"], a=echo())
+    assert result.exit_code == 1
+    assert "a: Request for unknown model: 'echoo' is not found" in result.stderr
+
+
+def test_loads_on_one_server_after_the_other_with_a_result_for_each(run: Run) -> None:
+    servers = {name: echo(delay=0.2) for name in "abc"}
+    result = run(["load", "detection", "echo"], **servers)
+    assert result.exit_code == 0, result.output
+    assert [line.partition(" in ")[0] for line in result.stdout.splitlines()] == [
+        "a: loaded echo",
+        "b: loaded echo",
+        "c: loaded echo",
+        "loaded echo on 3 of 3 servers",
+    ]
+    assert result.stderr.splitlines() == [f"{pod}: loading echo" for pod in "abc"]
+    assert all(server.calls == ["load echo"] for server in servers.values())
+
+
+def test_reload_never_unloads(run: Run) -> None:
+    server = echo()
+    result = run(["reload", "detection", "echo"], a=server)
+    assert result.exit_code == 0, result.output
+    assert server.calls == ["load echo"]
+
+
+def test_reload_refuses_a_model_that_is_not_loaded(run: Run) -> None:
+    server = echo(index=[("echo", "1", "UNAVAILABLE", "unloaded")])
+    result = run(["reload", "detection", "echo"], a=server)
+    assert result.exit_code == 1
+    assert "a: echo isn't loaded (state: UNAVAILABLE): use `kubectl triton load`" in result.stderr
+    assert server.calls == []
+
+
+def test_changes_the_other_servers_if_one_fails_and_exits_with_1(run: Run) -> None:
+    broken = echo(failures={"echo": "failed to load 'echo': the weights are from Tuesday"})
+    good = echo()
+    result = run(["load", "detection", "echo"], a=broken, b="error: pods a is gone", c=good)
+    assert result.exit_code == 1
+    assert "a: failed to load 'echo': the weights are from Tuesday" in result.stderr
+    assert "b: pods a is gone" in result.stderr
+    assert "c: loaded echo" in result.stdout
+    assert "loaded echo on 1 of 3 servers" in result.stdout
+
+
+def test_says_what_a_restarted_server_loads(run: Run) -> None:
+    result = run(["load", "detection", "other"], a=echo())
+    assert "other isn't in spec.server.loadModels: a server that starts or restarts doesn't load it" in result.stderr
+    server = {**EXPLICIT, "loadModels": ["echo", "other"]}
+    result = run(["unload", "detection", "other"], server=server, a=echo())
+    assert "other is in spec.server.loadModels: a server that starts or restarts loads it again" in result.stderr
+
+
+def test_unloads_the_entrypoint_only_by_force(run: Run) -> None:
+    server = echo()
+    result = run(["unload", "detection", "echo"], a=server)
+    assert result.exit_code == 1
+    assert "echo is the model that clients call: without it no server is ready" in result.output
+    assert server.calls == []
+    result = run(["unload", "detection", "echo", "--force"], a=(again := echo()))
+    assert result.exit_code == 0, result.output
+    assert again.calls == ["unload echo"]
+
+
+def test_explains_what_to_do_without_explicit_model_control(run: Run) -> None:
+    server = echo()
+    result = run(["load", "detection", "echo"], server={}, a=server)
+    assert result.exit_code == 1
+    assert "set modelControl: explicit and list the models in spec.server.loadModels" in result.output
+    assert server.calls == []
+
+
+def test_refuses_a_user_who_may_not_update_the_tritonmodel(run: Run) -> None:
+    server = echo()
+    result = run(["load", "detection", "echo"], allowed=False, a=server)
+    assert result.exit_code == 1
+    assert "you may not update the TritonModel detection" in result.output
+    assert server.calls == []
+    assert run(["models", "detection"], allowed=False, a=echo()).exit_code == 0
+
+
+def test_names_the_role_that_a_user_lacks(run: Run) -> None:
+    error = 'error: pods "a" is forbidden: User "dev" cannot create resource "pods/portforward" in API group ""'
+    result = run(["models", "detection"], a=error)
+    assert result.exit_code == 1
+    assert "ask an administrator to bind the ClusterRole tritonmodel-modelcontrol" in result.stderr
+
+
+def test_reports_that_no_server_has_started(run: Run) -> None:
+    result = run(["models", "detection"])
+    assert result.exit_code == 1
+    assert "no server of detection has started" in result.output
+
+
+def test_stops_waiting_for_a_slow_server(run: Run) -> None:
+    start = time.monotonic()
+    result = run(["load", "detection", "echo", "--timeout=1"], a=echo(delay=20))
+    assert result.exit_code == 1
+    assert "a: no answer within 1 s" in result.stderr
+    assert time.monotonic() - start < 15
+
+
+def test_removes_terminal_escapes_from_everything_that_servers_say(run: Run) -> None:
+    hostile = FakeTriton(
+        index=[(f"echo{ESCAPE}", f"1{ESCAPE}", "READY", ""), ("b", "1", f"BAD{ESCAPE}", f"reason{ESCAPE}\nline")],
+        configs={"echo": config(f'name: "{ESCAPE}\\177\\033[2J"')},
+        failures={"echo": f"no{ESCAPE}"},
+    )
+    assert config(run(["config", "detection", "echo"], a=hostile).stdout) == hostile.configs["echo"]
+    for arguments in (["models"], ["config", "echo"], ["config", "echo", "--output=json"], ["load", "echo"]):
+        result = run([arguments[0], "detection", *arguments[1:]], a=hostile)
+        assert all(c.isprintable() or c == "\n" for c in result.output), ascii(result.output)
+    assert "reason?]0;owned??31m line" in run(["models", "detection"], a=hostile).stdout
+
+
+def test_limits_the_size_of_an_answer(run: Run) -> None:
+    huge = echo(index=[("x", "1", "UNAVAILABLE", "y" * (9 << 20))])
+    result = run(["models", "detection"], a=huge, b=echo())
+    assert result.exit_code == 1
+    assert "a: " in result.stderr
+    assert len(result.output) < 10_000
+    assert "READY" in result.stdout
+
+
+def test_limits_the_number_of_models_and_the_length_of_names(run: Run) -> None:
+    many = echo(index=[(f"m{n:04}" + "x" * 1000, "1", "UNAVAILABLE", "") for n in range(triton.MAX_ROWS + 7)])
+    result = run(["models", "detection"], a=many)
+    assert result.stdout.count("UNAVAILABLE") == triton.MAX_ROWS
+    assert "a: and 7 more models" in result.stdout
+    assert "x" * 300 not in result.stdout
