@@ -22,7 +22,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     - `configs`: text of the ModelConfig by model.
     - `failures`: why a model doesn't load.
     - `delay`: seconds that each load takes.
-    - `calls`: the changes that clients asked for.
+    - `calls`: the requests that change models.
     """
 
     index: list[tuple[str, str, str, str]] = field(default_factory=list)
