@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,11 @@ _REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsub
 
 
 class UnreachableError(Exception):
-    """The cluster can't be read. The message is for the user."""
+    """The cluster can't be read. The message is for the user. `forbidden`: whether the user lacks a permission."""
+
+    def __init__(self, message: str, *, forbidden: bool = False) -> None:
+        super().__init__(message)
+        self.forbidden = forbidden
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,17 @@ class Cluster:
     api: KubernetesApi
     namespace: str
 
-    def fetch(self, name: str) -> tuple[Object, list[Object]]:
-        """Returns the TritonModel and its pods. Raises UnreachableError."""
-        try:
-            model = self.api.get(kinds.TRITON_MODEL, self.namespace, name)
-            # The status has no selector until the operator has created the pods.
-            selector = model.get("status", {}).get("selector") or names.as_query(names.selector(name))
-            return model, list(self.api.list(kinds.POD, self.namespace, selector))
-        except ApiError as error:
-            raise UnreachableError(error.message) from error
+    def model(self, name: str) -> Object:
+        """Returns the TritonModel. Raises UnreachableError."""
+        with _errors():
+            return self.api.get(kinds.TRITON_MODEL, self.namespace, name)
+
+    def pods(self, model: Object) -> list[Object]:
+        """Returns the pods of the TritonModel. Raises UnreachableError."""
+        # The status has no selector until the operator has created the pods.
+        selector = model.get("status", {}).get("selector") or names.as_query(names.selector(model["metadata"]["name"]))
+        with _errors():
+            return list(self.api.list(kinds.POD, self.namespace, selector))
 
     def may_update(self, name: str) -> bool:
         """Returns whether the user may change the spec of the TritonModel. Raises UnreachableError."""
@@ -50,10 +58,17 @@ class Cluster:
             "kind": _REVIEW.kind,
             "spec": {"resourceAttributes": asked},
         }
-        try:
+        with _errors():
             return bool(self.api.create(_REVIEW, "", body).get("status", {}).get("allowed"))
-        except ApiError as error:
-            raise UnreachableError(error.message) from error
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Raises UnreachableError for an error of the API server."""
+    try:
+        yield
+    except ApiError as error:
+        raise UnreachableError(error.message, forbidden=error.code == 403) from error
 
 
 def connect(namespace: str | None, context: str | None) -> Cluster:

@@ -99,7 +99,16 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
     from . import cluster  # the import of the client takes half a second, and `render` doesn't need it
 
     try:
-        model, pods = cluster.connect(namespace, context).fetch(name)
+        connection = cluster.connect(namespace, context)
+        model = connection.model(name)
+        try:
+            pods = connection.pods(model)
+        except cluster.UnreachableError as error:
+            if not error.forbidden:
+                raise
+            # Viewers and developers of TritonModels may not read pods. The status contains what matters.
+            pods = []
+            click.echo(one_line(f"without the pods: {error}"), err=True)
     except cluster.UnreachableError as error:
         raise click.ClickException(one_line(str(error))) from None
     click.echo(show.status(model, pods))

@@ -76,7 +76,8 @@ def _target(name: str, namespace: str | None, context: str | None, *, change: bo
 
     try:
         connection = cluster.connect(namespace, context)
-        model, pods = connection.fetch(name)
+        model = connection.model(name)
+        pods = connection.pods(model)
         if change and not connection.may_update(name):
             raise click.ClickException(
                 f"you may not update the TritonModel {name}, so you may not change the models of its servers either: "

@@ -85,3 +85,11 @@ def test_reports_a_missing_tritonmodel(served: Team) -> None:
     done = triton(served, "developer", "models", "nothing")
     assert done.returncode == 1
     assert 'tritonmodels.tritonoperator.io "nothing" not found' in done.stderr
+
+
+def test_status_works_without_the_permission_to_read_pods(served: Team) -> None:
+    for user in ("developer", "viewer", "oncall"):
+        done = triton(served, user, "status", "detector")
+        assert done.returncode == 1  # the TritonModel isn't Ready, because no operator runs
+        assert f"TritonModel {served.namespace}/detector" in done.stdout
+        assert "without the pods: pods is forbidden" in done.stderr

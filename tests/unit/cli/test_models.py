@@ -38,11 +38,14 @@ class Connection:
     namespace = "vision"
 
     def __init__(self, server: dict[str, Any], pods: list[str], allowed: bool = True) -> None:
-        self.model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": "echo"}}
-        self.pods, self.allowed = [gen.pod(name=name) for name in pods], allowed
+        self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": "echo"}}
+        self._pods, self.allowed = [gen.pod(name=name) for name in pods], allowed
 
-    def fetch(self, name: str) -> tuple[Any, Any]:
-        return self.model, self.pods
+    def model(self, name: str) -> Any:
+        return self._model
+
+    def pods(self, model: Any) -> list[Any]:
+        return self._pods
 
     def may_update(self, name: str) -> bool:
         return self.allowed
