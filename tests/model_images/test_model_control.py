@@ -18,7 +18,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from model_images.support import Server, serving
+from model_images.support import DETECTION, Server, serving
 from triton_operator.cli import model_text, triton
 from triton_operator.cli.forward import ServerError
 from triton_operator.cli.triton import Triton
@@ -47,7 +47,7 @@ class Site:
     repository: Path
 
     def write(self, name: str, variant: str, *, fails: bool = False) -> None:
-        """Writes the files of an echo model that answers with `variant` and loads slowly."""
+        """Writes the files of an echo model that loads slowly. It answers with `variant` and a number for each load."""
         folder = self.repository / name
         shutil.copytree(ECHO / "repository" / "echo", folder, dirs_exist_ok=True)
         settings = (folder / "config.pbtxt").read_text().replace('"echo"', f'"{name}"')
@@ -55,7 +55,9 @@ class Site:
         (folder / "1" / "variant.txt").write_text(variant)
         program = (ECHO / "repository" / "echo" / "1" / "model.py").read_text()
         first = f"        import time; time.sleep({SLOW_SECONDS})\n        text ="
-        program = program.replace("        text =", first)
+        program = program.replace("        text =", first).replace(
+            "text.encode()", "f'{text} {time.time_ns()}'.encode()"
+        )
         if fails:
             program = (ECHO / "changes" / "raises" / "echo" / "1" / "model.py").read_text()
         (folder / "1" / "model.py").write_text(program)
@@ -125,15 +127,20 @@ def asking(address: str, module: Any, model: str = "echo") -> Iterator[Answers]:
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_reload_loses_no_request(site: Site, protocol: str) -> None:
+@pytest.mark.parametrize("changed", [False, True])
+def test_reload_loses_no_request(site: Site, protocol: str, changed: bool) -> None:
     module = {"grpc": tritonclient.grpc, "http": tritonclient.http}[protocol]
-    new = f"new-{protocol}"
+    variant = f"new-{protocol}"
     with asking(getattr(site.server, protocol), module) as answers, site.triton() as client:
-        site.write("echo", new)
-        client.load("echo", 60)
+        time.sleep(0.5)
+        if changed:
+            site.write("echo", variant)
+        client.reload("echo", 60)
     assert answers.errors == []
-    assert answers.variants[new] > 5
-    assert sum(answers.variants.values()) > answers.variants[new] + 20
+    assert len(answers.variants) > 1, "the model wasn't loaded again"
+    assert min(answers.variants.values()) > 5
+    if changed:
+        assert any(name.startswith(variant) for name in answers.variants)
     # The model loads for longer than this.
     assert answers.slowest < SLOW_SECONDS / 2
 
@@ -142,13 +149,13 @@ def test_a_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> 
     with asking(site.server.grpc, tritonclient.grpc) as answers, site.triton() as client:
         site.write("echo", "broken", fails=True)
         with pytest.raises(ServerError, match="the weights are from Tuesday"):
-            client.load("echo", 60)
+            client.reload("echo", 60)
         assert client.state("echo") == "READY"
     assert answers.errors == []
-    assert set(answers.variants) <= {"v1", "new-grpc", "new-http"}
+    assert len(answers.variants) == 1
     site.write("echo", "repaired")
     with site.triton() as client:
-        client.load("echo", 60)
+        client.reload("echo", 60)
 
 
 def test_load_and_unload_of_another_model_lose_no_request(site: Site) -> None:
@@ -169,6 +176,47 @@ def test_lists_instances_and_steps(site: Site) -> None:
     assert rows["pipe"].instances is None
     assert rows["pipe"].steps == {"step"}
     assert rows["step"].state == "READY"
+
+
+def test_triton_unloads_an_ensemble_with_its_step(site: Site) -> None:
+    with site.triton() as client:
+        client.load("pipe", 60)
+        assert model_text.dependents("step", client.models().rows) == ["pipe"]
+        client.unload("step", 60)
+        assert client.state("pipe") == "UNAVAILABLE"
+
+
+def test_reloads_the_models_of_the_detector_while_it_answers() -> None:
+    options = ["--model-control-mode=explicit", "--load-model=detection"]
+    picture = next((DETECTION / "samples").glob("*.jpg")).read_bytes()
+    errors, answers, stop = list[str](), list[bytes](), threading.Event()
+
+    def ask(address: str) -> None:
+        with tritonclient.grpc.InferenceServerClient(address) as client:
+            while not stop.is_set():
+                given = tritonclient.grpc.InferInput("IMAGE", [1, 1], "BYTES")
+                given.set_data_from_numpy(np.array([[picture]], np.object_))
+                try:
+                    answers.append(client.infer("detection", [given]).as_numpy("DETECTIONS")[0, 0])
+                except InferenceServerException as error:
+                    errors.append(str(error))
+
+    with serving(DETECTION / "repository", options=options) as server, triton.connect(server.grpc) as client:
+        thread = threading.Thread(target=ask, args=(server.grpc,))
+        thread.start()
+        try:
+            for model in ("preprocess", "yolov5s", "postprocess", "detection"):
+                client.reload(model, 60)
+        finally:
+            stop.set()
+            thread.join()
+        rows = client.models().rows
+    assert errors == []
+    assert len(answers) > 5
+    assert set(answers) == {answers[0]}
+    assert {row.name: row.state for row in rows} == dict.fromkeys(
+        ("preprocess", "yolov5s", "postprocess", "detection"), "READY"
+    )
 
 
 def test_prints_the_configuration_that_triton_completed(site: Site) -> None:

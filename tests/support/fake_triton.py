@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -52,16 +53,18 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ModelStatisticsResponse(model_stats=[one(n, v) for n, v, *_ in self.index])
 
     def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        self._change("load", request.model_name, "READY", context)
+        given = json.loads(request.parameters["config"].string_param or "{}")
+        extra = "".join(f" with {key}" for key in given.get("cc_model_filenames", {}))
+        self._change("load", request.model_name, "READY", context, extra)
         return service_pb2.RepositoryModelLoadResponse()
 
     def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
         self._change("unload", request.model_name, "UNAVAILABLE", context)
         return service_pb2.RepositoryModelUnloadResponse()
 
-    def _change(self, verb: str, name: str, state: str, context: Any) -> None:
+    def _change(self, verb: str, name: str, state: str, context: Any, extra: str = "") -> None:
         with self._lock:
-            self.calls.append(f"{verb} {name}")
+            self.calls.append(f"{verb} {name}{extra}")
         time.sleep(self.delay)
         if name in self.failures:
             context.abort(grpc.StatusCode.INTERNAL, self.failures[name])

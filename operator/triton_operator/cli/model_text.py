@@ -79,6 +79,26 @@ def differences(model: Object, found: Mapping[str, Listing]) -> Iterator[str]:
             yield f"  {pod}: in spec.server.loadModels, but not loaded: {_names(missing)}"
 
 
+def obstacle(verb: str, model: str, rows: Sequence[Row], entry: str) -> str:
+    """Returns why `verb` isn't done on a server with these models; "" if nothing prevents it.
+
+    `entry`: the entrypoint, if it must stay loaded.
+    """
+    states = ", ".join(sorted({row.state for row in rows if row.name == model}))
+    if verb == "reload" and READY not in states:
+        return f"{model} isn't loaded (state: {states or 'unknown'}): use `kubectl triton load`"
+    if verb == "unload" and (not states or states == "UNAVAILABLE"):
+        return f"{model} isn't loaded (state: {states or 'unknown'})"
+    if verb == "unload" and entry and entry in (model, *dependents(model, rows)):
+        return f"clients call {entry}, and no server is ready without {model}. To unload it anyway, add --force"
+    return ""
+
+
+def dependents(model: str, rows: Sequence[Row]) -> list[str]:
+    """Returns the loaded ensembles that Triton unloads with `model`, because it is a step of them."""
+    return sorted({row.name for row in rows if row.name != model and model in _with_steps([row.name], rows)})
+
+
 def drift(model: Object, changed: str, *, loaded: bool) -> Iterator[str]:
     """Yields what a server does that starts after `changed` was loaded or unloaded by hand."""
     listed = changed in _listed(model)

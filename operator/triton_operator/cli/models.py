@@ -58,7 +58,7 @@ class _Target:
                     return ask(pod, client)
             except ServerError as error:
                 self.failures[pod] = model_text.failure(str(error))
-                click.echo(f"{pod}: {self.failures[pod]}", err=True)
+                click.echo(one_line(f"{pod}: {self.failures[pod]}"), err=True)
                 return None
 
         with ThreadPoolExecutor(parallel) as threads:
@@ -142,19 +142,18 @@ def _change(
 ) -> None:
     """Loads, unloads or reloads the model on all servers, and prints a result for each."""
     target = _target(name, namespace, context, change=True)
-    if verb == "unload" and not force and model == model_text.entrypoint(target.model):
-        raise click.ClickException(
-            f"{model} is the model that clients call: without it no server is ready. To unload it anyway, add --force"
-        )
+    entry = model_text.entrypoint(target.model)
 
     def one(pod: str, triton: Triton) -> bool:
-        started, state = time.monotonic(), triton.state(model)
-        if verb == "reload" and "READY" not in state:
-            raise ServerError(f"{model} isn't loaded (state: {state or 'unknown'}): use `kubectl triton load`")
+        started, rows = time.monotonic(), triton.models().rows
+        problem = model_text.obstacle(verb, model, rows, "" if force else entry)
+        if problem:
+            raise ServerError(problem)
         click.echo(f"{pod}: {verb}ing {model}", err=True)
-        act = triton.unload if verb == "unload" else triton.load
+        act = {"load": triton.load, "reload": triton.reload, "unload": triton.unload}[verb]
         act(model, float(timeout))
-        click.echo(f"{pod}: {verb}ed {model} in {time.monotonic() - started:.1f} s")
+        also = model_text.dependents(model, rows) if verb == "unload" else []
+        click.echo(f"{pod}: {verb}ed {' and '.join([model, *also])} in {time.monotonic() - started:.1f} s")
         return True
 
     done = target.each(one, parallel)
@@ -170,8 +169,8 @@ def _change(
 def load(**given: Any) -> None:
     """Loads MODEL on all servers of the TritonModel NAME, one server after the other.
 
-    If the model is loaded already and its files have changed, the old one serves until the new one is ready. A server
-    that starts later loads only spec.server.loadModels. Exits with 1 if a server fails.
+    Triton loads the steps of an ensemble, too. It does nothing if MODEL is loaded and its files haven't changed. A
+    server that starts later loads only spec.server.loadModels. Exits with 1 if a server fails.
     """
     _change("load", **given)
 
@@ -183,20 +182,20 @@ def reload(**given: Any) -> None:
     """Loads MODEL again on all servers of the TritonModel NAME, one server after the other.
 
     The old one serves until the new one is ready, and goes on if the new one doesn't load. For this time the server
-    needs memory for both. Exits with 1 if a server fails.
+    needs memory for both. The steps of an ensemble aren't loaded again. Exits with 1 if a server fails.
     """
     _change("reload", **given)
 
 
 @click.command("unload")
 @options.change
-@click.option("--force", is_flag=True, help="Unload MODEL even if it is the entrypoint.")
+@click.option("--force", is_flag=True, help="Unload MODEL even if the entrypoint needs it.")
 @options.cluster
 def unload(**given: Any) -> None:
     """Unloads MODEL on all servers of the TritonModel NAME, one server after the other.
 
-    Requests for it fail from then on; running requests are finished. A server that starts later loads
-    spec.server.loadModels. Exits with 1 if a server fails.
+    Requests for it fail from then on; running requests are finished. Triton unloads the ensembles with this step, too.
+    A server that starts later loads spec.server.loadModels. Exits with 1 if a server fails.
     """
     _change("unload", **given)
 

@@ -6,23 +6,26 @@ Over gRPC, because requests stall for seconds while a server loads a model over 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tritonclient.grpc
+from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2, service_pb2
 from tritonclient.utils import InferenceServerException
 
+from triton_operator.api import names
 from triton_operator.api.text import one_line
 
 from .forward import ServerError
 
 Config = model_config_pb2.ModelConfig
 READ_SECONDS = 20.0
-MAX_ROWS = 500
-"""Maximum number of models of a server that are shown."""
+MAX_ROWS = 2000
+"""Maximum number of models of a server, as in the prober."""
 _MAX_BYTES = 8 << 20
 _WORD_MAX, _MESSAGE_MAX = 256, 2000
 _POLL_SECONDS = 0.2
@@ -31,6 +34,7 @@ _CHANNEL = [
     ("grpc.enable_http_proxy", 0),  # the address is local
     ("grpc.service_config_disable_resolution", 1),
 ]
+_RELOADED = f"{names.GROUP}/reloaded"
 READY, UNLOADING = "READY", "UNLOADING"
 
 
@@ -85,11 +89,27 @@ class Triton:
         return _ask(lambda: self._client.get_model_config(name, version, client_timeout=seconds)).config
 
     def load(self, name: str, seconds: float) -> None:
-        """Loads or reloads the model. Returns when the server serves it.
+        """Loads the model. Returns when the server serves it.
 
-        A loaded model serves until the new one is ready, and goes on if the new one doesn't load.
+        Triton loads a loaded model again only if its files have changed.
         """
         _ask(lambda: self._client.load_model(name, client_timeout=seconds), seconds)
+
+    def reload(self, name: str, seconds: float) -> None:
+        """Loads the model again, also if its files haven't changed. Returns when the server serves the new one.
+
+        The old one serves until then, and goes on if the new one doesn't load.
+        """
+        deadline = time.monotonic() + seconds
+        # Reads the changed files, if there are any. Otherwise Triton does nothing.
+        self.load(name, seconds)
+        # With another configuration Triton loads the model again. No backend reads this entry: Triton itself looks up
+        # compute capabilities such as 8.6 in it.
+        config = self.config(name)
+        config.cc_model_filenames[_RELOADED] = str(time.time_ns())
+        text = json.dumps(json_format.MessageToDict(config, preserving_proto_field_name=True))
+        left = max(0.1, deadline - time.monotonic())
+        _ask(lambda: self._client.load_model(name, config=text, client_timeout=left), seconds)
 
     def unload(self, name: str, seconds: float) -> None:
         """Unloads the model. Returns when it is gone. The server finishes running requests first."""

@@ -12,6 +12,7 @@ import pytest
 
 from hack.world import settings
 from support import gen
+from support.api import eventually
 from support.people import Team, bind, tritonmodel
 from triton_operator.api import names
 
@@ -76,9 +77,24 @@ def test_only_who_may_change_the_spec_may_change_the_models(served: Team) -> Non
 
 
 def test_the_role_for_models_allows_no_changes(served: Team) -> None:
-    bind(served.plane, served.namespace, "stranger", "ClusterRole", "tritonmodel-modelcontrol")
-    for verb, resource in (("update", "tritonmodels"), ("create", "pods"), ("create", "pods/exec"), ("get", "secrets")):
-        assert served.kubectl("stranger", "auth", "can-i", verb, resource).stdout.strip() == "no"
+    bind(served.plane, served.namespace, "viewer", "ClusterRole", "tritonmodel-modelcontrol")
+
+    def may(verb: str, resource: str, subresource: str = "") -> bool:
+        given = ["auth", "can-i", verb, resource, f"--subresource={subresource}"]
+        return served.kubectl("viewer", *given).stdout.strip() == "yes"
+
+    eventually(lambda: may("create", "pods", "portforward"), 20, "the role in effect")
+    assert may("list", "pods")
+    for verb, resource, subresource in (
+        ("update", "tritonmodels", ""),
+        ("patch", "tritonmodels", ""),
+        ("create", "pods", ""),
+        ("create", "pods", "exec"),
+        ("get", "pods", "log"),
+        ("get", "pods", "proxy"),
+        ("get", "secrets", ""),
+    ):
+        assert not may(verb, resource, subresource), (verb, resource, subresource)
 
 
 def test_reports_a_missing_tritonmodel(served: Team) -> None:

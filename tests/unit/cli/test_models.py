@@ -37,8 +37,8 @@ class Connection:
 
     namespace = "vision"
 
-    def __init__(self, server: dict[str, Any], pods: list[str], allowed: bool = True) -> None:
-        self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": "echo"}}
+    def __init__(self, server: dict[str, Any], entry: str, pods: list[str], allowed: bool = True) -> None:
+        self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": entry}}
         self._pods, self.allowed = [gen.pod(name=name) for name in pods], allowed
 
     def model(self, name: str) -> Any:
@@ -64,6 +64,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             *,
             server: dict[str, Any] = EXPLICIT,
             allowed: bool = True,
+            entry: str = "echo",
             **servers: FakeTriton | str,
         ) -> Result:
             for pod, one in servers.items():
@@ -77,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             program.write_text(f"#!/bin/sh\nfor a; do case $a in pod/*) . {tmp_path}/${{a#pod/}};; esac; done\n")
             program.chmod(0o755)
             monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-            monkeypatch.setattr(cluster, "connect", lambda *_: Connection(server, list(servers), allowed))
+            monkeypatch.setattr(cluster, "connect", lambda *_: Connection(server, entry, list(servers), allowed))
             return CliRunner().invoke(main, arguments)
 
         yield go
@@ -156,7 +157,8 @@ def test_reload_never_unloads(run: Run) -> None:
     server = echo()
     result = run(["reload", "detection", "echo"], a=server)
     assert result.exit_code == 0, result.output
-    assert server.calls == ["load echo"]
+    # The second load has another configuration, because Triton does nothing if neither it nor the files have changed.
+    assert server.calls == ["load echo", "load echo with tritonoperator.io/reloaded"]
 
 
 def test_reload_refuses_a_model_that_is_not_loaded(run: Run) -> None:
@@ -182,7 +184,8 @@ def test_says_what_a_restarted_server_loads(run: Run) -> None:
     result = run(["load", "detection", "other"], a=echo())
     assert "other isn't in spec.server.loadModels: a server that starts or restarts doesn't load it" in result.stderr
     server = {**EXPLICIT, "loadModels": ["echo", "other"]}
-    result = run(["unload", "detection", "other"], server=server, a=echo())
+    both = echo(index=[("echo", "1", "READY", ""), ("other", "1", "READY", "")])
+    result = run(["unload", "detection", "other"], server=server, a=both)
     assert "other is in spec.server.loadModels: a server that starts or restarts loads it again" in result.stderr
 
 
@@ -190,11 +193,32 @@ def test_unloads_the_entrypoint_only_by_force(run: Run) -> None:
     server = echo()
     result = run(["unload", "detection", "echo"], a=server)
     assert result.exit_code == 1
-    assert "echo is the model that clients call: without it no server is ready" in result.output
+    assert "a: clients call echo, and no server is ready without echo" in result.stderr
     assert server.calls == []
     result = run(["unload", "detection", "echo", "--force"], a=(again := echo()))
     assert result.exit_code == 0, result.output
     assert again.calls == ["unload echo"]
+
+
+def test_unload_of_a_step_counts_as_unload_of_its_ensemble(run: Run) -> None:
+    def server() -> FakeTriton:
+        index = [(name, "1", "READY", "") for name in ("echo", "pipe")]
+        return echo(index=index, configs={"echo": ECHO, "pipe": PIPE})
+
+    result = run(["unload", "detection", "echo"], entry="pipe", a=(kept := server()))
+    assert result.exit_code == 1
+    assert "a: clients call pipe, and no server is ready without echo" in result.stderr
+    assert kept.calls == []
+    result = run(["unload", "detection", "echo", "--force"], entry="pipe", a=server())
+    assert "a: unloaded echo and pipe in" in result.stdout
+
+
+def test_unload_refuses_a_model_that_is_not_loaded(run: Run) -> None:
+    server = echo()
+    result = run(["unload", "detection", "typo"], a=server)
+    assert result.exit_code == 1
+    assert "a: typo isn't loaded (state: unknown)" in result.stderr
+    assert server.calls == []
 
 
 def test_explains_what_to_do_without_explicit_model_control(run: Run) -> None:
