@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -143,6 +144,19 @@ def test_reload_loses_no_request(site: Site, protocol: str, changed: bool) -> No
         assert any(name.startswith(variant) for name in answers.variants)
     # The model loads for longer than this.
     assert answers.slowest < SLOW_SECONDS / 2
+
+
+def test_reload_reads_a_changed_configuration_also_after_a_reload(site: Site) -> None:
+    settings = site.repository / "echo" / "config.pbtxt"
+    with site.triton() as client:
+        client.reload("echo", 60)
+        for count in (2, 1):
+            text = re.sub(
+                "instance_group .*", f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]", settings.read_text()
+            )
+            settings.write_text(text)
+            client.reload("echo", 60)
+            assert triton.instances(client.config("echo")) == count
 
 
 def test_a_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> None:
