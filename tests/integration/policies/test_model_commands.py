@@ -5,6 +5,7 @@ No kubelet runs, so a port-forward that is allowed ends with an error about the 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -27,6 +28,7 @@ POD = "detector-1"
 def triton(team: Team, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs kubectl triton as this user."""
     environment = {
+        **os.environ,
         "KUBECONFIG": str(team.plane.kubeconfig_of_user(user)),
         "PATH": settings.search_path(),
         "PYTHONPATH": ":".join(p for p in sys.path if p),
