@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
+import socketserver
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,7 +59,10 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Returns a function that runs a command with these servers: run([…], a=FakeTriton(…), b="error of kubectl")."""
+    """Returns a function that runs a command with these servers: run([…], a=FakeTriton(…), b="error of kubectl").
+
+    A number is the port of a server.
+    """
     with contextlib.ExitStack() as stack:
 
         def go(
@@ -65,12 +71,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             server: dict[str, Any] = EXPLICIT,
             allowed: bool = True,
             entry: str = "echo",
-            **servers: FakeTriton | str,
+            **servers: FakeTriton | int | str,
         ) -> Result:
             for pod, one in servers.items():
-                if isinstance(one, FakeTriton):
-                    stack.enter_context(serving(one))
-                    lines = f"echo 'Forwarding from 127.0.0.1:{one.port} -> 8001'; exec sleep 600"
+                if isinstance(one, FakeTriton | int):
+                    port = one if isinstance(one, int) else stack.enter_context(serving(one)).port
+                    lines = f"echo 'Forwarding from 127.0.0.1:{port} -> 8001'; exec sleep 600"
                 else:
                     lines = f"echo '{one}' >&2; exit 1"
                 (tmp_path / pod).write_text(lines)
@@ -287,3 +293,56 @@ def test_limits_the_number_of_models_and_the_length_of_names(run: Run) -> None:
     assert result.stdout.count("UNAVAILABLE") == triton.MAX_ROWS
     assert "a: and 7 more models" in result.stdout
     assert "x" * 300 not in result.stdout
+
+
+@contextlib.contextmanager
+def sending(data: bytes, *, endless: bool = False) -> Iterator[int]:
+    """Yields the port of a server that sends `data` to each client, once or without an end, and nothing else."""
+    stop = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(data)
+                while endless and not stop.is_set():
+                    self.request.sendall(data)
+                stop.wait(60)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            stop.set()
+            server.shutdown()
+
+
+# An HTTP/2 frame SETTINGS, as the start of a valid connection, and PINGs or the end of a stream that nobody opened.
+SETTINGS, PING = b"\0\0\0\x04\0\0\0\0\0", b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("data", "endless"),
+    [
+        (b"", False),
+        (SETTINGS, False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n" + b"x" * 4096, True),
+        (b"\x1b]0;owned\x07" * 1000, True),
+        (SETTINGS + PING * 1000, True),
+    ],
+    ids=["silent", "silent-http2", "endless-http", "endless-garbage", "endless-pings"],
+)
+def test_a_server_that_is_no_triton_does_not_delay_or_hide_the_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch, data: bytes, endless: bool
+) -> None:
+    monkeypatch.setattr(triton, "READ_SECONDS", 2.0)
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with sending(data, endless=endless) as port:
+        result = run(["models", "detection"], a=port, b=echo())
+    assert result.exit_code == 1
+    assert "a: " in result.stderr
+    assert all(c.isprintable() or c == "\n" for c in result.output)
+    assert "READY" in result.stdout
+    assert time.monotonic() - start < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
