@@ -29,14 +29,14 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
     pod, api = f"{name}-{service}", namespace.api
     script = {"load.py": _SCRIPT.read_text()}
     api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
-    api.apply(_pod(pod, namespace.cluster.client_image, service, rate))
+    api.apply(client_pod(pod, namespace.cluster.client_image, ["python", "/client/load.py", service, str(rate)]))
     try:
         out = eventually(lambda: _begun(namespace, pod), 60, "the load to start", every=0.3)
         assert "started" in out, out
         load = Load({})
         yield load
         namespace.kubectl("exec", pod, "--", "touch", "/tmp/stop")
-        phase = eventually(lambda: _ended(namespace, pod), 60, "the load to end")
+        phase = eventually(lambda: ended(namespace, pod), 60, "the load to end")
         out = namespace.kubectl("logs", pod)
         assert phase == "Succeeded", out
         load.result |= json.loads(out.splitlines()[-1])
@@ -47,16 +47,18 @@ def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load
 
 def _begun(namespace: Namespace, pod: str) -> str:
     """Returns the pod's log after the load started or the pod ended, else ""."""
-    ended, out = _ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
-    return out if "started" in out or ended else ""
+    over, out = ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
+    return out if "started" in out or over else ""
 
 
-def _ended(namespace: Namespace, pod: str) -> str:
+def ended(namespace: Namespace, pod: str) -> str:
+    """Returns the phase of a pod that has ended, else ""."""
     phase = str(namespace.api.get("Pod", pod)["status"]["phase"])
     return phase if phase in ("Succeeded", "Failed") else ""
 
 
-def _pod(name: str, image: str, service: str, rate: float) -> Object:
+def client_pod(name: str, image: str, command: list[str]) -> Object:
+    """Returns a pod that runs `command` once. It mounts the ConfigMap `name` at /client."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -69,7 +71,7 @@ def _pod(name: str, image: str, service: str, rate: float) -> Object:
                 {
                     "name": "load",
                     "image": image,
-                    "command": ["python", "/client/load.py", service, str(rate)],
+                    "command": command,
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "volumeMounts": [{"name": "client", "mountPath": "/client"}, {"name": "tmp", "mountPath": "/tmp"}],
                 }
