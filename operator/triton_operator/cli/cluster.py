@@ -1,4 +1,4 @@
-"""Reads a TritonModel and its pods with the user's kubeconfig."""
+"""Reads a TritonModel, its pods and its autoscaler with the user's kubeconfig."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ class Cluster:
         selector = model.get("status", {}).get("selector") or names.as_query(names.selector(model["metadata"]["name"]))
         with _errors():
             return list(self.api.list(kinds.POD, self.namespace, selector))
+
+    def autoscaler(self, model: Object) -> Object | None:
+        """Returns the HorizontalPodAutoscaler. Raises UnreachableError.
+
+        Returns None if there is none of this TritonModel, or if the user has no permission to read it.
+        """
+        name = model["metadata"]["name"]
+        try:
+            found = self.api.get(kinds.AUTOSCALER, self.namespace, name)
+        except ApiError as error:
+            if error.code in (403, 404):
+                return None
+            raise UnreachableError(error.message) from error
+        return found if found["metadata"].get("labels", {}).get(names.LABEL_MODEL) == name else None
 
     def may_update(self, name: str) -> bool:
         """Returns whether the user may change the spec of the TritonModel. Raises UnreachableError."""

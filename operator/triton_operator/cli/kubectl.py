@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import click
@@ -92,7 +93,7 @@ def render_(
 @click.argument("name")
 @options.cluster
 def status(name: str, namespace: str | None, context: str | None) -> None:
-    """Shows the conditions, thresholds, models and pods of the TritonModel NAME.
+    """Shows the conditions, scaling, thresholds, models and pods of the TritonModel NAME.
 
     Exits with 0 if it is Ready, with 1 if it isn't or can't be read.
     """
@@ -109,9 +110,10 @@ def status(name: str, namespace: str | None, context: str | None) -> None:
             # Viewers and developers of TritonModels may not read pods. The status contains what matters.
             pods = []
             click.echo(one_line(f"without the pods: {error}"), err=True)
+        autoscaler = connection.autoscaler(model)
     except cluster.UnreachableError as error:
         raise click.ClickException(one_line(str(error))) from None
-    click.echo(show.status(model, pods))
+    click.echo(show.status(model, pods, autoscaler, datetime.now(UTC)))
     sys.exit(0 if show.is_ready(model) else 1)
 
 

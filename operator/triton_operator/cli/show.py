@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from triton_operator.api import names
@@ -11,6 +12,8 @@ from triton_operator.api.status import PROGRESSING, READY, Condition, ThresholdS
 from triton_operator.api.text import one_line
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status import pods as judge
+
+from . import show_scaling
 
 Object = dict[str, Any]
 _MARK = {"True": "✓", "False": "✗", "Unknown": "?"}
@@ -22,8 +25,8 @@ def is_ready(model: Object) -> bool:
     return any(c.type == READY and c.status == "True" for c in _status(model).conditions)
 
 
-def status(model: Object, pods: Sequence[Object]) -> str:
-    """Returns the image, conditions, thresholds, models and pods as text."""
+def status(model: Object, pods: Sequence[Object], autoscaler: Object | None, now: datetime) -> str:
+    """Returns the image, conditions, scaling, thresholds, models and pods as text."""
     seen = _status(model)
     metadata = model["metadata"]
     lines = [f"{names.KIND} {metadata['namespace']}/{metadata['name']}"]
@@ -35,6 +38,8 @@ def status(model: Object, pods: Sequence[Object]) -> str:
     width = max((len(c.type) for c in seen.conditions), default=0)
     for condition in seen.conditions:
         lines += _wrap(f"  {_mark(condition)} {condition.type:<{width}} {condition.reason}: ", condition.message)
+    scaling = show_scaling.sentences(model, seen.autoscaling, autoscaler, now)
+    lines += ["", *(line for words in scaling for line in _wrap("  ", words))] if scaling else []
     if seen.thresholds:
         lines += ["", *table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in seen.thresholds])]
     if seen.models:

@@ -70,6 +70,7 @@ class DirectEngine:
             least=wanted.min,
             most=wanted.max,
             utilization=wanted.utilization,
+            predict=wanted.predict,
             replicas=deployment["spec"]["replicas"],
             floor=spec.get("minReplicas", 1),
             behavior=spec.get("behavior", {}),

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 from triton_operator.api.servers import History
 
-from . import speed
+from . import prediction, speed
 from .demand import demand, queued
+from .prediction import Loads
 from .speed import Timeline
 
 STABLE_SECONDS, PANIC_SECONDS = 60.0, 10.0
@@ -32,7 +33,7 @@ class Observed:
     - `now`: seconds of a monotonic clock, as in the samples.
     - `histories`: samples of each ready server.
     - `per_server`: requests per second that one server is for. `coefficient`: the ensemble coefficient.
-    - `least`, `most`, `utilization`: of spec.autoscaling.
+    - `least`, `most`, `utilization`, `predict`: of spec.autoscaling.
     - `replicas`: the Deployment's desired number of servers.
     - `floor`: minReplicas of the HorizontalPodAutoscaler. `behavior`: its behavior.
     - `limited`: whether the HorizontalPodAutoscaler would have fewer servers if it might.
@@ -51,6 +52,7 @@ class Observed:
     behavior: Mapping[str, Any]
     limited: bool = False
     rollout: bool = False
+    predict: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,14 @@ class State:
     - `since`: when each server was seen first.
     - `wanted`, `replicas`: the number of servers that the load needs, and that there were, over time.
     - `rose`: time of the last scale-up; None if the HorizontalPodAutoscaler decides alone.
+    - `loads`: the load of the stable window over time, for the prediction.
     """
 
     since: Mapping[str, float] = field(default_factory=dict)
     wanted: Timeline = ()
     replicas: Timeline = ()
     rose: float | None = None
+    loads: Loads = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Decision:
 
     - `target`: the number of servers to scale up to; the present number if there is nothing to do.
     - `floor`: minReplicas of the HorizontalPodAutoscaler.
-    - `load`: in servers at full use; None if it isn't known.
+    - `load`: in servers at full use, as predicted if that is more; None if it isn't known.
     """
 
     target: int
@@ -93,8 +97,7 @@ def decide(before: State | None, seen: Observed) -> tuple[State, Decision]:
       `behavior.scaleDown`. It ends when the HorizontalPodAutoscaler has had time to see the load, and needs no more
       than its own minimum to keep the servers.
     """
-    state = _observe(before, seen)
-    load = _load(state, seen)
+    state, load = _load(_observe(before, seen), seen)
     if load is not None:
         wanted = _servers(load, seen)
         state = replace(state, wanted=speed.record(state.wanted, seen.now, wanted))
@@ -125,22 +128,24 @@ def _observe(before: State | None, seen: Observed) -> State:
     )
 
 
-def _load(state: State, seen: Observed) -> float | None:
-    """Returns the load as a number of servers at full use; None if it isn't known.
+def _load(state: State, seen: Observed) -> tuple[State, float | None]:
+    """Returns the next state, and the load as a number of servers at full use; None if it isn't known.
 
     During a rollout, only the stable window counts, because servers that start and stop move requests and queues.
     """
     if math.isinf(seen.per_server):
-        return None
+        return state, None
     stable, panic = (
         demand(seen.histories, state.since, seen.now, seconds) for seconds in (STABLE_SECONDS, PANIC_SECONDS)
     )
     if stable is None or panic is None:
-        return None
+        return state, None
     # The number of requests in a window varies by its square root, although the load is the same.
     certain = panic - _NOISE * math.sqrt(max(panic, 0.0) / PANIC_SECONDS)
     now = 0.0 if seen.rollout else certain + queued(seen.histories) / DRAIN_SECONDS
-    return max(stable, now) * seen.coefficient / seen.per_server
+    load, present = (requests * seen.coefficient / seen.per_server for requests in (max(stable, now), stable))
+    state = replace(state, loads=prediction.record(state.loads, seen.now, present))
+    return state, max(load, prediction.predicted(state.loads, seen.now)) if seen.predict else load
 
 
 def _servers(load: float, seen: Observed) -> int:

@@ -173,7 +173,7 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
                 return condition(
                     AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load"
                 )
-            hint = _hint(words["reason"]) + ("; the engine Direct still adds servers" if observed.scaling else "")
+            hint = _hint(words["reason"]) + _direct_adds(observed)
             return condition(AUTOSCALER_ACTIVE, "False", words["reason"], words["message"] + hint)
     if "ScalingActive" not in reported:
         return condition(
@@ -185,7 +185,20 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
             AUTOSCALER_ACTIVE, "True", "AtMaximum",
             f"the load needs more servers than spec.autoscaling.max ({model.scaling.max}) allows",
         )  # fmt: skip
-    return condition(AUTOSCALER_ACTIVE, "True", "Scaling", "the autoscaler gets the load metric")
+    return condition(AUTOSCALER_ACTIVE, "True", "Scaling", f"the autoscaler gets the load metric{_tokens(observed)}")
+
+
+def _direct_adds(observed: Observation) -> str:
+    counted = math.isfinite(observed.thresholds.get(ThresholdKey(MAX_QPS_PER_REPLICA.name), math.inf))
+    return "; the engine Direct still adds servers" if observed.scaling and counted else ""
+
+
+def _tokens(observed: Observation) -> str:
+    """Returns words about tokens, which the engine Direct doesn't count."""
+    limited = math.isfinite(observed.thresholds.get(ThresholdKey(MAX_TPS_PER_REPLICA.name), math.inf))
+    if not (observed.scaling and limited):
+        return ""
+    return "; the engine Direct doesn't count tokens, so only the HorizontalPodAutoscaler adds servers for max-tps"
 
 
 def _refusal(condition_type: str, observed: Observation) -> Problem | None:

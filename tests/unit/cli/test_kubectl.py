@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -101,6 +103,7 @@ def test_status_reports_a_missing_kubeconfig(tmp_path: Path) -> None:
     assert "no usable kubeconfig" in result.output
 
 
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STATUS = {
     "observedGeneration": 1,
     "conditions": [
@@ -125,7 +128,7 @@ STATUS = {
 def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     pods = [gen.pod(), gen.pod(gen.deleting, name="old"), gen.pod(gen.ended("triton", 1), name="bad"),
             gen.pod(gen.failed("Evicted", "low"), name="evicted")]  # fmt: skip
-    text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods)
+    text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods, None, NOW)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "the operator hasn't processed the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
@@ -148,6 +151,56 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
 
 
 def test_status_of_a_new_tritonmodel_shows_no_endpoint() -> None:
-    text = show.status(gen.raw(), [])
+    text = show.status(gen.raw(), [], None, NOW)
     assert "endpoint  -" in text
     assert not show.is_ready(gen.raw())
+
+
+DIRECT = {"engine": "Direct", "min": 2, "max": 8, "utilization": 0.75}
+DECISION = {"desired": 5, "load": "3.4", "reason": "ScaledUp", "message": "scaled up from 2 to 4",
+            "time": "2026-01-01T11:59:18.000Z"}  # fmt: skip
+METRIC = {"type": "Object", "object": {"current": {"averageValue": "850m"}}}
+LIMITED = {"type": "ScalingLimited", "status": "True", "reason": "TooFewReplicas", "message": "words"}
+BROKEN = {"type": "ScalingActive", "status": "False", "reason": "FailedGetObjectMetric", "message": "no metric"}
+ABLE = {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "fine"}
+NOT_LIMITED = {"type": "ScalingLimited", "status": "False", "reason": "DesiredWithinRange", "message": "fine"}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "decision", "autoscaler", "expected"),
+    [(None, None, None, []),
+     ({"max": 3}, None, None, ["scaling: engine HPA, 1 to 3 servers, utilization 0.75"]),
+     ({"max": 3}, None, {},
+      ["scaling: engine HPA, 1 to 3 servers, utilization 0.75",
+       "HorizontalPodAutoscaler: wants 0 servers and has 0"]),
+     ({"max": 3, "engine": "HPA"}, None,
+      {"currentReplicas": 2, "desiredReplicas": 3, "lastScaleTime": "2026-01-01T09:00:00Z",
+       "currentMetrics": [METRIC], "conditions": [ABLE, NOT_LIMITED]},
+      ["scaling: engine HPA, 1 to 3 servers, utilization 0.75",
+       "HorizontalPodAutoscaler: wants 3 servers and has 2, at a load of 0.85 per server; last change 3 h ago"]),
+     (DIRECT, DECISION, {"currentReplicas": 4, "desiredReplicas": 2, "currentMetrics": None,
+                         "conditions": [LIMITED, BROKEN]},
+      ["scaling: engine Direct, 2 to 8 servers, utilization 0.75",
+       "Direct: ScaledUp 42 s ago, at a load of 3.4, not below 5: scaled up from 2 to 4",
+       "HorizontalPodAutoscaler: wants 2 servers and has 4",
+       "HorizontalPodAutoscaler: ScalingLimited True, TooFewReplicas: words",
+       "HorizontalPodAutoscaler: ScalingActive False, FailedGetObjectMetric: no metric"]),
+     ({**DIRECT, "engine": "None"}, None, None, ["scaling: engine None, 2 to 8 servers, utilization 0.75"])],
+)  # fmt: skip
+def test_status_says_what_scales_the_servers(scaling: Any, decision: Any, autoscaler: Any, expected: list[str]) -> None:
+    spec = [gen.put("spec.autoscaling", scaling)] if scaling else []
+    status = [gen.put("status", {"autoscaling": decision})] if decision else []
+    found = None if autoscaler is None else {"status": autoscaler}
+    lines = show.status(gen.raw(*spec, *status), [], found, NOW).splitlines()
+    begin = next((n for n, line in enumerate(lines) if line.startswith("  scaling")), len(lines))
+    assert [line.strip() for line in lines[begin:]] == expected
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [("2026-01-01T11:58:20Z", "100 s ago"), ("2026-01-01T11:50:00Z", "10 min ago"), ("2025-12-30T11:00:00Z", "2 d ago"),
+     ("2026-01-01T12:00:09Z", "0 s ago"), ("yesterday", "yesterday"), ("2026-01-01T12:00:00", "2026-01-01T12:00:00")],
+)  # fmt: skip
+def test_status_says_how_old_a_decision_is(time: str, words: str) -> None:
+    model = gen.raw(gen.put("spec.autoscaling", DIRECT), gen.put("status", {"autoscaling": {**DECISION, "time": time}}))
+    assert f"ScaledUp {words}" in show.status(model, [], None, NOW)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_operator.api.servers import History, Sample
-from triton_operator.scaling import Observed, State, decide
+from triton_operator.scaling import Observed, State, decide, prediction
 
 COLD_START = 40
 """Seconds until a new server is ready."""
@@ -28,7 +28,7 @@ BEHAVIOR: dict[str, Any] = {
 UTILIZATION, LEAST, MOST = 0.75, 2, 40
 PHASES = (0, 4, 8, 12)
 """Places of the HorizontalPodAutoscaler's interval at which a load begins."""
-_SYNC, _LAG, _WINDOW, _POLL = 15, 15, 60, 2
+_SYNC, _LAG, _WINDOW, _POLL, _EVALUATION = 15, 15, 60, 2, 10
 
 
 def trace(name: str) -> list[float]:
@@ -69,13 +69,14 @@ class Autoscaler:
     """The HorizontalPodAutoscaler with the recorded load, which it sees `_LAG` seconds late."""
 
     capacity: float
+    utilization: float = UTILIZATION
+    predict: bool = False
     floor: int = LEAST
     limited: bool = False
     wanted: list[tuple[int, int]] = field(default_factory=list)
 
     def sync(self, second: int, load: Sequence[float], replicas: int) -> int:
-        seen = load[max(0, second - _LAG - _WINDOW) : max(1, second - _LAG)]
-        needed = sum(seen) / max(1, len(seen)) / self.capacity / UTILIZATION
+        needed = self._seen(second - _LAG, load) / self.utilization
         number = replicas if abs(needed / replicas - 1) <= 0.1 else math.ceil(needed - 1e-9)
         self.wanted = [(at, n) for at, n in self.wanted if at > second - 300] + [(second, number)]
         if number < replicas:
@@ -85,13 +86,30 @@ class Autoscaler:
         self.limited = number < self.floor
         return min(MOST, max(self.floor, number))
 
+    def _seen(self, second: int, load: Sequence[float]) -> float:
+        """Returns the load that the rules have recorded at `second`, as a number of servers."""
+        now = _rate(load, second) / self.capacity
+        if not self.predict:
+            return now
+        span = range(second, max(0, second - int(prediction.TREND_SECONDS)), -_EVALUATION)
+        recorded = tuple((float(at), _rate(load, at) / self.capacity) for at in reversed(span))
+        return max(now, prediction.predicted(recorded, second))
 
-def run(load: Sequence[float], capacity: float, *, direct: bool, phase: int = 0, since: int = 0) -> Outcome:
+
+def _rate(load: Sequence[float], second: int) -> float:
+    seen = load[max(0, second - _WINDOW) : max(1, second)]
+    return sum(seen) / max(1, len(seen))
+
+
+def run(
+    load: Sequence[float], capacity: float, *, direct: bool, phase: int = 0, since: int = 0,
+    predict: bool = False, utilization: float = UTILIZATION,
+) -> Outcome:  # fmt: skip
     """Returns what came of `load` (requests of each second). Each server handles `capacity` requests per second."""
     names = itertools.count()
-    start = max(LEAST, math.ceil(sum(load[:300]) / 300 / capacity / UTILIZATION))
+    start = max(LEAST, math.ceil(sum(load[:300]) / 300 / capacity / utilization))
     servers = [Server(f"pod-{next(names)}", 0) for _ in range(start)]
-    scaler, state, queue, out = Autoscaler(capacity), None, 0.0, Outcome()
+    scaler, state, queue, out = Autoscaler(capacity, utilization, predict), None, 0.0, Outcome()
     late = 0.0
     for second, arrived in enumerate(load):
         ready = [s for s in servers if s.ready_at <= second]
@@ -121,9 +139,9 @@ def run(load: Sequence[float], capacity: float, *, direct: bool, phase: int = 0,
     return replace(out, late_part=late / sum(load))
 
 
-def mean(load: Sequence[float], capacity: float, *, direct: bool, since: int = 0) -> Outcome:
+def mean(load: Sequence[float], capacity: float, *, direct: bool, since: int = 0, **scaling: Any) -> Outcome:
     """Returns the mean of all phases; of `first` and `changes` the maximum."""
-    runs = [run(load, capacity, direct=direct, phase=p, since=since) for p in PHASES]
+    runs = [run(load, capacity, direct=direct, phase=p, since=since, **scaling) for p in PHASES]
     return Outcome(
         sum(r.late_seconds for r in runs) // len(runs),
         sum(r.late_part for r in runs) / len(runs),
@@ -151,8 +169,8 @@ def _decide(
         state,
         Observed(
             now=second, histories=histories, per_server=scaler.capacity, coefficient=1,
-            least=LEAST, most=MOST, utilization=UTILIZATION, replicas=replicas, floor=scaler.floor,
-            behavior=BEHAVIOR, limited=scaler.limited,
+            least=LEAST, most=MOST, utilization=scaler.utilization, predict=scaler.predict, replicas=replicas,
+            floor=scaler.floor, behavior=BEHAVIOR, limited=scaler.limited,
         ),
     )  # fmt: skip
     scaler.floor = decision.floor
@@ -161,7 +179,9 @@ def _decide(
 
 if __name__ == "__main__":
     LOADS = {"step": step(), "ramp": ramp(), **{name: trace(name) for name in ("conv", "code")}}
+    VARIANTS: dict[str, dict[str, Any]] = {"": {}, " with 0.65": {"utilization": 0.65}, " predict": {"predict": True}}
     for name, load in LOADS.items():
-        for direct in (False, True):
-            out = mean(load, 100 if name in ("step", "ramp") else peak(load) / 8, direct=direct, since=900)
-            print(f"{name} {'Direct' if direct else 'HPA'}: {out}")
+        for direct, (words, scaling) in itertools.product((False, True), VARIANTS.items()):
+            capacity = 100 if name in ("step", "ramp") else peak(load) / 8
+            out = mean(load, capacity, direct=direct, since=900, **scaling)
+            print(f"{name} {'Direct' if direct else 'HPA'}{words}: {out}")

@@ -150,6 +150,26 @@ def test_a_rollout_counts_the_last_minute_only() -> None:
     assert world.run(60, 28, rollout=True).target == 6
 
 
+def test_a_growing_load_is_answered_earlier_with_a_prediction() -> None:
+    def seconds(predict: bool) -> int:
+        world = World(predict=predict)
+        world.run(300, 7)
+        for second in range(0, 900, 2):
+            if world.run(2, 7 + 0.005 * second).target > 2:
+                return second
+        raise AssertionError(world.decisions[-1])
+
+    assert 300 < seconds(True) <= seconds(False) - 90
+
+
+def test_a_prediction_changes_nothing_at_rest_or_while_the_load_falls() -> None:
+    world = World(predict=True)
+    world.run(600, 9)
+    for second in range(0, 300, 2):
+        world.run(2, 9 - 0.03 * second)
+    assert {(d.target, d.floor) for d in world.decisions} == {(2, 2)}
+
+
 def test_servers_that_were_scaled_to_zero_stay_there() -> None:
     assert World(replicas=0).run(120, 1000).target == 0
 

@@ -302,6 +302,19 @@ def test_says_that_the_engine_direct_works_without_the_metric() -> None:
     assert said[1] == said[0] + "; the engine Direct still adds servers"
 
 
+@pytest.mark.parametrize(("engine", "said"), [("Direct", True), ("HPA", False)])
+def test_says_that_the_engine_direct_counts_no_tokens(engine: str, said: bool) -> None:
+    spec = {"autoscaling": {"max": 4, "engine": engine}, "monitoring": {"tokenCounter": "llm_tokens_total"}}
+    decided = AutoscalingStatus(desired=1, reason="NoThreshold", message="", time=SET) if said else None
+    tokens = {f"{thresholds.PREFIX}max-tps": "5"}
+    working = judge(tokens, spec=spec, autoscaler=autoscaler(ABLE, ACTIVE), scaling=decided)
+    assert ("doesn't count tokens" in words(working, "AutoscalerActive")) == said
+    missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
+    broken = judge(tokens, spec=spec, autoscaler=missing, scaling=decided, pods=(gen.pod(),))
+    assert status_and_reason(broken, "AutoscalerActive") == ("False", "FailedGetObjectMetric")
+    assert "still adds servers" not in words(broken, "AutoscalerActive")
+
+
 def test_reports_a_refused_autoscaler() -> None:
     status = judge(spec=SCALING, refused={"HorizontalPodAutoscaler": Problem("ApplyRefused", "quota")})
     assert status_and_reason(status, "AutoscalerActive") == ("False", "ApplyRefused")

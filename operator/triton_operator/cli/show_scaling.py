@@ -1,0 +1,63 @@
+"""Says in plain words what scales a TritonModel, and what it decided last."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from typing import Any
+
+from triton_operator.api import quantity
+from triton_operator.api.status import AutoscalingStatus
+
+Object = dict[str, Any]
+_NAME = "HorizontalPodAutoscaler"
+
+
+def sentences(model: Object, direct: AutoscalingStatus | None, autoscaler: Object | None, now: datetime) -> list[str]:
+    """Returns the engine, its last decision, and the state of the HorizontalPodAutoscaler; nothing without autoscaling.
+
+    - `direct`: status.autoscaling, which the engine Direct writes.
+    """
+    spec = model["spec"].get("autoscaling")
+    if not spec:
+        return []
+    engine = spec.get("engine", "HPA")
+    limits = f"{spec.get('min', 1)} to {spec.get('max', '?')} servers, utilization {spec.get('utilization', 0.75)}"
+    lines = [f"scaling: engine {engine}, {limits}"]
+    if direct:
+        load = f", at a load of {direct.load}" if direct.load else ""
+        lines.append(
+            f"{engine}: {direct.reason} {_ago(direct.time, now)}{load}, not below {direct.desired}: {direct.message}"
+        )
+    return lines + (_autoscaler(autoscaler, now) if autoscaler else [])
+
+
+def _autoscaler(found: Object, now: datetime) -> list[str]:
+    status = found.get("status", {})
+    numbers = f"wants {status.get('desiredReplicas', 0)} servers and has {status.get('currentReplicas', 0)}"
+    changed = f"; last change {_ago(status['lastScaleTime'], now)}" if status.get("lastScaleTime") else ""
+    lines = [f"{_NAME}: {numbers}{_load(status)}{changed}"]
+    for one in status.get("conditions", []):
+        if one["status"] != ("False" if one["type"] == "ScalingLimited" else "True"):
+            lines.append(f"{_NAME}: {one['type']} {one['status']}, {one.get('reason', '')}: {one.get('message', '')}")
+    return lines
+
+
+def _load(status: Object) -> str:
+    """Returns words about the load of each server that the autoscaler has read."""
+    found = [one["object"]["current"] for one in status.get("currentMetrics") or [] if "object" in one]
+    with contextlib.suppress(LookupError, ValueError):
+        return f", at a load of {float(quantity.parse(found[0]['averageValue'])):.3g} per server"
+    return ""
+
+
+def _ago(time: str, now: datetime) -> str:
+    """Returns the age of `time` in words; `time` itself if it isn't one."""
+    try:
+        seconds = (now - datetime.fromisoformat(time)).total_seconds()
+    except (ValueError, TypeError):
+        return time
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"
