@@ -72,7 +72,7 @@ def compare(world: World, engines: Sequence[str], names: Sequence[str], seconds:
 
 
 def killed_operator(world: World) -> bool:
-    """Whether the autoscaler goes on after the operator is killed during a step, and no server is taken away."""
+    """Whether the autoscaler goes on after the operator is killed during a step, and no server is removed."""
     begin, more, end = 30, 75, 225
     world.create({"no-operator": DIRECT})
     rates = (BASE,) * begin + (2 * BASE,) * (more - begin) + (HIGH,) * (end - more)

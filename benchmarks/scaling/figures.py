@@ -12,7 +12,7 @@ WINDOW_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Change:
-    """The Deployment from `at` on, in seconds since the load began: servers asked for, and ready servers."""
+    """The Deployment from `at` on, in seconds since the load began: servers requested, and ready servers."""
 
     at: float
     wanted: int
@@ -25,8 +25,8 @@ class Outcome:
 
     - `late`: seconds with more demand than the ready servers handle. `slow`, `failed`: requests that took more than a
       second, and that failed. `sent`: all requests.
-    - `mean`, `most`: servers asked for.
-    - `reaction`: seconds from the step to the first server that was asked for; None without a step or a reaction.
+    - `mean`, `most`: servers requested.
+    - `reaction`: seconds from the step to the first server that was requested; None without a step or a reaction.
     """
 
     late: int
@@ -54,7 +54,7 @@ def late_seconds(arrived: Sequence[int], changes: Sequence[Change], per_server: 
 
 
 def mean_servers(changes: Sequence[Change], seconds: float) -> float:
-    """Returns the mean number of servers that were asked for."""
+    """Returns the mean number of servers that were requested."""
     ends = [*(one.at for one in changes[1:]), seconds]
     parts = (
         one.wanted * max(0.0, min(end, seconds) - max(0.0, one.at)) for one, end in zip(changes, ends, strict=True)
@@ -63,7 +63,7 @@ def mean_servers(changes: Sequence[Change], seconds: float) -> float:
 
 
 def first_rise(changes: Sequence[Change], since: float) -> float | None:
-    """Returns the seconds from `since` to the first rise of the servers that were asked for; None without one."""
+    """Returns the seconds from `since` to the first rise of the servers that were requested; None without one."""
     rises = (b.at for a, b in itertools.pairwise(changes) if b.wanted > a.wanted and b.at >= since)
     at = next(rises, None)
     return None if at is None else at - since
@@ -76,7 +76,7 @@ def oscillations(changes: Sequence[Change]) -> int:
 
 
 def falls(changes: Sequence[Change], begin: float, end: float) -> bool:
-    """Returns whether the number of servers that were asked for falls between `begin` and `end`."""
+    """Returns whether the number of servers that were requested falls between `begin` and `end`."""
     return any(b.wanted < a.wanted and begin <= b.at <= end for a, b in itertools.pairwise(changes))
 
 
