@@ -80,15 +80,18 @@ class World:
         return decision
 
 
-@pytest.mark.parametrize("limited", ["TooFewReplicas", "ScaleDownLimit"])
-def test_adds_servers_and_then_leaves_them_to_the_autoscaler(limited: str) -> None:
+@pytest.mark.parametrize(
+    "limited", [("ScalingLimited", "True", "TooFewReplicas"), ("ScalingLimited", "True", "ScaleDownLimit"),
+                ("ScalingActive", "False", "FailedGetObjectMetric")]
+)  # fmt: skip
+def test_adds_servers_and_then_leaves_them_to_the_autoscaler(limited: tuple[str, str, str]) -> None:
     world = World()
     world.run(60, 5)
     assert (world.deployment["spec"]["replicas"], world.scale_ups) == (1, 0)
     world.run(60, 38)
     assert (world.deployment["spec"]["replicas"], world.autoscaler["spec"]["minReplicas"]) == (4, 4)
     assert world.scale_ups >= 1
-    world.autoscaler["status"] = {"conditions": [{"type": "ScalingLimited", "status": "True", "reason": limited}]}
+    world.autoscaler["status"] = {"conditions": [dict(zip(("type", "status", "reason"), limited, strict=True))]}
     world.run(120, 38)
     assert world.autoscaler["spec"]["minReplicas"] == 4
     world.autoscaler["status"] = {"conditions": [{"type": "ScalingLimited", "status": "False", "reason": "x"}]}

@@ -74,7 +74,7 @@ class DirectEngine:
             replicas=deployment["spec"]["replicas"],
             floor=spec.get("minReplicas", 1),
             behavior=spec.get("behavior", {}),
-            limited=_wants_fewer(autoscaler),
+            limited=_may_remove(autoscaler),
             rollout=any(of_pods.alive(pod) and not of_pods.is_current(pod, template) for pod in pods),
         )
         cache.scaling, decision = decide(cache.scaling, seen)
@@ -123,9 +123,14 @@ def _subject(choices: Choices, before: TritonModelStatus) -> Subject:
     return Subject(choices.entrypoint, steps, FAILURES_PER_REQUEST)
 
 
-def _wants_fewer(autoscaler: Object) -> bool:
-    """Whether the HorizontalPodAutoscaler would have fewer servers, and its minimum or its policies prevent it."""
+def _may_remove(autoscaler: Object) -> bool:
+    """Whether the HorizontalPodAutoscaler may remove servers that the load needs.
+
+    It may if it would have fewer servers and its minimum or its policies prevent it. It may also if it doesn't get the
+    load: when the metric comes back, it may be that of a short time, and too low.
+    """
     conditions = autoscaler.get("status", {}).get("conditions", [])
     found = {c["type"]: (c["status"], c.get("reason")) for c in conditions}
     status, reason = found.get("ScalingLimited", ("", ""))
-    return status == "True" and reason in ("TooFewReplicas", "ScaleDownLimit")
+    blind = found.get("ScalingActive", ("", ""))[0] == "False"
+    return blind or (status == "True" and reason in ("TooFewReplicas", "ScaleDownLimit"))

@@ -36,7 +36,7 @@ class Observed:
     - `least`, `most`, `utilization`, `predict`: of spec.autoscaling.
     - `replicas`: the Deployment's desired number of servers.
     - `floor`: minReplicas of the HorizontalPodAutoscaler. `behavior`: its behavior.
-    - `limited`: whether the HorizontalPodAutoscaler would have fewer servers if it might.
+    - `limited`: whether the HorizontalPodAutoscaler might remove servers without the floor.
     - `rollout`: whether servers of another pod template run.
     """
 

@@ -55,13 +55,18 @@ class Server:
 
 @dataclass
 class Outcome:
-    """What came of it. `first`: seconds from `since` to the first scale-up after it; None without one."""
+    """What came of it.
+
+    - `first`: seconds from `since` to the first scale-up after it; None without one.
+    - `numbers`: the number of servers, ready or not, in each second.
+    """
 
     late_seconds: int = 0
     late_part: float = 0.0
     replicas: float = 0.0
     changes: int = 0
     first: int | None = None
+    numbers: list[int] = field(default_factory=list, repr=False)
 
 
 @dataclass
@@ -81,10 +86,10 @@ class Autoscaler:
         self.wanted = [(at, n) for at, n in self.wanted if at > second - 300] + [(second, number)]
         if number < replicas:
             number = min(replicas, max(n for _, n in self.wanted))
-        number = min(number, max(2 * replicas, replicas + 2))
-        number = max(number, replicas - max(1, replicas // 4)) if second % 60 < _SYNC else max(number, replicas)
-        self.limited = number < self.floor
-        return min(MOST, max(self.floor, number))
+        slowest = replicas - max(1, replicas // 4) if second % 60 < _SYNC else replicas
+        least = max(self.floor, slowest)
+        self.limited = number < least
+        return min(MOST, max(least, min(number, max(2 * replicas, replicas + 2))))
 
     def _seen(self, second: int, load: Sequence[float]) -> float:
         """Returns the load that the rules have recorded at `second`, as a number of servers."""
@@ -122,6 +127,7 @@ def run(
             out.late_seconds += 1
             late += arrived
         out.replicas += len(servers) / len(load)
+        out.numbers.append(len(servers))
         number = len(servers)
         if direct and second % _POLL == 0:
             pending = queue / len(ready)

@@ -8,7 +8,7 @@ from unit.scaling import simulation
 
 
 @pytest.mark.parametrize(
-    ("name", "late_vs_hpa", "replicas_vs_hpa", "changes"), [("conv", 0.1, 1.15, 40), ("code", 0.5, 1.9, 80)]
+    ("name", "late_vs_hpa", "replicas_vs_hpa", "changes"), [("conv", 0.1, 1.2, 40), ("code", 0.5, 2.6, 80)]
 )
 def test_azure_traces(name: str, late_vs_hpa: float, replicas_vs_hpa: float, changes: int) -> None:
     load = simulation.trace(name)
@@ -27,5 +27,5 @@ def test_a_step() -> None:
     assert hpa.first >= 15
     assert direct.first <= 5
     assert direct.late_seconds <= 0.5 * hpa.late_seconds, (hpa, direct)
-    assert direct.replicas <= 1.3 * hpa.replicas, (hpa, direct)
+    assert direct.replicas <= 1.35 * hpa.replicas, (hpa, direct)
     assert direct.changes <= 25, direct
