@@ -14,13 +14,13 @@ PORT = 8002
 class CountingServer:
     """The counters of one model. `polls` is the number of answers.
 
-    - `hangs`: while it is set, requests get no answer.
+    - `hangs`: while it is set, requests get no answer. `delay`: seconds before each answer.
     - `lie`: this text replaces the counter of served requests; "" means the truth.
     """
 
     def __init__(self, model: str) -> None:
         self.model, self.polls, self.hangs = model, 0, False
-        self.lie = ""
+        self.lie, self.delay = "", 0.0
         self._rate, self._count, self._since = 0.0, 1000.0, time.monotonic()
         self._lock = threading.Lock()
 
@@ -54,6 +54,7 @@ def running(host: str, model: str) -> Iterator[CountingServer]:
         def do_GET(self) -> None:
             while counting.hangs and not over.wait(0.05):
                 continue
+            over.wait(counting.delay)
             body = counting.page().encode()
             with contextlib.suppress(OSError):
                 self.send_response(200)
