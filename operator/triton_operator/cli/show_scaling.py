@@ -34,10 +34,12 @@ def sentences(model: Object, direct: AutoscalingStatus | None, autoscaler: Objec
 
 def _autoscaler(found: Object, now: datetime) -> list[str]:
     status = found.get("status", {})
+    if not status.get("conditions"):
+        return [f"{_NAME}: hasn't reported a status yet"]
     numbers = f"wants {status.get('desiredReplicas', 0)} servers and has {status.get('currentReplicas', 0)}"
     changed = f"; last change {_ago(status['lastScaleTime'], now)}" if status.get("lastScaleTime") else ""
     lines = [f"{_NAME}: {numbers}{_load(status)}{changed}"]
-    for one in status.get("conditions", []):
+    for one in status["conditions"]:
         if one["status"] != ("False" if one["type"] == "ScalingLimited" else "True"):
             lines.append(f"{_NAME}: {one['type']} {one['status']}, {one.get('reason', '')}: {one.get('message', '')}")
     return lines

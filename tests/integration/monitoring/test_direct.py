@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +137,11 @@ def test_adds_servers_within_seconds_and_writes_nothing_at_rest(
         eventually(lambda: server.polls >= polls + 6, 15, lambda: operator.log)
         assert operator.writes() == writes
 
+        shown = status_text(plane, scene.api)
+        assert "scaling: engine Direct, 1 to 12 servers, utilization 0.75" in shown
+        assert re.search(r"Direct: ScaledUp \d+ (s|min) ago, at a load of 4[.\d]*, not below 6: the load of 4", shown)
+        assert "HorizontalPodAutoscaler: hasn't reported a status yet" in shown
+
         # Another engine restarts nothing, changes no number, and returns the minimum.
         scene.api.patch("TritonModel", gen.NAME, {"spec": {"autoscaling": {"engine": "HPA"}}})
         eventually(lambda: scene.floor == 1, 15, lambda: operator.log)
@@ -146,6 +154,14 @@ def test_adds_servers_within_seconds_and_writes_nothing_at_rest(
         assert len(templates) == 1
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+def status_text(plane: ControlPlane, api: Api) -> str:
+    """Returns what `kubectl triton status` prints, in one line."""
+    command = [Path(sys.executable).parent / "kubectl-triton", "status", gen.NAME, "-n", api.namespace]
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return " ".join(done.stdout.split()) + done.stderr
 
 
 def test_a_new_leader_continues_where_the_old_one_was_killed(

@@ -172,7 +172,7 @@ NOT_LIMITED = {"type": "ScalingLimited", "status": "False", "reason": "DesiredWi
      ({"max": 3}, None, None, ["scaling: engine HPA, 1 to 3 servers, utilization 0.75"]),
      ({"max": 3}, None, {},
       ["scaling: engine HPA, 1 to 3 servers, utilization 0.75",
-       "HorizontalPodAutoscaler: wants 0 servers and has 0"]),
+       "HorizontalPodAutoscaler: hasn't reported a status yet"]),
      ({"max": 3, "engine": "HPA"}, None,
       {"currentReplicas": 2, "desiredReplicas": 3, "lastScaleTime": "2026-01-01T09:00:00Z",
        "currentMetrics": [METRIC], "conditions": [ABLE, NOT_LIMITED]},
