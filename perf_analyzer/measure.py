@@ -29,13 +29,15 @@ NOISE = re.compile(r"^(\s*|\*\*\*.*|WARNING.*|\s*(Measurement|Service|Using|Stab
 
 def intervals(rate: float, seconds: float, seed: int) -> list[int]:
     """Returns the microseconds before each request: about `rate` times `seconds` random intervals, at least ten."""
-    source = random.Random(seed)
+    source = random.Random(seed)  # noqa: S311 - a schedule, no secret
     return [max(1, round(source.expovariate(rate) * 1e6)) for _ in range(max(10, round(rate * seconds)))]
 
 
 def command(options: argparse.Namespace, folder: Path, times: list[int]) -> list[str]:
-    """Returns the command line of perf_analyzer. perf_analyzer's own Poisson schedule is the same in every run, so the
-    schedule is a file."""
+    """Returns the command line of perf_analyzer.
+
+    perf_analyzer's own Poisson schedule is the same in every run, so the schedule is a file.
+    """
     load = ["--concurrency-range=1", f"--request-count={options.requests}"]
     if times:
         schedule = folder / "intervals"

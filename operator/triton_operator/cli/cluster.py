@@ -27,10 +27,14 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A connection to the API server, and the namespace of the user's choice."""
+    """A connection to the API server, and the namespace of the user's choice.
+
+    `configuration` is for clients of parts of the API that `api` doesn't have.
+    """
 
     api: KubernetesApi
     namespace: str
+    configuration: kubernetes.client.Configuration
 
     def model(self, name: str) -> Object:
         """Returns the TritonModel. Raises UnreachableError."""
@@ -60,10 +64,14 @@ class Cluster:
 
     def may_update(self, name: str) -> bool:
         """Returns whether the user may change the spec of the TritonModel. Raises UnreachableError."""
+        return self.may("update", name)
+
+    def may(self, verb: str, name: str) -> bool:
+        """Returns whether the user may do `verb` with the TritonModel. Raises UnreachableError."""
         asked = {
             "group": names.GROUP,
             "resource": names.PLURAL,
-            "verb": "update",
+            "verb": verb,
             "namespace": self.namespace,
             "name": name,
         }
@@ -97,4 +105,4 @@ def connect(namespace: str | None, context: str | None) -> Cluster:
         raise UnreachableError(f"no usable kubeconfig: {error}") from error
     used = next((c for c in contexts if c["name"] == context), current)
     namespace = namespace or used["context"].get("namespace", "default")
-    return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace)
+    return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)

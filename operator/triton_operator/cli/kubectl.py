@@ -16,17 +16,18 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
 from . import models, options, parsing, show, validate
+from .calibrate.command import calibrate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Checks model repositories, renders TritonModels without a cluster, and shows their status.
 
-    Lists, loads and unloads the models of running servers.
+    Lists, loads and unloads the models of running servers, and measures what one server handles.
     """
 
 
-for command in (validate.command, *models.COMMANDS):
+for command in (validate.command, *models.COMMANDS, calibrate):
     main.add_command(command)
 
 

@@ -24,7 +24,7 @@ from triton_operator.cli.calibrate.search import (
     search,
 )
 
-from .queues import Service, capacity, measured, queue
+from support.queues import Service, capacity, measured, queue
 
 
 def find(goal: Goal, start: float, measure: Callable[[Step], Point]) -> Outcome:

@@ -1,7 +1,8 @@
 """The search for the highest request rate that meets a latency target. Pure: it asks for measurements.
 
-It doubles the rate until the target is missed, bisects, and confirms the result with three longer measurements, of which two must meet it. The
-number of measurements and their time are bounded for every server, also for one that answers at random.
+It doubles the rate until the target is missed, bisects, and confirms the result with three longer measurements, of
+which two must meet the target. The number of measurements and their time are bounded for every server, also for one
+that answers at random.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TARGETS = 20
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the search looks for: the target of p99 in seconds, the relative precision, and the time limit in seconds."""
+    """What the search looks for: the target of p99 and the time limit in seconds, and the relative precision."""
 
     p99: float
     precision: float = 0.05
