@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.queues import Service, capacity, measured, queue
 from triton_operator.cli.calibrate.search import (
     CONFIRMATIONS,
     MAX_STEPS,
@@ -23,8 +24,6 @@ from triton_operator.cli.calibrate.search import (
     run,
     search,
 )
-
-from support.queues import Service, capacity, measured, queue
 
 
 def find(goal: Goal, start: float, measure: Callable[[Step], Point]) -> Outcome:

@@ -1,0 +1,261 @@
+"""`kubectl triton calibrate` on a real API server with the shipped policies: it leaves nothing behind.
+
+No kubelet runs here. The test gives the pod the status of a kubelet, and simulates the commands in the pod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from support import gen
+from support.api import Api, Object, RefusedError, eventually
+from support.people import RBAC, Team, bind, tritonmodel
+from triton_operator.api.types import TritonModel
+from triton_operator.cli.calibrate.session import Session
+from triton_operator.cli.kubectl import main
+from triton_operator.render import Choices, render
+
+pytestmark = pytest.mark.integration
+
+NAME, POD = "detection", "detection-calibration"
+ANNOTATION = "tritonoperator.io/max-qps-per-replica"
+RULES = [
+    {"apiGroups": ["tritonoperator.io"], "resources": ["tritonmodels"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+]
+"""The permissions that the documentation names."""
+CONFIG = {"input": [{"name": "INPUT", "data_type": "TYPE_FP32", "dims": ["4"]}]}
+CAPACITY = 130.0
+
+
+@pytest.fixture
+def model(team: Team) -> Object:
+    """A TritonModel with its Deployment, and the rights for `developer` and `oncall` to calibrate it."""
+    api = team.api()
+    role = {
+        "apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "calibrate", "namespace": team.namespace},
+        "rules": RULES,
+    }  # fmt: skip
+    api.request("POST", f"/apis/{RBAC}/v1/namespaces/{team.namespace}/roles", role)
+    for user in ("developer", "oncall"):
+        bind(team.plane, team.namespace, user, "Role", "calibrate")
+    made = api.create(tritonmodel(NAME, entrypoint="yolo", autoscaling={"min": 2, "max": 4}))
+    parsed = TritonModel.model_validate(made)
+    for child in render(parsed, Choices("t:1", "Copy", entrypoint="yolo")):
+        if child["kind"] in ("ServiceAccount", "Deployment", "Service"):
+            api.create(child)
+    for user in ("developer", "oncall"):
+        eventually(lambda user=user: may_read_pods(team.api(user)), 60, "the roles in effect")
+    return made
+
+
+def may_read_pods(api: Api) -> bool:
+    try:
+        return api.find("Pod", "x") is None
+    except RefusedError:
+        return False
+
+
+def arguments(team: Team, *more: str) -> list[str]:
+    return ["calibrate", NAME, "-n", team.namespace, "--p99=200ms", "--load-image=load:1", *more]
+
+
+def calibrate(team: Team, user: str, *more: str) -> Result:
+    config = str(team.plane.kubeconfig_of_user(user))
+    with pytest.MonkeyPatch.context() as patch:
+        # The client has read the environment when it was imported.
+        patch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", config)
+        return CliRunner().invoke(main, arguments(team, *more))
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Simulates the commands in the pod: a server that handles 130 requests/s. Returns the commands."""
+    seen: list[list[str]] = []
+
+    def execute(self: Session, command: Sequence[str], seconds: float, stdin: bytes = b"") -> str:
+        seen.append(list(command))
+        if command[0] != "measure":
+            return json.dumps(CONFIG)
+        rate = next((float(o.partition("=")[2]) for o in command if o.startswith("--rate=")), 1.0)
+        p99 = 0.05 if rate <= CAPACITY else 0.5
+        return json.dumps({"requests": 500, "failures": 0, "sent": None, "p50": 0.02, "p99": p99, "took": 10.0})
+
+    monkeypatch.setattr(Session, "_execute", execute)
+    return seen
+
+
+@contextlib.contextmanager
+def kubelet(api: Api, *modifiers: gen.Modifier) -> Iterator[list[Object]]:
+    """Gives the calibration's pods the status of a kubelet while the context lasts. Returns the pods."""
+    seen: list[Object] = []
+    stopped = threading.Event()
+    status = gen.pod(*modifiers)["status"]
+
+    def work() -> None:
+        while not stopped.wait(0.2):
+            pod = api.find("Pod", POD)
+            if pod and pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in seen}:
+                seen.append(pod)
+                with contextlib.suppress(RefusedError):
+                    api.request("PUT", api.path("Pod", POD) + "/status", {**pod, "status": status})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def gone(api: Api) -> bool:
+    return api.find("Pod", POD) is None
+
+
+def test_proposes_a_value_with_the_documented_permissions_and_deletes_its_pod(
+    team: Team, model: Object, answers: list[list[str]]
+) -> None:
+    with kubelet(team.api()) as pods:
+        done = calibrate(team, "developer", "-o", "json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert CAPACITY * 0.95 <= found["maxQpsPerReplica"] <= CAPACITY
+    assert found["images"]["fetch"].endswith(gen.DIGEST)
+    assert any("--model=yolo" in command for command in answers)
+    (pod,) = pods
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == model["metadata"]["uid"]
+    assert "tritonoperator.io/model" not in pod["metadata"]["labels"]
+    assert gone(team.api())
+    assert ANNOTATION not in team.api().get("TritonModel", NAME)["metadata"].get("annotations", {})
+    assert "deleted the pod" in done.stderr
+
+
+def test_apply_sets_the_value_for_a_user_who_may_set_thresholds(
+    team: Team, model: Object, answers: list[list[str]]
+) -> None:
+    with kubelet(team.api()):
+        done = calibrate(team, "oncall", "--apply")
+    assert done.exit_code == 0, done.output
+    value = team.api().get("TritonModel", NAME)["metadata"]["annotations"][ANNOTATION]
+    assert CAPACITY * 0.95 <= float(value) <= CAPACITY
+
+
+def test_apply_without_the_verb_is_refused_before_a_pod_exists(
+    team: Team, model: Object, answers: list[list[str]]
+) -> None:
+    with kubelet(team.api()) as pods:
+        done = calibrate(team, "developer", "--apply")
+    assert done.exit_code == 1
+    assert "--apply needs the verb setthresholds on tritonmodels" in done.output
+    assert pods == []
+
+
+def test_a_user_without_rights_learns_which_ones_are_needed(team: Team, model: Object) -> None:
+    done = calibrate(team, "netadmin")
+    assert done.exit_code == 1
+    assert 'cannot get resource "deployments"' in done.output
+    assert "create, get and delete on pods" in done.output
+
+
+def test_a_user_who_may_not_create_pods_learns_which_rights_are_needed(team: Team, model: Object) -> None:
+    path = f"/apis/{RBAC}/v1/namespaces/{team.namespace}/roles/calibrate"
+    role = team.api().request("GET", path)
+    team.api().request("PUT", path, {**role, "rules": RULES[:2]})
+    eventually(lambda: not may_read_pods(team.api("developer")), 60, "the role in effect")
+    done = calibrate(team, "developer")
+    assert done.exit_code == 1
+    assert 'cannot create resource "pods"' in done.output
+    assert "create, get and delete on pods" in done.output
+
+
+def test_an_error_in_the_pod_is_shown_and_the_pod_is_deleted(team: Team, model: Object) -> None:
+    """No kubelet runs, so the API server itself refuses to run a command."""
+    with kubelet(team.api()) as pods:
+        done = calibrate(team, "developer")
+    assert done.exit_code == 1
+    assert "can't run python in the pod" in done.output
+    assert len(pods) == 1
+    assert gone(team.api())
+
+
+def test_a_server_that_crashes_is_reported_and_its_pod_is_deleted(team: Team, model: Object) -> None:
+    with kubelet(team.api(), gen.ended("triton", 1, "no memory"), gen.put("status.conditions", [])):
+        done = calibrate(team, "developer")
+    assert done.exit_code == 1
+    assert "the server doesn't start: ServerCrashed: tritonserver ended with exit code 1" in done.output
+    assert gone(team.api())
+
+
+def test_a_server_that_isnt_ready_in_time_is_deleted(team: Team, model: Object) -> None:
+    done = calibrate(team, "developer", "--start-limit=2s")
+    assert done.exit_code == 1
+    assert "the server isn't ready after 2 s: Scheduling" in done.output
+    assert gone(team.api())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_stopped_command_deletes_its_pod(team: Team, model: Object, number: signal.Signals) -> None:
+    program = Path(sys.executable).with_name("kubectl-triton")
+    env = {**os.environ, "KUBECONFIG": str(team.plane.kubeconfig_of_user("developer"))}
+    process = subprocess.Popen([program, *arguments(team)], env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: not gone(team.api()), 60, "the pod")
+        process.send_signal(number)
+        _, output = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "deleted the pod" in output
+    assert gone(team.api())
+
+
+def test_a_running_calibration_isnt_disturbed_and_an_ended_one_is_replaced(
+    team: Team, model: Object, answers: list[list[str]]
+) -> None:
+    other = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": team.namespace},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }  # fmt: skip
+    team.api().create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+    uid = team.api().create(other)["metadata"]["uid"]
+    done = calibrate(team, "developer")
+    assert done.exit_code == 1
+    assert "another calibration runs" in done.output
+    assert team.api().get("Pod", POD)["metadata"]["uid"] == uid
+    ended: Any = {**team.api().get("Pod", POD), "status": {"phase": "Failed"}}
+    team.api().request("PUT", team.api().path("Pod", POD) + "/status", ended)
+    with kubelet(team.api()):
+        done = calibrate(team, "developer")
+    assert done.exit_code == 0, done.output
+    assert gone(team.api())
+
+
+def test_a_model_with_strings_needs_a_file(
+    team: Team, model: Object, answers: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(CONFIG["input"][0], "data_type", "TYPE_STRING")
+    file = tmp_path / "inputs.json"
+    file.write_text(json.dumps({"data": [{"INPUT": {"b64": "AAAA"}}]}))
+    with kubelet(team.api()):
+        without = calibrate(team, "developer")
+        given = calibrate(team, "developer", f"--input-data={file}")
+    assert without.exit_code == 1
+    assert "the input INPUT is a string" in without.output
+    assert given.exit_code == 0, given.output
+    assert any("--input-data=/tmp/input.json" in command for command in answers)
+    assert gone(team.api())

@@ -1,0 +1,290 @@
+"""`kubectl triton calibrate`: the pod, the load generator's answers, the result and its pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import gen
+from triton_operator.cli.calibrate import load, plot, result
+from triton_operator.cli.calibrate.pod import CONTAINER, LABEL, pod
+from triton_operator.cli.calibrate.search import Goal, Outcome, Point, Step, proposal
+from triton_operator.cli.kubectl import main
+from triton_operator.render import Choices, render
+
+MODEL: dict[str, Any] = {
+    "apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel",
+    "metadata": {"name": "detection", "namespace": "vision", "uid": "u-1", "generation": 3},
+}  # fmt: skip
+LIMITS = {"cpu": "1", "memory": "1Gi"}
+TEMPLATE = {
+    "metadata": {
+        "labels": {"app": "shop", "sidecar": "no"},
+        "annotations": {"prometheus.io/scrape": "true", "k8s.v1.cni.cncf.io/networks": "fast"},
+    },
+    "spec": {
+        "nodeSelector": {"gpu": "l4"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
+        "containers": [{"name": "sidecar", "image": "s:1", "lifecycle": {"preStop": {"sleep": {"seconds": 9}}}}],
+    },
+}
+
+
+def objects(**spec: Any) -> list[dict[str, Any]]:
+    """Returns the operator's objects of a TritonModel with autoscaling, monitoring and a network policy."""
+    model = gen.model(
+        gen.put("metadata.name", "detection"), gen.put("metadata.namespace", "vision"), modelImage={"reference": "r:1"},
+        entrypoint="yolo", autoscaling={"min": 2, "max": 4}, podTemplate=TEMPLATE, networkPolicy={}, **spec,
+    )  # fmt: skip
+    return render(model, Choices("t:1", "Copy", entrypoint="yolo"))
+
+
+def deployment(**spec: Any) -> dict[str, Any]:
+    return next(o for o in objects(**spec) if o["kind"] == "Deployment")
+
+
+def test_the_pod_has_the_servers_images_resources_and_nodes() -> None:
+    template = deployment(server={"image": "s:2", "resources": {"limits": {"nvidia.com/gpu": "1"}}})["spec"]["template"]
+    made = pod(MODEL, {"spec": {"template": template}}, "load:1", LIMITS, 900)["spec"]
+    for field in ("nodeSelector", "tolerations", "serviceAccountName", "securityContext", "initContainers"):
+        assert made[field] == template["spec"][field]
+    *servers, generator = made["containers"]
+    assert servers == [{k: v for k, v in c.items() if k != "lifecycle"} for c in template["spec"]["containers"]]
+    assert any("lifecycle" in c for c in template["spec"]["containers"]), "the live template isn't changed"
+    assert generator["name"] == CONTAINER
+    assert generator["resources"] == {"limits": LIMITS, "requests": LIMITS}
+
+
+def test_the_pod_ends_by_itself_and_with_its_tritonmodel() -> None:
+    made = pod(MODEL, deployment(), "load:1", LIMITS, 900)
+    assert made["spec"]["activeDeadlineSeconds"] == 900
+    assert made["spec"]["restartPolicy"] == "Never"
+    assert [(o["kind"], o["name"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [
+        ("TritonModel", "detection", "u-1")
+    ]
+
+
+def selectors(value: Any) -> list[dict[str, str]]:
+    """Returns every selector of pods by labels in an object."""
+    if isinstance(value, list):
+        return [found for item in value for found in selectors(item)]
+    if not isinstance(value, dict):
+        return []
+    found = [found for item in value.values() for found in selectors(item)]
+    for key in ("selector", "podSelector"):
+        if isinstance(value.get(key), dict):
+            found.append(value[key].get("matchLabels", value[key]))
+    return found
+
+
+def test_nothing_that_the_operator_creates_selects_the_pod() -> None:
+    labels = pod(MODEL, deployment(), "load:1", LIMITS, 900)["metadata"]["labels"]
+    found = [
+        (o["kind"], s)
+        for o in objects()
+        for s in selectors({k: v for k, v in o["spec"].items() if k != "template"} if "spec" in o else {})
+    ]
+    kinds = {kind for kind, _ in found}
+    assert {"Deployment", "Service", "PodMonitor", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
+    for kind, selector in found:
+        assert selector, f"{kind} selects every pod"
+        assert not selector.items() <= labels.items(), kind
+
+
+def test_the_pod_has_no_labels_of_the_user_and_no_annotation_that_asks_for_scrapes() -> None:
+    metadata = pod(MODEL, deployment(), "load:1", LIMITS, 900)["metadata"]
+    assert metadata["labels"] == {LABEL: "detection"}
+    assert metadata["annotations"]["k8s.v1.cni.cncf.io/networks"] == "fast"
+    assert "prometheus.io/scrape" not in metadata["annotations"]
+
+
+def config(**changes: Any) -> str:
+    inputs = [{"name": "IMAGE", "data_type": "TYPE_FP32", "dims": ["3", "640", "640"]}]
+    return json.dumps({"name": "yolo", "input": inputs, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"input": [{"name": "JPEG", "data_type": "TYPE_STRING", "dims": ["1"]}]}, "the input JPEG is a string"),
+        ({"input": [{"name": "X", "data_type": "TYPE_INT8", "dims": ["-1", "4"]}]}, "X has no fixed shape (-1, 4)"),
+        ({"model_transaction_policy": {"decoupled": True}}, "decoupled"),
+        ({"sequence_batching": {}}, "sequences"),
+    ],
+)
+def test_inputs_that_cant_be_generated_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(load.LoadError) as caught:
+        load.check_inputs(config(**changes), has_file=False)
+    assert words in str(caught.value)
+    if "input" in changes:
+        assert "--input-data FILE" in str(caught.value)
+        load.check_inputs(config(**changes), has_file=True)
+
+
+def test_inputs_of_a_fixed_shape_can_be_generated() -> None:
+    load.check_inputs(config(), has_file=False)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"input": [1]}', '{"input": [{"name": "x"}]}', "null"])
+def test_a_configuration_that_is_none_is_an_error(text: str) -> None:
+    with pytest.raises(load.LoadError, match="can't be read"):
+        load.check_inputs(text, has_file=False)
+
+
+STEP = Step("bisection", 50.0, 20.0, 4)
+ANSWER = {"requests": 1000, "failures": 0, "sent": 49.7, "p50": 0.02, "p99": 0.19, "took": 20.4}
+
+
+def answering(text: str) -> load.Run:
+    return lambda command, seconds: text
+
+
+def test_a_measurement_sends_the_rate_of_the_step() -> None:
+    seen: list[list[str]] = []
+
+    def run(command: Any, seconds: float) -> str:
+        seen.append(list(command))
+        return f"words\n{json.dumps(ANSWER)}\n"
+
+    point = load.measure(load.Load("yolo", "grpc"), run, STEP)
+    assert point == Point("bisection", 50.0, 49.7, 0.02, 0.19, 1000, 0, 20.4)
+    assert {"--model=yolo", "--url=127.0.0.1:8001", "--rate=50.0", "--seconds=20.0", "--seed=4"} <= set(seen[0])
+
+
+def test_requests_without_an_answer_have_an_infinite_latency() -> None:
+    answer = {**ANSWER, "sent": None, "p50": None, "p99": None}
+    point = load.measure(load.Load("yolo"), answering(json.dumps(answer)), STEP)
+    assert (point.p99, point.sent) == (math.inf, 50.0)
+
+
+def test_a_failure_has_the_words_of_the_server_on_one_line() -> None:
+    answer = {**ANSWER, "failures": 1, "error": "bad\x1b[31m\nimage" + "x" * 9000}
+    point = load.measure(load.Load("yolo"), answering(json.dumps(answer)), STEP)
+    assert point.failures == 1
+    assert point.error.startswith("bad?[31m image")
+    assert len(point.error) <= 500
+
+
+@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), lambda c: st.dictionaries(st.sampled_from(
+    ["requests", "failures", "sent", "p50", "p99", "took", "error"]), c)).map(json.dumps))  # fmt: skip
+def test_any_answer_gives_a_point_or_an_error_for_the_user(text: str) -> None:
+    with contextlib.suppress(load.LoadError):
+        assert load.measure(load.Load("yolo"), answering(text), STEP).rate == STEP.rate
+
+
+def point(rate: float, p99: float, phase: Any = "doubling") -> Point:
+    return Point(phase, rate, rate, p99 / 2, p99, 1000, 0, 20)
+
+
+POINTS = (
+    point(25, 0.03), point(50, 0.19), point(100, math.inf), point(75, 1.4, "bisection"), point(51.2, 0.22, "bisection"),
+    *(point(50, p99, "confirmation") for p99 in (0.18, 0.21, 0.17)),
+)  # fmt: skip
+OUTCOME = Outcome(POINTS, 50.0)
+LIVE = {
+    "spec": {"nodeName": "n1", "containers": [{"name": "triton", "resources": {"limits": {"cpu": "2"}}}]},
+    "status": {
+        "qosClass": "Burstable",
+        "initContainerStatuses": [{"name": "fetch", "imageID": "r@sha256:aa"}],
+        "containerStatuses": [{"name": "triton", "imageID": "s@sha256:bb"}, {"name": "load", "imageID": "l@sha256:cc"}],
+    },
+}
+
+
+def answer(outcome: Outcome = OUTCOME) -> dict[str, Any]:
+    return result.document(MODEL, Goal(0.2), outcome, {}, "2026-01-01T00:00:00Z", result.evidence(LIVE))
+
+
+def test_the_result_has_its_evidence() -> None:
+    found = json.loads(json.dumps(answer(), allow_nan=False))
+    assert found["maxQpsPerReplica"] == 50
+    assert found["confirmations"] == {"count": 3, "p99Min": 0.17, "p99Max": 0.21}
+    assert found["images"] == {"fetch": "r@sha256:aa", "triton": "s@sha256:bb", "load": "l@sha256:cc"}
+    assert found["resources"] == {"triton": {"limits": {"cpu": "2"}}}
+    assert (found["node"], found["targetP99"], found["generation"]) == ("n1", 0.2, 3)
+    assert [row["rate"] for row in found["curve"]] == [p.rate for p in POINTS]
+    assert found["curve"][2]["p99"] is None
+
+
+def test_the_text_has_the_value_the_evidence_and_the_command() -> None:
+    text = result.text(answer(), MODEL, Goal(0.2), OUTCOME, "prod")
+    assert "One server handles 50.0 requests/s with p99 of at most 200 ms." in text
+    assert "3 times, p99 from 170 ms to 210 ms" in text
+    assert "s@sha256:bb" in text
+    assert (
+        "kubectl --context=prod annotate tritonmodel/detection -n vision --overwrite "
+        "tritonoperator.io/max-qps-per-replica=50.0"
+    ) in text
+
+
+def test_without_a_result_the_text_gives_the_reason_and_no_command() -> None:
+    failed = Outcome(POINTS[:2], reason="the time limit of 60 s is reached")
+    text = result.text(answer(failed), MODEL, Goal(0.2), failed, None)
+    assert "No result: the time limit of 60 s is reached" in text
+    assert "annotate" not in text
+
+
+def test_a_lower_bound_says_so() -> None:
+    bound = Outcome(POINTS, 50.0, at_least=True)
+    text = result.text(answer(bound), MODEL, Goal(0.2), bound, None)
+    assert "at least 50.0 requests/s" in text
+    assert "--load-cpu" in text
+
+
+def test_the_terminals_picture_shows_each_latency_at_its_place() -> None:
+    lines = plot.terminal([point(50, 0.2), point(100, 0.4)], 0.2, 50)
+    column = lambda text, mark: text.index(mark) - text.index("|") - 1  # noqa: E731
+    assert column(lines[0], "o") == 64, "400 ms at 100 requests/s: the upper right corner"
+    assert column(lines[6], "o") == 32, "200 ms at 50 requests/s: the middle"
+    assert lines[6].startswith("    200 ms |----")
+    assert all(line[12 + 32] in "|o.-" for line in lines[:13]), "the result is a column"
+    assert max(map(len, lines)) <= 80
+
+
+NUMBERS = st.floats(0, allow_nan=False)
+
+
+@given(st.lists(st.builds(
+    Point, st.just("doubling"), st.floats(0.01, 1e6), NUMBERS, NUMBERS, NUMBERS, st.integers(0), st.integers(0), NUMBERS
+), max_size=20), st.floats(0.001, 1000))  # fmt: skip
+def test_every_curve_has_pictures(points: list[Point], target: float) -> None:
+    rate = points[0].rate if points else None
+    assert all(len(line) <= 90 for line in plot.terminal(points, target, rate))
+    picture = ElementTree.fromstring(plot.svg("<&>", points, target, rate))
+    assert len(picture.findall(".//{*}circle")) == 2 * len(points)
+    assert "nan" not in ElementTree.tostring(picture, encoding="unicode").replace("nano", "")
+
+
+def test_the_proposal_passes_the_check_of_thresholds() -> None:
+    from triton_operator.api import thresholds
+
+    found = thresholds.parse({result.ANNOTATION: proposal(0.0456)})
+    assert not found.invalid
+    assert len(found.requested) == 1
+
+
+@pytest.mark.parametrize("p99", ["200", "0s", "-1s", "2x", "", "nan"])
+def test_a_wrong_duration_is_refused(p99: str) -> None:
+    done = CliRunner().invoke(main, ["calibrate", "m", f"--p99={p99}"])
+    assert done.exit_code == 2
+    assert "is not a duration such as 200ms" in done.output
+
+
+def test_a_file_in_another_format_is_refused_before_anything_is_created(tmp_path: Any) -> None:
+    file = tmp_path / "picture.jpg"
+    for content in (b"\xff\xd8", b"[]", b'{"x": 1}', b"3"):
+        file.write_bytes(content)
+        done = CliRunner().invoke(main, ["calibrate", "m", "--p99=1s", f"--input-data={file}"])
+        assert done.exit_code == 1
+        assert "not perf_analyzer's JSON format" in done.output
