@@ -124,8 +124,8 @@ def main() -> int:
     print(f"Capacity in requests/s at p99 of {options.p99:g} s")
     for row in rows:
         print(
-            f"  {row['case']:14} expected {row['expected']:5.0f}  found {row['found']:6.1f}  error {row['error']:6.1%}  "
-            f"p99 {min(row['p99_s']):.2f} to {max(row['p99_s']):.2f} s  {row['measurements']} measurements in "
+            f"  {row['case']:14} expected {row['expected']:5.0f}  found {row['found']:6.1f}  error {row['error']:6.1%} "
+            f" p99 {min(row['p99_s']):.2f} to {max(row['p99_s']):.2f} s  {row['measurements']} measurements in "
             f"{row['seconds']} s"
         )
     figures = {

@@ -92,6 +92,11 @@ class Cluster:
         """Builds an image with Python and Triton's client, for pods that send requests, and returns its reference."""
         return self._built("client", ROOT / "requirements", "dev", f"--file={ROOT / 'tests/e2e/client/Dockerfile'}")
 
+    @property
+    def load_generator_image(self) -> str:
+        """Builds the image of the load generator of `kubectl triton calibrate`, and returns its reference."""
+        return self._built("perf-analyzer", ROOT, "dev", f"--file={ROOT / 'perf_analyzer/Dockerfile'}")
+
     def _built(self, name: str, context: Path, tag: str, *options: str) -> str:
         if (name, tag) not in self._images:
             with _alone():

@@ -47,7 +47,7 @@ def objects(**spec: Any) -> list[dict[str, Any]]:
         gen.put("metadata.name", "detection"), gen.put("metadata.namespace", "vision"), modelImage={"reference": "r:1"},
         entrypoint="yolo", autoscaling={"min": 2, "max": 4}, podTemplate=TEMPLATE, networkPolicy={}, **spec,
     )  # fmt: skip
-    return render(model, Choices("t:1", "Copy", entrypoint="yolo"))
+    return render(model, Choices("t:1", "Copy", entrypoint="yolo", replicas=2))
 
 
 def deployment(**spec: Any) -> dict[str, Any]:
@@ -76,12 +76,12 @@ def test_the_pod_ends_by_itself_and_with_its_tritonmodel() -> None:
 
 
 def selectors(value: Any) -> list[dict[str, str]]:
-    """Returns every selector of pods by labels in an object."""
+    """Returns every selector of pods by labels in an object, without the peers of a NetworkPolicy."""
     if isinstance(value, list):
         return [found for item in value for found in selectors(item)]
     if not isinstance(value, dict):
         return []
-    found = [found for item in value.values() for found in selectors(item)]
+    found = [found for key, item in value.items() if key not in ("ingress", "egress") for found in selectors(item)]
     for key in ("selector", "podSelector"):
         if isinstance(value.get(key), dict):
             found.append(value[key].get("matchLabels", value[key]))
