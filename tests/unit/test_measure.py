@@ -1,4 +1,4 @@
-"""The program that makes one measurement with perf_analyzer. The outputs are from perf_analyzer 2.60 and Triton 24.10."""
+"""The program that makes one measurement with perf_analyzer. The outputs are from perf_analyzer 2.60, Triton 24.10."""
 
 from __future__ import annotations
 

@@ -164,8 +164,16 @@ def test_a_measurement_sends_the_rate_of_the_step() -> None:
 
 def test_requests_without_an_answer_have_an_infinite_latency() -> None:
     answer = {**ANSWER, "sent": None, "p50": None, "p99": None}
-    point = load.measure(load.Load("yolo"), answering(json.dumps(answer)), STEP)
+    seen: list[list[str]] = []
+
+    def run(command: Any, seconds: float) -> str:
+        seen.append(list(command))
+        return json.dumps(answer)
+
+    point = load.measure(load.Load("yolo"), run, STEP)
     assert (point.p99, point.sent) == (math.inf, 50.0)
+    assert "--requests=1" in seen[1], "waits until the server has answered the others"
+    assert point.took == 2 * ANSWER["took"]
 
 
 def test_a_failure_has_the_words_of_the_server_on_one_line() -> None:

@@ -15,6 +15,8 @@ from .search import Point, Step
 MAX_BYTES = 1 << 20
 """Maximum size of an answer."""
 _ERROR_CHARACTERS = 500
+_DRAIN_SECONDS = 300
+"""How long to wait for the answers of a measurement that didn't end in time."""
 PORTS = {"http": 8000, "grpc": 8001}
 
 Run = Callable[[Sequence[str], float], str]
@@ -91,10 +93,11 @@ def measure(load: Load, run: Run, step: Step) -> Point:
     """Makes the measurement of a step. Raises LoadError if there is no result."""
     options = [f"--rate={step.rate!r}", f"--seconds={step.seconds!r}", f"--seed={step.number}"]
     found = _read(run(load.command(*options), 5 * step.seconds + 120))
-    sent = step.rate if found.sent is None else found.sent
-    return Point(
-        step.phase, step.rate, sent, found.p50, found.p99, found.requests, found.failures, found.took, found.error
-    )
+    sent, took = step.rate if found.sent is None else found.sent, found.took
+    if found.p99 == math.inf and not found.failures:
+        # The server may still work on these requests. One more is answered after them.
+        took += _read(run(load.command("--requests=1", f"--seconds={_DRAIN_SECONDS}"), _DRAIN_SECONDS + 120)).took
+    return Point(step.phase, step.rate, sent, found.p50, found.p99, found.requests, found.failures, took, found.error)
 
 
 @dataclass(frozen=True, slots=True)
