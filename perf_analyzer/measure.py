@@ -50,7 +50,7 @@ def command(options: argparse.Namespace, folder: Path, times: list[int]) -> list
 
 
 def run(arguments: list[str], limit: float) -> tuple[int | None, str]:
-    """Returns the exit code and the output; the exit code is None if the time limit was reached.
+    """Returns the exit code and the output; or None instead of the code after the time limit.
 
     Prints a dot every few seconds, so that no proxy closes the connection.
     """

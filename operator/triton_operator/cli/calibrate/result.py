@@ -42,7 +42,7 @@ def document(model: Object, goal: Goal, outcome: Outcome, sent: Object, when: st
         "time": when,
         "targetP99": goal.p99,
         "maxQpsPerReplica": None if outcome.rate is None else float(proposal(outcome.rate)),
-        "atLeast": outcome.at_least,
+        "lowerBound": outcome.at_least,
         "reason": outcome.reason,
         "confirmations": {
             "count": len(outcome.confirmations),

@@ -70,7 +70,7 @@ class Point:
 class Outcome:
     """The result of the search.
 
-    `rate` is None if no rate was confirmed; `reason` says why. `at_least`: the load generator was the limit, so the
+    `rate` is the confirmed rate, or None; then `reason` says why. `at_least`: the load generator was the limit, so the
     server can handle more.
     """
 

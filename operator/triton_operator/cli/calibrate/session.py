@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 class SessionError(Exception):
-    """The calibration can't go on. The message is for the user."""
+    """The calibration can't continue. The message is for the user."""
 
 
 @contextlib.contextmanager
