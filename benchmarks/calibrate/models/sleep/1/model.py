@@ -11,7 +11,7 @@ OVERHEAD_SECONDS = 0.005
 class TritonPythonModel:
     """Sleeps, so that its capacity doesn't depend on the machine."""
 
-    def initialize(self, args):
+    def initialize(self, _args):
         self.end = 0.0
 
     def execute(self, requests):
