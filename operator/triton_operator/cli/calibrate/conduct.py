@@ -25,7 +25,6 @@ from .session import Session, SessionError, refused, running
 
 _MARGIN_SECONDS = 300
 """The pod may run this much longer than its start and the search are allowed to take."""
-_REVIEW = kinds.Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 _MANAGER = "kubectl-triton"
 _INTERRUPTED = 130
 
@@ -97,7 +96,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _fetch(connection: cluster.Connection, name: str) -> tuple[Object, Object, str]:
+def _fetch(connection: cluster.Cluster, name: str) -> tuple[Object, Object, str]:
     """Returns the TritonModel, its Deployment, and the model that clients call. Raises SessionError."""
     try:
         model = connection.api.get(kinds.TRITON_MODEL, connection.namespace, name)
@@ -129,24 +128,17 @@ def _search(session: Session, sent: load.Load, plan: Plan) -> Outcome:
     return run(search(goal, 0.5 / single), measure, lambda step, point: _say(result.progress(step, point, goal)))
 
 
-def _may_set(connection: cluster.Connection, name: str) -> None:
+def _may_set(connection: cluster.Cluster, name: str) -> None:
     """Raises SessionError if the user may not set thresholds, before the long search."""
     for verb in ("patch", "setthresholds"):
-        where = {"namespace": connection.namespace, "group": names.GROUP, "resource": names.PLURAL, "name": name}
-        spec = {"resourceAttributes": {**where, "verb": verb}}
-        review = {"apiVersion": _REVIEW.api_version, "kind": _REVIEW.kind, "spec": spec}
-        try:
-            answer = connection.api.create(_REVIEW, "", review)
-        except ApiError as error:
-            raise refused(error) from None
-        if not answer.get("status", {}).get("allowed"):
+        if not connection.may(verb, name):
             raise SessionError(
                 f"--apply needs the verb {verb} on tritonmodels, which the role tritonmodel-oncall has; "
                 "without --apply, this command only proposes a value"
             )
 
 
-def _set(connection: cluster.Connection, model: Object, value: str) -> None:
+def _set(connection: cluster.Cluster, model: Object, value: str) -> None:
     """Sets the threshold. Fails if the TritonModel was replaced meanwhile."""
     metadata = model["metadata"]
     body = {

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from triton_operator.api import kinds, names
 from triton_operator.api.text import one_line
-from triton_operator.cli.cluster import Connection
+from triton_operator.cli.cluster import Cluster
 from triton_operator.cluster.api import ApiError
 from triton_operator.status import pods as judge
 
@@ -40,7 +40,7 @@ class SessionError(Exception):
 
 
 @contextlib.contextmanager
-def running(connection: Connection, pod: Object, seconds: float, say: Say) -> Iterator[Session]:
+def running(connection: Cluster, pod: Object, seconds: float, say: Say) -> Iterator[Session]:
     """Creates the pod, waits up to `seconds` until it is ready, and deletes it at the end of the context.
 
     Raises SessionError.
@@ -56,7 +56,7 @@ def running(connection: Connection, pod: Object, seconds: float, say: Say) -> It
         _delete(connection, metadata, run, say)
 
 
-def _create(connection: Connection, pod: Object) -> None:
+def _create(connection: Cluster, pod: Object) -> None:
     """Creates the pod. Replaces the pod of an earlier run that has ended, but none that still runs."""
     metadata, api = pod["metadata"], connection.api
     where = metadata["namespace"], metadata["name"]
@@ -75,7 +75,7 @@ def _create(connection: Connection, pod: Object) -> None:
         raise refused(error) from None
 
 
-def _delete(connection: Connection, metadata: Object, run: str, say: Say) -> None:
+def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
     """Deletes the pod of this run if it exists. A second Ctrl-C doesn't interrupt it."""
     where = metadata["namespace"], metadata["name"]
     with _deaf():
@@ -110,7 +110,7 @@ def refused(error: ApiError) -> SessionError:
 class Session:
     """The pod of a running calibration."""
 
-    connection: Connection
+    connection: Cluster
     namespace: str
     name: str
 
