@@ -93,11 +93,12 @@ def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, old)
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def refused(error: ApiError) -> SessionError:
