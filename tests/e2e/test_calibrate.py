@@ -31,8 +31,9 @@ def test_measures_a_server_that_gets_no_other_requests_and_removes_it(namespace:
     server = next(iter(namespace.pods("echo")))
     command = [
         ROOT / ".venv" / "bin" / "kubectl-triton", "calibrate", "echo", "-n", namespace.name, "--p99=400ms",
-        f"--limit={SECONDS}s", f"--load-image={namespace.cluster.load_generator_image}", "-o", "json",
-        f"--svg={tmp_path / 'curve.svg'}",
+        f"--limit={SECONDS}s", f"--load-image={namespace.cluster.load_generator_image}",
+        f"--svg={tmp_path / 'curve.svg'}", "-o", "json",
+        "--load-cpu=400m",  # the node of the tests has no whole CPU left
     ]  # fmt: skip
     env = {**os.environ, "KUBECONFIG": str(namespace.cluster.kubeconfig)}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -50,9 +51,8 @@ def test_measures_a_server_that_gets_no_other_requests_and_removes_it(namespace:
     assert output, progress
     found: dict[str, Any] = json.loads(output)
     assert found["maxQpsPerReplica"] or "time limit" in found["reason"], found["reason"]
-    first = found["curve"][0]
-    assert first["failures"] == 0, progress
-    assert 0 < first["p99"] < 0.4, progress
+    assert not any(row["failures"] for row in found["curve"]), progress
+    assert any(row["p99"] is not None and 0 < row["p99"] < 0.4 for row in found["curve"]), progress
     images = {s["name"]: s["imageID"] for s in server["status"]["containerStatuses"]}
     assert found["images"]["triton"] == images["triton"]
     assert "@sha256:" in found["images"]["load"]
