@@ -228,7 +228,7 @@ def test_the_result_has_its_evidence() -> None:
 def test_the_text_has_the_value_the_evidence_and_the_command() -> None:
     text = result.text(answer(), MODEL, Goal(0.2), OUTCOME, "prod")
     assert "One server handles 50.0 requests/s with p99 of at most 200 ms." in text
-    assert "3 times, p99 from 170 ms to 210 ms" in text
+    assert "by 3 measurements, p99 170 ms, 180 ms, 210 ms" in text
     assert "s@sha256:bb" in text
     assert (
         "kubectl --context=prod annotate tritonmodel/detection -n vision --overwrite "

@@ -96,12 +96,12 @@ def text(result: Object, model: Object, goal: Goal, outcome: Outcome, context: s
     lines = ["", *plot.terminal(outcome.points, goal.p99, outcome.rate), ""]
     if outcome.rate is None:
         return "\n".join([*lines, one_line(f"No result: {outcome.reason}")])
-    p99 = [p.p99 for p in outcome.confirmations]
+    p99 = sorted(p.p99 for p in outcome.confirmations)
     at_least = "at least " if outcome.at_least else ""
     lines += [
         f"One server handles {at_least}{proposal(outcome.rate)} requests/s with p99 of at most "
         f"{plot.milliseconds(goal.p99)}.",
-        f"  confirmed   {len(p99)} times, p99 from {plot.milliseconds(min(p99))} to {plot.milliseconds(max(p99))}",
+        f"  confirmed   by {len(p99)} measurements, p99 {', '.join(map(plot.milliseconds, p99))}",
         *(f"  image       {name}: {image}" for name, image in result["images"].items()),
         *(f"  resources   {name}: {_resources(value)}" for name, value in result["resources"].items()),
         f"  node        {result['node']}",
