@@ -109,7 +109,8 @@ def kubelet(api: Api, *modifiers: gen.Modifier) -> Iterator[list[Object]]:
     def work() -> None:
         while not stopped.wait(0.2):
             pod = api.find("Pod", POD)
-            if pod and pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in seen}:
+            new = pod and pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in seen}
+            if pod and new and pod["status"].get("phase") != "Failed":
                 seen.append(pod)
                 with contextlib.suppress(RefusedError):
                     api.request("PUT", api.path("Pod", POD) + "/status", {**pod, "status": status})
