@@ -170,4 +170,4 @@ def test_images_run_as_a_numeric_user() -> None:
         checked += 1
         assert users, file
         assert re.fullmatch(r"[1-9][0-9]*:[1-9][0-9]*", users[-1]), file
-    assert checked == 2
+    assert checked == 3

@@ -151,8 +151,8 @@ def test_allows_the_operator_in_another_namespace() -> None:
 def test_policy_in_the_security_page_isolates_every_server_of_its_namespace(labels: dict[str, str]) -> None:
     """Including servers of TritonModels without networkPolicy."""
     page = (ROOT / "docs" / "security.md").read_text()
-    (text,) = re.findall(r"```yaml\n(apiVersion: networking.*?)```", page, re.DOTALL)
-    policy = yaml.safe_load(text)
+    found = map(yaml.safe_load, re.findall(r"```yaml\n(apiVersion: networking.*?)```", page, re.DOTALL))
+    (policy,) = [one for one in found if one["metadata"]["name"] == "servers"]
     assert not Network((policy,)).lets(Pod("vision", labels), OUTSIDE, 443)
     assert Network((policy,)).lets(CLIENT, OUTSIDE, 443)
     opened = policies(networkPolicy={"egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}]})
