@@ -190,11 +190,13 @@ class KubernetesApi:
 
         Raises ApiError 422 if the object has another number or another uid by now.
         """
-        metadata = live["metadata"]
+        metadata, before = live["metadata"], live["spec"]["replicas"]
+        # The API server omits the number 0.
+        same = {"path": "/spec/replicas", "value": before} if before else {"path": "/spec", "value": {}}
         steps = [
             {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            {"op": "test", "path": "/spec/replicas", "value": live["spec"]["replicas"]},
-            {"op": "replace", "path": "/spec/replicas", "value": replicas},
+            {"op": "test", **same},
+            {"op": "add", "path": "/spec/replicas", "value": replicas},
         ]
         path = _path(kind, metadata["namespace"], metadata["name"], "scale")
         content_type = "application/json-patch+json"
