@@ -83,6 +83,7 @@ def control_plane() -> Iterator[ControlPlane]:
     with controlplane.running(users=[TENANT]) as found:
         found.install_crds()
         found.install_monitoring()
+        found.install_keda()
         operator_process.install(found)
         for folder in ("rbac", "policies"):
             apply_folder(found, ROOT / "manifests" / folder)

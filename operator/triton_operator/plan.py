@@ -16,7 +16,7 @@ from typing import Any, cast
 import orjson
 
 from .api import names, quantity
-from .api.kinds import SERVICE, is_deleting
+from .api.kinds import SCALERS, SERVICE, is_deleting
 from .api.lists import LIST_KEYS
 
 Object = Mapping[str, Any]
@@ -70,14 +70,17 @@ def plan(
 ) -> list[Apply | Delete]:
     """Returns the writes that turn `live` (all objects that the TritonModel owns) into `desired`, in order.
 
-    An object that is being deleted is skipped until it is gone. `unchanged` caches the objects that were found to be
-    as desired, to save the comparison.
+    An object that is being deleted is skipped until it is gone. So is a scaler while one of another kind exists.
+    `unchanged` caches the objects that were found to be as desired, to save the comparison.
     """
     unchanged = {} if unchanged is None else unchanged
     present = {identity(obj): obj for obj in live}
+    existing = frozenset(present)
     steps: list[Apply | Delete] = []
     for want in desired:
         have = present.pop(identity(want), None)
+        if want["kind"] in SCALERS and any(kind in SCALERS - {want["kind"]} for kind, _ in existing):
+            continue
         if have is None:
             steps.append(Apply(want, None, "missing"))
         elif not is_deleting(have):

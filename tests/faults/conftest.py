@@ -69,6 +69,7 @@ def plane() -> Iterator[ControlPlane]:
     with controlplane.running(controllers=True) as found:
         found.install_crds()
         found.install_monitoring()
+        found.install_keda()
         yield found
 
 

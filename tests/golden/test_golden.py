@@ -46,6 +46,7 @@ def fresh(model: TritonModel, document: dict[str, Any]) -> Choices:
         entrypoint=model.spec.entrypoint or "detection",
         ensemble=(model.spec.entrypoint or "detection") == "detection",
         thresholds=thresholds.effective_of(document),
+        prometheus="http://prometheus-operated.monitoring.svc:9090",
     )
 
 
@@ -63,6 +64,7 @@ def server() -> Iterator[Api]:
     with controlplane.running() as plane:
         plane.install_crds()
         plane.install_monitoring()
+        plane.install_keda()
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision"}})
         yield plane.api
 

@@ -37,6 +37,7 @@ def plane() -> Iterator[ControlPlane]:
     with controlplane.running() as found:
         found.install_crds()
         found.install_monitoring()
+        found.install_keda()
         found.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "strange"}})
         yield found
 

@@ -104,6 +104,7 @@ def installed(plane: ControlPlane) -> Path:
     """Installs roles, policies and namespaces; returns the operator's kubeconfig."""
     plane.install_crds()
     plane.install_monitoring()
+    plane.install_keda()
     kubeconfig = operator_process.install(plane)
     for folder in ("rbac", "policies"):
         apply_folder(plane, ROOT / "manifests" / folder)

@@ -54,6 +54,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     with controlplane.running() as plane:
         plane.install_crds()
         plane.install_monitoring()
+        plane.install_keda()
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "crowd"}})
         kubeconfig = operator_process.install(plane)
         folder = tmp_path_factory.mktemp("operator")

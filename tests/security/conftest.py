@@ -25,6 +25,7 @@ def plane() -> Iterator[ControlPlane]:
     with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
         plane.install_crds()
         plane.install_monitoring()
+        plane.install_keda()
         operator_process.install(plane)
         for folder in ("rbac", "policies"):
             apply_folder(plane, ROOT / "manifests" / folder)

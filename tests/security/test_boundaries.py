@@ -29,7 +29,7 @@ HOSTILE_SPEC: Object = {
         "spec": {"metadata": {"namespace": FOREIGN}, "nodeSelector": {"a": "b"}},
     },
 }
-CHOICES = Choices("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2)
+CHOICES = Choices("operator:1", "Copy", entrypoint="detection", ensemble=True, replicas=2, prometheus="http://p")
 
 
 def children(**spec: Any) -> list[Object]:
@@ -37,7 +37,8 @@ def children(**spec: Any) -> list[Object]:
 
 
 def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
-    found = children() + children(replicas=None, autoscaling={"max": 2})
+    engines = [children(replicas=None, autoscaling={"max": 2, "engine": engine}) for engine in ("HPA", "KEDA")]
+    found = children() + engines[0] + engines[1]
     assert {o["kind"] for o in found} == {kind.kind for kind in KINDS}
     for obj in found:
         metadata = obj["metadata"]

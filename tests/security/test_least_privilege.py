@@ -65,6 +65,7 @@ def child(kind: kinds.Kind, name: str, owner: Object | None = None) -> Object:
             "maxReplicas": 1,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         },
+        "ScaledObject": {"scaleTargetRef": {"name": name}, "triggers": []},
         "PodMonitor": {"selector": match, "podMetricsEndpoints": []},
         "PrometheusRule": {"groups": []},
     }.get(kind.kind, {})
@@ -111,7 +112,7 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
     for kind in KINDS:
         api.create(child(kind, gen.child_name(kind.kind, "taken")))
     kubeconfig = plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
-    with operator_process.running(kubeconfig, tmp_path) as operator:
+    with operator_process.running(kubeconfig, tmp_path, PROMETHEUS_URL="http://127.0.0.1:9") as operator:
         create_every_kind(api, operator)
         use_taken_names(api, operator)
         delete_leftovers(api, operator)
@@ -130,11 +131,12 @@ def create_every_kind(api: Api, operator: Operator) -> None:
     make(api, "detection", replicas=2, networkPolicy={}, entrypoint="detection")
     annotations = {f"{thresholds.PREFIX}max-qps-per-replica": "1"}
     make(api, "scaled", annotations, autoscaling={"max": 3, "engine": "Direct"}, replicas=None)
+    make(api, "keda", annotations, autoscaling={"max": 3, "engine": "KEDA"}, replicas=None)
     eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
     serve(api, "detection")
     add_servers(api, operator)
     for kind in KINDS:
-        name = "scaled" if kind == kinds.AUTOSCALER else "detection"
+        name = {kinds.AUTOSCALER: "scaled", kinds.SCALED_OBJECT: "keda"}.get(kind, "detection")
         eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
 
 
@@ -174,11 +176,15 @@ def use_taken_names(api: Api, operator: Operator) -> None:
     status = gen.pod(gen.checked(gen.report("detection", entrypoint="detection")), gen.put("status.podIP", ""))
     now = {**api.get("Pod", "taken-1"), "status": status["status"]}
     api.request("PUT", api.path("Pod", "taken-1") + "/status", now)
-    api.patch("TritonModel", "taken", {"spec": {"replicas": None, "autoscaling": {"max": 3}}})
-    eventually(
-        lambda: condition(api.get("TritonModel", "taken"), "AutoscalerActive").get("reason") == "NameTaken",
-        SOON, lambda: operator.log,
-    )  # fmt: skip
+    for engine in ("HPA", "KEDA"):
+        spec = {"replicas": None, "autoscaling": {"max": 3, "engine": engine}}
+        generation = api.patch("TritonModel", "taken", {"spec": spec})["metadata"]["generation"]
+
+        def is_taken(generation: int = generation) -> bool:
+            found = condition(api.get("TritonModel", "taken"), "AutoscalerActive")
+            return (found.get("reason"), found.get("observedGeneration")) == ("NameTaken", generation)
+
+        eventually(is_taken, SOON, lambda: operator.log)
 
 
 def delete_leftovers(api: Api, operator: Operator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 from pathlib import Path
 
@@ -54,15 +53,18 @@ def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_pa
     apply_folder(plane, OVERLAY)
     kubeconfig = plane.kubeconfig_of(HOME, NAME)
     make(elsewhere, "detection", THRESHOLD)
-    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME) as operator:
+    with operator_process.running(
+        kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME, PROMETHEUS_URL="http://127.0.0.1:9"
+    ) as operator:
         make(api, "detection", THRESHOLD, replicas=2, networkPolicy={}, entrypoint="detection")
         make(api, "scaled", THRESHOLD, autoscaling={"max": 3})
+        make(api, "keda", THRESHOLD, autoscaling={"max": 3, "engine": "KEDA"})
         eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)
         report = gen.report("detection", entrypoint="detection")
         add_pod(api, gen.checked(report), gen.put("status.podIP", ""), name="detection-1", model="detection")
-        for kind, name in itertools.product(KINDS, ("detection", "scaled")):
-            if (kind == kinds.AUTOSCALER) == (name == "scaled"):
-                eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
+        for kind in KINDS:
+            name = {kinds.AUTOSCALER: "scaled", kinds.SCALED_OBJECT: "keda"}.get(kind, "detection")
+            eventually(lambda k=kind.kind, n=name: api.find(k, gen.child_name(k, n)), SOON, lambda: operator.log)
         from_ = api.get("NetworkPolicy", "detection")["spec"]["ingress"][-1]["from"]
         assert from_[0]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": HOME}}
         for name in ("detection", "scaled"):

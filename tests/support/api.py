@@ -30,6 +30,7 @@ _GROUPS = {
     "coordination.k8s.io/v1": ["Lease"],
     "discovery.k8s.io/v1": ["EndpointSlice"],
     "monitoring.coreos.com/v1": ["PodMonitor", "PrometheusRule", "Prometheus"],
+    "keda.sh/v1alpha1": ["ScaledObject"],
     f"{GROUP}/v1alpha1": ["TritonModel"],
 }
 _CLUSTER_WIDE = {

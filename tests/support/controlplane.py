@@ -29,10 +29,11 @@ _START_SECONDS = 60
 _TOKEN = "admin"
 _MANAGER = "system:kube-controller-manager"
 _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
+_KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
     "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|horizontalpodautoscalers|podmonitors"
-    "|prometheusrules|networkpolicies|events|pods"
+    "|prometheusrules|scaledobjects|networkpolicies|events|pods"
 )
 _CONTROLLERS = (
     "deployment-controller,replicaset-controller,garbage-collector-controller,disruption-controller,"
@@ -103,6 +104,15 @@ class ControlPlane:
     def install_monitoring(self) -> None:
         """Installs the CRDs of prometheus-operator that the operator uses."""
         self._install(crd for crd in yaml.safe_load_all(_MONITORING.read_text()) if _name(crd) in _MONITORING_CRDS)
+
+    def install_keda(self) -> None:
+        """Installs KEDA's CRD of ScaledObjects."""
+        self._install(crd for crd in yaml.safe_load_all(_KEDA.read_text()) if _name(crd) == _SCALED_OBJECTS)
+
+    def remove_keda(self) -> None:
+        """Deletes this CRD with all its objects."""
+        self.api.delete("CustomResourceDefinition", _SCALED_OBJECTS)
+        eventually(lambda: self.api.find("CustomResourceDefinition", _SCALED_OBJECTS) is None, 30, "the CRD is deleted")
 
     def remove_monitoring(self) -> None:
         """Deletes these CRDs with all their objects."""

@@ -282,6 +282,8 @@ def lawful(spec: Json) -> Json:
         out.pop("replicas", None)
         scaling = out["autoscaling"]
         scaling["min"] = min(scaling.get("min", 1), scaling["max"])
+        if scaling.get("engine", "HPA") not in ("KEDA", "None"):
+            scaling["min"] = max(scaling["min"], 1)
     labels = out.get("monitoring", {}).get("alertLabels", {})
     for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in _OWN_LABELS]:
         del labels[key]

@@ -243,3 +243,38 @@ def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
     found = port_cleanup(desired, edited)
     assert found is not None
     assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *desired["spec"]["ports"]]}
+
+
+# Scalers
+
+
+def scalers() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the HorizontalPodAutoscaler and the ScaledObject of the same TritonModel."""
+    choices = Choices("operator:1", "Copy", prometheus="http://p")
+    found = {
+        o["kind"]: o
+        for engine in ("HPA", "KEDA")
+        for o in render(gen.model(autoscaling={"max": 4, "engine": engine}), choices)
+    }
+    return found["HorizontalPodAutoscaler"], found["ScaledObject"]
+
+
+@pytest.mark.parametrize("ends", [[], [gen.deleting]])
+def test_no_second_scaler_is_applied_while_the_first_exists(ends: list[Any]) -> None:
+    for old, new in (scalers(), scalers()[::-1]):
+        steps = plan([new], [gen.live(old, *ends)], {})
+        assert [type(s) for s in steps] == ([] if ends else [Delete])
+        assert [type(s) for s in plan([new], [], {})] == [Apply]
+
+
+def test_keda_and_the_operator_do_not_undo_each_others_writes() -> None:
+    _, desired = scalers()
+
+    def written_by_keda(obj: dict[str, Any]) -> None:
+        obj["metadata"]["finalizers"] = ["finalizer.keda.sh"]
+        obj["metadata"]["labels"]["scaledobject.keda.sh/name"] = gen.NAME
+        obj["spec"]["advanced"]["scalingModifiers"] = {}
+        obj["status"] = {"conditions": []}
+
+    assert plan([desired], [gen.live(desired, written_by_keda)], {}) == []
+    assert plan([desired], [gen.live(desired, gen.put("spec.maxReplicaCount", 9))], {}) != []

@@ -34,6 +34,9 @@ DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbu
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", optional=True)
 PROMETHEUS_RULE = Kind("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", optional=True)
+SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", optional=True)
+SCALERS = frozenset({AUTOSCALER.kind, SCALED_OBJECT.kind})
+"""Only one object of these kinds may scale a Deployment."""
 POD = Kind("", "v1", "Pod", "pods")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 

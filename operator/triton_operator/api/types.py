@@ -186,16 +186,27 @@ class Rollout(Base):
 
 
 class Autoscaling(Base):
-    """Scales the servers by their load, with an autoscaling/v2 HorizontalPodAutoscaler."""
+    """Scales the servers by their load, with an autoscaling/v2 HorizontalPodAutoscaler or with KEDA."""
 
-    model_config = config(rule("self.min <= self.max", "min is above max: lower min or raise max"))
+    model_config = config(
+        rule("self.min <= self.max", "min is above max: lower min or raise max"),
+        rule(
+            "self.min > 0 || self.engine in ['KEDA', 'None']",
+            "min: 0 needs engine: KEDA, because a HorizontalPodAutoscaler can't scale to zero: set engine to KEDA, or "
+            "min to 1",
+        ),
+    )
 
-    engine: Literal["HPA", "Direct", "None"] = "HPA"
+    engine: Literal["HPA", "Direct", "KEDA", "None"] = "HPA"
     """HPA: the operator creates a HorizontalPodAutoscaler, which gets its metric from prometheus-adapter. Direct: in
     addition, the operator reads the servers' request counters every two seconds and adds servers at once, also without
-    Prometheus; the HorizontalPodAutoscaler removes them. None: no autoscaler; the settings are kept but not used."""
-    min: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Minimum number of servers."""
+    Prometheus; the HorizontalPodAutoscaler removes them. KEDA: the operator creates a ScaledObject; KEDA reads the load
+    from Prometheus and creates the HorizontalPodAutoscaler. Without KEDA in the cluster the number of servers stays.
+    None: no autoscaler; the settings are kept but not used."""
+    min: Annotated[int, Field(ge=0, le=10000)] = 1
+    """Minimum number of servers. 0 needs engine: KEDA, and the series tritonmodel:arrivals:rate1m of your gateway's
+    requests in Prometheus: without a server, no metric of Triton shows that requests arrive. With 0, requests fail
+    until the first server has started, so clients must retry. Without the series, one server stays."""
     max: Annotated[int, Field(ge=1, le=10000)]
     """Maximum number of servers. Default of the annotation max-qps-per-replica: max-qps divided by this number."""
     utilization: Annotated[float, Field(gt=0, le=1)] = 0.75
@@ -348,6 +359,11 @@ class TritonModel(Base):
     def is_direct(self) -> bool:
         """Whether the engine Direct scales the servers."""
         return self.scaling is not None and self.scaling.engine == "Direct"
+
+    @property
+    def is_keda(self) -> bool:
+        """Whether KEDA scales the servers."""
+        return self.scaling is not None and self.scaling.engine == "KEDA"
 
     @property
     def monitoring_labels(self) -> dict[str, str]:

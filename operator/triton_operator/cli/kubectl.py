@@ -61,6 +61,12 @@ for command in (validate.command, *models.COMMANDS, calibrate):
     show_default=True,
     help="Namespace of the operator, for the NetworkPolicy.",
 )
+@click.option(
+    "--prometheus-url",
+    default=f"http://prometheus-operated.{names.PROMETHEUS_NAMESPACE}.svc:9090",
+    show_default=True,
+    help="URL of the Prometheus that KEDA queries, for the ScaledObject.",
+)
 def render_(
     file: TextIO,
     tools_image: str,
@@ -68,6 +74,7 @@ def render_(
     namespace: str,
     entrypoint_type: str | None,
     operator_namespace: str,
+    prometheus_url: str,
 ) -> None:
     """Prints the objects that the operator creates for the TritonModels in FILE (- for standard input).
 
@@ -83,6 +90,7 @@ def render_(
             ensemble=entrypoint_type == "Ensemble",
             thresholds=thresholds.effective_of(document),
             operator_namespace=operator_namespace,
+            prometheus=prometheus_url.rstrip("/"),
         )
         objects += render(model, choose(model, None, fresh))
         for note in _notes(model, document, bool(fresh.entrypoint)):

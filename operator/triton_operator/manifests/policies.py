@@ -267,7 +267,8 @@ def _generated() -> Object:
 
     This includes requests that add or remove the operator's label, because the selector matches the old and the new
     object. For an object without a controller (after `kubectl delete --cascade=orphan` of its TritonModel), the policy
-    allows deleting it and removing the label.
+    allows deleting it and removing the label. It allows everyone the marks that KEDA sets on a ScaledObject, because
+    the name of KEDA's account isn't known.
     """
     by_group: dict[str, list[str]] = {}
     for kind in KINDS:
@@ -282,6 +283,8 @@ def _generated() -> Object:
         variables={
             "orphan": "oldObject != null && "
             "!oldObject.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false))",
+            "marked": f"request.resource.resource == {cel_text(kinds.SCALED_OBJECT.plural)} && "
+            f"request.operation == 'UPDATE' &&\n{_only_marked()}",
             "released": f"variables.orphan && (object == null || !({label} in object.metadata.?labels.orValue({{}})))",
             "remedy": f"""\
 variables.orphan ? 'No {names.KIND} owns it: delete it, or remove the label' :
@@ -290,7 +293,7 @@ variables.orphan ? 'No {names.KIND} owns it: delete it, or remove the label' :
         },
         validations=[
             {
-                "expression": f"variables.released ||\n{_allowed(EDIT_GENERATED, of_one=False)}",
+                "expression": f"variables.released || variables.marked ||\n{_allowed(EDIT_GENERATED, of_one=False)}",
                 "message": f"{names.FIELD_MANAGER} manages this object: change the {names.KIND} instead",
                 "messageExpression": f"""\
 request.userInfo.username + ' may not write ' + request.resource.resource + ' with the label \
@@ -300,6 +303,42 @@ request.userInfo.username + ' may not write ' + request.resource.resource + ' wi
             }
         ],
     )
+
+
+_KEDA_LABEL, _KEDA_FINALIZER = "scaledobject.keda.sh/name", "finalizer.keda.sh"
+
+
+def _only_marked() -> str:
+    """CEL: whether an update changes nothing but KEDA's label and finalizer.
+
+    KEDA also adds spec.advanced.scalingModifiers, empty, because Go writes empty structures.
+    """
+    spec, advanced = "dyn({}).spec", "dyn({}).spec.?advanced.orValue({{}})"
+    modifiers = "dyn({}).spec.?advanced.?scalingModifiers.orValue({{}})"
+
+    def field(obj: str, name: str, empty: str) -> str:
+        return f"{obj}.metadata.?{name}.orValue({empty})"
+
+    def within(one: str, other: str) -> list[str]:
+        return [
+            _kept(field(one, "labels", "{}"), field(other, "labels", "{}"), _KEDA_LABEL),
+            f"{field(one, 'finalizers', '[]')}.all(f, f == {cel_text(_KEDA_FINALIZER)} || "
+            f"f in {field(other, 'finalizers', '[]')})",
+            _kept(spec.format(one), spec.format(other), "advanced"),
+            _kept(advanced.format(one), advanced.format(other), "scalingModifiers"),
+        ]
+
+    same = [
+        f"{field('object', name, empty)} == {field('oldObject', name, empty)}"
+        for name, empty in (("annotations", "{}"), ("ownerReferences", "[]"))
+    ]
+    same.append(f"{modifiers.format('object')} == {modifiers.format('oldObject')}")
+    return " &&\n".join([*same, *within("object", "oldObject"), *within("oldObject", "object")])
+
+
+def _kept(one: str, other: str, ignored: str) -> str:
+    """CEL: whether the map `other` has all entries of the map `one`, without the key `ignored`."""
+    return f"{one}.all(k, k == {cel_text(ignored)} || {other}[?k].orValue('') == {one}[k])"
 
 
 def _servers() -> Object:

@@ -72,7 +72,7 @@ def grants() -> list[Grant]:
             kinds.DEPLOYMENT.group,
             (f"{kinds.DEPLOYMENT.plural}/scale",),
             ("patch",),
-            "Add servers, with `autoscaling.engine: Direct`.",
+            "Add servers, with `autoscaling.engine: Direct`, or when another engine follows KEDA at zero servers.",
         ),
         Grant("events.k8s.io", ("events",), ("create",), "Post Events about TritonModels."),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.api.monitoring import Answer
+from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
@@ -16,6 +16,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, selector
+from triton_operator.render.scaled_object import address
 from triton_operator.status.observation import Observation, Problem
 from triton_operator.status.pods import server
 
@@ -67,27 +68,42 @@ class Observer:
             pending=servers.pending,
             refused=refused,
             autoscaler=find_kind(children, kinds.AUTOSCALER),
+            scaled_object=find_kind(children, kinds.SCALED_OBJECT),
+            keda=choices.keda,
+            prometheus=choices.prometheus,
             scaling=scaling,
             requested=requested,
             thresholds=choices.thresholds,
-            installed=self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None,
+            installed=self._installed(model, choices),
             has_rules=bool(choices.entrypoint),
         )
         return replace(observed, answer=self._answer(model, observed))
 
     def _answer(self, model: TritonModel, observed: Observation) -> Answer | None:
         """Returns the last answer of the Prometheus that scrapes the servers of `model`; None if none does."""
-        url = self._url(model, observed)
+        url = self._url(model, observed.installed)
         if not url:
             self._prober.prometheuses.forget(model.key)
             return None
         return self._prober.prometheuses.track(model.key, url, model.spec.monitoring.token_counter or "")
 
-    def _url(self, model: TritonModel, observed: Observation) -> str:
-        """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does."""
-        if observed.installed is None:
+    def for_keda(self, model: TritonModel, choices: Choices, scaled_object: Object | None) -> str:
+        """Returns the URL of the Prometheus that KEDA queries: the one that the operator queries.
+
+        While none is known, it is the last one, which `scaled_object` has. "" without a Prometheus or without KEDA.
+        """
+        if not model.is_keda:
             return ""
-        selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
+        return self._url(model, self._installed(model, choices)) or address(scaled_object)
+
+    def _installed(self, model: TritonModel, choices: Choices) -> Installed | None:
+        return self._monitoring.installed() if choices.monitoring and model.spec.monitoring.enabled else None
+
+    def _url(self, model: TritonModel, installed: Installed | None) -> str:
+        """Returns the URL of the Prometheus that scrapes the servers of `model`; "" if none does."""
+        if installed is None:
+            return ""
+        selecting = installed.selecting(model.monitoring_labels, model.namespace)
         return self._monitoring.url or (selecting[0].url if selecting else "")
 
 

@@ -31,6 +31,7 @@ from triton_operator.status.observation import Observation, Problem
 
 from .cache import ReconcileCache
 from .direct import DirectEngine, scaling_status
+from .keda import wake_up
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
@@ -88,7 +89,7 @@ class Reconciler:
         on_scale_up: Callable[[], None] = lambda: None,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._defaults, self._served, self._clock = store, defaults, served, clock
+        self._api, self._store, self._defaults, self._served, self._clock = api, store, defaults, served, clock
         self._children = ChildWriter(api, store)
         self._prober, self._observer = prober, Observer(store, prober, monitoring)
         self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
@@ -126,7 +127,9 @@ class Reconciler:
         pods = self._store.of_kind(key, kinds.POD.kind)
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
-        autoscaler = find_kind(live, kinds.AUTOSCALER)
+        autoscaler, scaled_object = find_kind(live, kinds.AUTOSCALER), find_kind(live, kinds.SCALED_OBJECT)
+        choices = replace(choices, prometheus=self._observer.for_keda(model, choices, scaled_object))
+        wake_up(self._api, model, deployment, scaled_object, log)
         decision = self._direct.decide(model, choices, deployment, autoscaler, pods, before, cache)
         suspended = seconds_left(before, self._clock())
         floor = 0 if decision is None else decision.floor
@@ -236,6 +239,7 @@ class Reconciler:
             ensemble=what == "Ensemble",
             thresholds=limits,
             monitoring=all(self._served(c.kind) for c in children.CHILDREN if c.condition == MONITORING_AVAILABLE),
+            keda=self._served(kinds.SCALED_OBJECT),
         )
 
     def _wait(

@@ -189,6 +189,10 @@ class ChildWriter:
             # It may also be a leftover of a deleted TritonModel. The next reconcile finds it in the store.
             self._store.put(there)
             raise ApiError(0, "Stale", f"{name} was changed in the meantime, or isn't deleted yet") from error
+        if controller(there, kinds.SCALED_OBJECT) is not None:
+            return Problem(
+                "WaitingForKEDA", f"{name} belongs to KEDA and isn't deleted yet; the number of servers stays"
+            )
         return Problem(
             "NameTaken",
             f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "

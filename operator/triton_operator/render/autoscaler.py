@@ -16,7 +16,7 @@ from .common import obj
 METRIC = "triton_autoscaler_load"
 """Name of the metric that prometheus-adapter serves: the load as a number of servers (manifests/monitoring/adapter)."""
 
-_BEHAVIOR: dict[str, Any] = {
+BEHAVIOR: dict[str, Any] = {
     "scaleUp": {
         "stabilizationWindowSeconds": 0,
         "selectPolicy": "Max",
@@ -37,14 +37,14 @@ _BEHAVIOR: dict[str, Any] = {
 
 
 def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """Returns a HorizontalPodAutoscaler if the spec has autoscaling.
+    """Returns a HorizontalPodAutoscaler if the spec has autoscaling with another engine than KEDA.
 
     It contains no threshold. Its metric is the load, which the recording rules compute from the thresholds. So a new
     threshold takes effect for the autoscaler and for the alerts at the same time. Without the metric the autoscaler
     doesn't change the number of servers.
     """
     wanted = model.scaling
-    if wanted is None:
+    if wanted is None or model.is_keda:
         return []
     target = f"{max(1, round(wanted.utilization * 1000))}m"
     scaler = obj(
@@ -72,7 +72,7 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
                     },
                 }
             ],
-            "behavior": wanted.behavior or _BEHAVIOR,
+            "behavior": wanted.behavior or BEHAVIOR,
         },
     )
     return [scaler]

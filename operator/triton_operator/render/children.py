@@ -17,6 +17,7 @@ from . import (
     network_policy,
     pod_monitor,
     prometheus_rule,
+    scaled_object,
     service,
     service_account,
 )
@@ -32,6 +33,7 @@ CHILDREN: tuple[Child, ...] = (
     pod_monitor.CHILD,
     prometheus_rule.CHILD,
     autoscaler.CHILD,
+    scaled_object.CHILD,
 )
 """In the order in which the operator applies them."""
 

@@ -21,7 +21,8 @@ class Choices:
     - `replicas`: the desired number of servers, from the spec or from the live Deployment.
     - `entrypoint`: the model that clients call, "" if it isn't known yet. `ensemble`: whether it is an ensemble.
     - `thresholds`: the effective thresholds; the rules contain them as fallback values.
-    - `monitoring`: whether the cluster has the CRDs of prometheus-operator.
+    - `monitoring`: whether the cluster has the CRDs of prometheus-operator. `keda`: whether it has those of KEDA.
+    - `prometheus`: URL of the Prometheus that KEDA queries, "" if none is known.
     - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `suspended`: whether the scraping is suspended, because a server replaces its series.
@@ -41,6 +42,8 @@ class Choices:
     ensemble: bool = False
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     monitoring: bool = True
+    keda: bool = True
+    prometheus: str = ""
     operator_namespace: str = names.FIELD_MANAGER
     metrics_job: str = names.METRICS_JOB
     suspended: bool = False

@@ -90,7 +90,7 @@ def _true(status: TritonModelStatus) -> set[str]:
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
     "EntrypointNotReady", "RollingOut", "NoServerAnswers", "Starting", "Deleting", "Propagating", "Live", "Scaling",
-    "CRDsMissing", "NoPrometheus",
+    "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive", "ScalerCooldown",
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from triton_operator.api.thresholds import (
 from triton_operator.api.types import TritonModel
 from triton_operator.render.children import CHILDREN
 
-from . import churn, pods
+from . import churn, keda, pods
 from .conditions import condition
 from .observation import Object, Observation, Problem
 
@@ -154,6 +154,8 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
         return None
     if refusal := _refusal(AUTOSCALER_ACTIVE, observed):
         return condition(AUTOSCALER_ACTIVE, "False", refusal.reason, refusal.message)
+    if obstacle := keda.obstacle(model, observed):
+        return obstacle
     per_server = (ThresholdKey(MAX_QPS_PER_REPLICA.name), ThresholdKey(MAX_TPS_PER_REPLICA.name))
     if all(math.isinf(observed.thresholds.get(s, math.inf)) for s in per_server):
         return condition(
@@ -161,6 +163,8 @@ def autoscaler_active(model: TritonModel, observed: Observation) -> Condition | 
             "the capacity of one server isn't known: set the annotation tritonoperator.io/max-qps-per-replica, or "
             "tritonoperator.io/max-qps, which is divided by spec.autoscaling.max",
         )  # fmt: skip
+    if model.is_keda:
+        return keda.reported(observed)
     reported = {c["type"]: c for c in (observed.autoscaler or {}).get("status", {}).get("conditions", [])}
     if not reported:
         return condition(

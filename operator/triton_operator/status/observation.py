@@ -35,6 +35,8 @@ class Observation:
     - `refused`: kind → why the API server refused the write.
     - `scaling`: the decision of the engine Direct, None with another engine.
     - `requested`: the thresholds in the annotations. `thresholds`: the effective ones.
+    - `scaled_object`: the ScaledObject of KEDA. `keda`: whether the cluster has its CRD. `prometheus`: URL of the
+      Prometheus that KEDA queries, "" if none is known.
     - `installed`: the cluster's monitoring, None if its CRDs are missing.
     - `has_rules`: whether there is a PrometheusRule.
     - `answer`: Prometheus' last answer, None if there is no Prometheus to query.
@@ -51,6 +53,9 @@ class Observation:
     pending: bool = False
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None
+    scaled_object: Object | None = None
+    keda: bool = True
+    prometheus: str = ""
     scaling: AutoscalingStatus | None = None
     requested: Thresholds = field(default_factory=lambda: Thresholds({}))
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)

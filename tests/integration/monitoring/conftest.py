@@ -25,6 +25,7 @@ def plane() -> Iterator[ControlPlane]:
     with controlplane.running() as found:
         found.install_crds()
         found.install_monitoring()
+        found.install_keda()
         namespace(found, "monitoring")
         prometheus(found.api, "k8s", {"matchLabels": {"release": "prometheus"}})
         yield found

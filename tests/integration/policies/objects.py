@@ -10,13 +10,17 @@ MANAGED = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_MODEL: "dete
 
 def generated(kind: str, name: str, labels: dict[str, str] = MANAGED, owner: Object | None = None) -> Object:
     """`owner`: the object that becomes its controller."""
-    version = {"ServiceAccount": "v1", "Service": "v1", "Deployment": "apps/v1"}[kind]
+    version = {"ServiceAccount": "v1", "Service": "v1", "Deployment": "apps/v1", "ScaledObject": "keda.sh/v1alpha1"}[
+        kind
+    ]
     obj: Object = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}}
     if owner:
         fields = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"], "controller": True}
         obj["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", **fields}]
     if kind == "Service":
         obj["spec"] = {"ports": [{"port": 80}]}
+    if kind == "ScaledObject":
+        obj["spec"] = {"scaleTargetRef": {"name": name}, "triggers": [], "advanced": {}, "minReplicaCount": 1}
     if kind == "Deployment":
         template = {"metadata": {"labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
         obj["spec"] = {"replicas": 0, "selector": {"matchLabels": {"a": name}}, "template": template}

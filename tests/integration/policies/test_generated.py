@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from integration.policies.objects import MANAGED, generated
 from support import controlplane, operator_process
 from support.api import Api, condition, eventually
-from support.people import Team, dry_run, refusal, tritonmodel
+from support.people import Team, bind, dry_run, refusal, tritonmodel
 from triton_operator.api import names
 
 pytestmark = pytest.mark.integration
@@ -145,3 +146,48 @@ def test_protects_kinds_that_are_installed_later(team: Team) -> None:
         assert "may not write podmonitors" in create("detector", MANAGED)
     finally:
         api.delete("CustomResourceDefinition", f"podmonitors.{group}")
+
+
+def test_everyone_with_the_permission_can_mark_a_scaled_object_as_keda_does_and_change_nothing_else(
+    team: Team,
+) -> None:
+    keda, cluster_admin, kind, name = team.api("stranger"), team.api(), "ScaledObject", "detector"
+    rules = [{"verbs": ["*"], "apiGroups": ["keda.sh"], "resources": ["scaledobjects"]}]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "keda"}, "rules": rules}
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    team.plane.api.request("POST", f"{group}/namespaces/{team.namespace}/roles", role)
+    bind(team.plane, team.namespace, "stranger", "Role", "keda")
+    owner = cluster_admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
+    created = cluster_admin.create(generated(kind, name, owner=owner))
+    other = generated(kind, "theirs", {"app": "other"})
+    eventually(lambda: not refusal(lambda: dry_run(keda, other)), 20, "the role in effect")
+
+    marked = copy.deepcopy(created)
+    marked["metadata"]["labels"]["scaledobject.keda.sh/name"] = name
+    marked["metadata"]["finalizers"] = ["finalizer.keda.sh"]
+    marked["spec"]["advanced"]["scalingModifiers"] = {}
+    keda.request("PUT", keda.path(kind, name), marked)
+    keda.patch(kind, name, {"status": {"hpaName": name}}, "status")
+    for change in (
+        {"spec": {"minReplicaCount": 0}},
+        {"spec": {"idleReplicaCount": 0}},
+        {"spec": {"minReplicaCount": None}},
+        {"spec": {"triggers": [{"type": "cron", "metadata": {}}]}},
+        {"spec": {"advanced": {"scalingModifiers": {"formula": "1"}}}},
+        {"spec": {"advanced": {"restoreToOriginalReplicaCount": True}}},
+        {"metadata": {"annotations": {"autoscaling.keda.sh/paused": "true"}}},
+        {"metadata": {"finalizers": ["finalizer.keda.sh", "a.b/c"]}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"labels": {names.LABEL_MODEL: "other"}}},
+        {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}},
+        {"metadata": {"ownerReferences": []}},
+    ):
+        message = refusal(lambda c=change: keda.patch(kind, name, c))
+        assert "the operator manages them" in message, (change, message)
+    for way in (
+        lambda: keda.request("DELETE", keda.path(kind, name)),
+        lambda: keda.create(generated(kind, "another")),
+    ):
+        assert "the operator manages them" in refusal(way)
+    keda.patch(kind, name, {"metadata": {"finalizers": None}})
+    assert "finalizers" not in cluster_admin.get(kind, name)["metadata"]

@@ -53,6 +53,17 @@ def test_render_prints_the_objects_for_prometheus_and_the_autoscaler(kind: str) 
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "url"),
+    [([], "http://prometheus-operated.monitoring.svc:9090"), (["--prometheus-url=https://a/"], "https://a")],
+)
+def test_render_prints_the_scaled_object(arguments: list[str], url: str) -> None:
+    model = {**SMALL, "spec": {**SMALL["spec"], "autoscaling": {"max": 4, "engine": "KEDA"}}}
+    result = run(json.dumps(model), *arguments)
+    [found] = [o for o in yaml.safe_load_all(result.stdout) if o["kind"] == "ScaledObject"]
+    assert found["spec"]["triggers"][0]["metadata"]["serverAddress"] == url
+
+
 def test_render_reports_what_it_leaves_out() -> None:
     wrong = {**MONITORED, "metadata": {"name": "detection", "annotations": {"max_qps": "many"}}}
     for document, arguments in ((wrong, []), ({**SMALL, "metadata": wrong["metadata"]}, ["--entrypoint-type=Model"])):

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from triton_operator.api import thresholds
 
-from .promql import PER_MODEL, Rule, Scope, equal, escape_template, number, one_of, quote, unequal, window
+from .promql import PER_MODEL, Rule, Scope, duration, equal, escape_template, number, one_of, quote, unequal, window
 from .recording import (
     DEMAND,
     DESIRED,
@@ -102,13 +102,16 @@ def slow_alerts(subject: Subject) -> list[Rule]:
 
 
 def _not_serving(subject: Subject) -> Rule:
-    """Returns the alert. The first start may take `rollout.startupSeconds`."""
+    """Returns the alert. The first start may take `rollout.startupSeconds`, and so may each start from zero servers."""
     scope = subject.scope
     desired, ready = scope.pick(DESIRED), scope.pick(READY)
+    seconds = subject.startup_seconds
+    started = f"  max_over_time({ready}[1h]) > 0 or {desired} offset {seconds}s > 0"
+    if subject.to_zero:
+        started = f"  min_over_time({desired}[{duration(seconds)}]) > 0 and {desired} offset {seconds}s > 0"
     return _alert(
         "TritonModelNotServing", "critical", "1m",
-        f"({desired} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n"
-        f"  max_over_time({ready}[1h]) > 0 or {desired} offset {subject.startup_seconds}s > 0\n)",
+        f"({desired} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n{started}\n)",
         f"{_WHO} serves no requests: 0 of {_number('$value')} servers are ready",
         "Every request fails. Run `kubectl triton status` to see why each server isn't ready.",
     )  # fmt: skip

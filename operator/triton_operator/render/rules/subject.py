@@ -21,7 +21,7 @@ class Subject:
     """The properties of a TritonModel that its rules depend on.
 
     - `entrypoint`: "" if it is unknown; the rules then count all models of the server.
-    - `max_replicas`: None without an autoscaler.
+    - `max_replicas`: None without an autoscaler. `to_zero`: whether it may remove the last server.
     - `runbooks`: base URL of the runbooks.
     """
 
@@ -34,6 +34,7 @@ class Subject:
     max_replicas: int | None
     utilization: float
     predict: bool
+    to_zero: bool
     startup_seconds: int
     runbooks: str
 
@@ -79,6 +80,7 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         max_replicas=scaling.max if scaling else None,
         utilization=scaling.utilization if scaling else 1,
         predict=bool(scaling and scaling.predict),
+        to_zero=scaling is not None and not scaling.min,
         startup_seconds=model.spec.rollout.startup_seconds,
         runbooks=choices.runbooks,
     )

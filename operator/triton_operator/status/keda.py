@@ -1,0 +1,80 @@
+"""The condition AutoscalerActive with the engine KEDA, in KEDA's own words."""
+
+from __future__ import annotations
+
+from triton_operator.api.kinds import is_deleting
+from triton_operator.api.status import AUTOSCALER_ACTIVE, Condition, Truth
+from triton_operator.api.types import TritonModel
+from triton_operator.render.rules.recording import ARRIVALS
+
+from . import pods
+from .conditions import condition
+from .observation import Object, Observation
+
+_STARTING = "KEDA hasn't reported a status of the ScaledObject yet; check that KEDA's operator runs"
+
+
+def obstacle(model: TritonModel, observed: Observation) -> Condition | None:
+    """Returns AutoscalerActive if the wanted engine can't begin: KEDA or Prometheus is missing, or KEDA hasn't ended.
+
+    None if it can begin.
+    """
+    if not model.is_keda:
+        if observed.scaled_object is None:
+            return None
+        return condition(
+            AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
+            "the HorizontalPodAutoscaler follows when KEDA has released the ScaledObject, so that only one autoscaler "
+            "scales the servers; check that KEDA's operator runs. Until then the number of servers stays",
+        )  # fmt: skip
+    if not observed.keda:
+        return condition(
+            AUTOSCALER_ACTIVE, "False", "KEDAMissing",
+            "the cluster has no CRD for ScaledObject, so the number of servers stays: install KEDA, or choose another "
+            "spec.autoscaling.engine; serving works without it",
+        )  # fmt: skip
+    if not observed.prometheus:
+        return condition(
+            AUTOSCALER_ACTIVE, "False", "NoPrometheus",
+            "no known Prometheus has the load for KEDA, so the number of servers stays; see MonitoringAvailable, or "
+            "set PROMETHEUS_URL of the operator",
+        )  # fmt: skip
+    if observed.scaled_object is not None and is_deleting(observed.scaled_object):
+        return condition(
+            AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
+            "the ScaledObject was deleted, and KEDA hasn't released it yet; check that KEDA's operator runs. Until "
+            "then the number of servers stays",
+        )  # fmt: skip
+    return None
+
+
+def reported(observed: Observation) -> Condition:
+    """Returns AutoscalerActive with what KEDA says about the ScaledObject."""
+    said = {c["type"]: c for c in (observed.scaled_object or {}).get("status", {}).get("conditions", [])}
+    ready, fallback = said.get("Ready", {}), said.get("Fallback", {})
+    if not any(c.get("status") in ("True", "False") for c in said.values()):
+        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", _STARTING)
+    if said.get("Paused", {}).get("status") == "True":
+        return _quote("False", said["Paused"], "; the number of servers stays")
+    if fallback.get("status") == "True":
+        if not any(map(pods.is_ready, observed.pods)):
+            return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load")
+        return _quote("False", fallback, _hint(observed.scaled_object or {}))
+    if ready.get("status") != "True":
+        return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
+    return _quote("True", said.get("Active", ready))
+
+
+def _quote(status: Truth, words: Object, hint: str = "") -> Condition:
+    """Returns AutoscalerActive with a condition of KEDA, which may lack the reason and the message."""
+    reason, message = words.get("reason") or "Unknown", words.get("message") or "KEDA gives no reason"
+    return condition(AUTOSCALER_ACTIVE, status, str(reason), str(message) + hint)
+
+
+def _hint(scaled_object: Object) -> str:
+    triggers = scaled_object.get("spec", {}).get("triggers", [])
+    also = f", and the series {ARRIVALS} of your gateway's requests" if len(triggers) > 1 else ""
+    return (
+        "; KEDA can't read all values from Prometheus, so it removes no server: check that MonitoringAvailable is "
+        f"True, and that KEDA can reach the Prometheus and finds the load{also}"
+    )

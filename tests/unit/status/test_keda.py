@@ -1,0 +1,86 @@
+"""AutoscalerActive with the engine KEDA, in KEDA's own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api.status import Condition
+from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
+from triton_operator.status.load import autoscaler_active
+from triton_operator.status.observation import Observation, Problem
+
+READY = ("Ready", "True", "ScaledObjectReady")
+ACTIVE = ("Active", "True", "ScalerActive")
+FALLBACK = ("Fallback", "True", "FallbackExists")
+UNKNOWN = [{"type": t, "status": "Unknown"} for t in ("Ready", "Active", "Fallback", "Paused")]
+"""What KEDA writes first: without reasons and messages."""
+
+
+def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metadata: Any) -> dict[str, Any]:
+    said = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    return {"metadata": metadata, "spec": {"triggers": [{}] * triggers}, "status": {"conditions": said}}
+
+
+def judge(engine: str = "KEDA", **seen: Any) -> Condition:
+    seen = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}, **seen}
+    model = gen.model(autoscaling={"engine": engine, "max": 4})
+    found = autoscaler_active(model, Observation(gen.TEMPLATE, "Copy", **seen))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "part"),
+    [
+        (None, ("Unknown", "Starting"), "check that KEDA's operator runs"),
+        ({"metadata": {}, "status": {"conditions": UNKNOWN}}, ("Unknown", "Starting"), "hasn't reported"),
+        (scaled_object(READY, ACTIVE), ("True", "ScalerActive"), "words of ScalerActive"),
+        (scaled_object(READY, ("Active", "False", "ScalerNotActive")), ("True", "ScalerNotActive"), "words of"),
+        (scaled_object(READY), ("True", "ScaledObjectReady"), "words of"),
+        (scaled_object(("Ready", "False", "ScaledObjectCheckFailed")), ("False", "ScaledObjectCheckFailed"),
+         "words of ScaledObjectCheckFailed; KEDA can't read"),
+        (scaled_object(("Ready", "Unknown", "PartialTriggerError"), ACTIVE), ("Unknown", "PartialTriggerError"),
+         "removes no server"),
+        (scaled_object(READY, ACTIVE, FALLBACK), ("False", "FallbackExists"), "words of FallbackExists; KEDA can't"),
+        (scaled_object(READY, FALLBACK, triggers=2), ("False", "FallbackExists"), "tritonmodel:arrivals:rate1m"),
+        (scaled_object(READY, ACTIVE, ("Paused", "True", "ScaledObjectPaused")), ("False", "ScaledObjectPaused"),
+         "the number of servers stays"),
+        ({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}, ("False", "Unknown"),
+         "KEDA gives no reason"),
+    ],
+)  # fmt: skip
+def test_quotes_keda(said: Any, expected: tuple[str, str], part: str) -> None:
+    found = judge(scaled_object=said, pods=(gen.pod(),))
+    assert (found.status, found.reason) == expected
+    assert part in found.message
+
+
+def test_fallback_is_a_problem_only_if_a_server_is_ready() -> None:
+    found = judge(scaled_object=scaled_object(READY, FALLBACK), pods=(gen.pod(gen.not_ready),))
+    assert (found.status, found.reason) == ("Unknown", "Starting")
+
+
+@pytest.mark.parametrize(
+    ("engine", "seen", "expected"),
+    [
+        ("KEDA", {"keda": False, "prometheus": ""}, ("False", "KEDAMissing")),
+        ("KEDA", {"prometheus": ""}, ("False", "NoPrometheus")),
+        ("KEDA", {"scaled_object": scaled_object(READY, deletionTimestamp="now")}, ("Unknown", "WaitingForKEDA")),
+        ("HPA", {"scaled_object": scaled_object(READY, deletionTimestamp="now")}, ("Unknown", "WaitingForKEDA")),
+        ("Direct", {"scaled_object": scaled_object(READY)}, ("Unknown", "WaitingForKEDA")),
+        ("HPA", {"keda": False}, ("Unknown", "Starting")),
+        ("KEDA", {"scaled_object": scaled_object(READY, ACTIVE), "thresholds": {}}, ("False", "NoThreshold")),
+        ("KEDA", {"refused": {"ScaledObject": Problem("ApplyRefused", "denied")}}, ("False", "ApplyRefused")),
+    ],
+)
+def test_reports_why_an_engine_cannot_begin(engine: str, seen: Any, expected: tuple[str, str]) -> None:
+    found = judge(engine, **seen)
+    assert (found.status, found.reason) == expected
+
+
+def test_says_that_the_number_of_servers_stays_without_keda() -> None:
+    for seen in ({"keda": False}, {"prometheus": ""}):
+        assert "the number of servers stays" in judge(**seen).message
