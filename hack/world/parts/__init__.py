@@ -60,7 +60,7 @@ GOALS: dict[str, tuple[str, ...]] = {
     "rules": ("venv", "prometheus"),
     "server": ("venv", "server-image", "python"),
     "integration": ("venv", "control-plane"),
-    "faults": ("venv", "control-plane"),
+    "faults": ("venv", "control-plane", "keda-programs"),
     "properties": ("venv", "control-plane", "prometheus"),
     "e2e": (*_CLUSTER, *_MONITORING, "busybox"),
     "bench": (*_CLUSTER, *_MONITORING, "control-plane", "prometheus"),
