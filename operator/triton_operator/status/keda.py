@@ -51,8 +51,8 @@ def obstacle(model: TritonModel, observed: Observation) -> Condition | None:
 def reported(observed: Observation) -> Condition:
     """Returns AutoscalerActive with what KEDA says about the ScaledObject."""
     said = {c["type"]: c for c in (observed.scaled_object or {}).get("status", {}).get("conditions", [])}
-    ready, fallback = said.get("Ready", {}), said.get("Fallback", {})
-    if not any(c.get("status") in ("True", "False") for c in said.values()):
+    ready, active, fallback = (said.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
+    if ready.get("status", "Unknown") == "Unknown" and not ready.get("reason"):
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", _STARTING)
     if said.get("Paused", {}).get("status") == "True":
         return _quote("False", said["Paused"], "; the number of servers stays")
@@ -62,7 +62,9 @@ def reported(observed: Observation) -> Condition:
         return _quote("False", fallback, _hint(observed.scaled_object or {}))
     if ready.get("status") != "True":
         return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
-    return _quote("True", said.get("Active", ready))
+    if active.get("status") not in ("True", "False"):
+        return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "KEDA hasn't read the load yet")
+    return _quote("True", active)
 
 
 def _quote(status: Truth, words: Object, hint: str = "") -> Condition:
