@@ -36,12 +36,12 @@ for name in "$@"; do
     rules) part rules rules -q -n "${TEST_WORKERS:-4}" --dist loadfile ;;
     server) part server server -q "${parallel[@]}" ;;
     integration) part integration integration -q "${waiting[@]}" ;;
-    faults) part faults faults -v "${waiting[@]}" ;;
+    # In the order of the names: by default the files with few tests come last, which are the longest here.
+    faults) part faults faults -v "${waiting[@]}" --no-loadscope-reorder ;;
     properties)
       if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${parallel[@]}" tests/properties; else part properties properties -v "${parallel[@]}"; fi
       ;;
     e2e)
-      # In the order of the names: by default the files with few tests come last, which are the longest here.
       part e2e "e2e and not alone" -v "${parallel[@]}" --no-loadscope-reorder
       part e2e-alone "e2e and alone" -v
       ;;
