@@ -7,50 +7,38 @@ import sys
 from pathlib import Path
 
 import dashboards
+import helm_chart
 import permissions_page
 import validate_page
 import world_page
-import yaml
+import yaml_text
 from dashboards import grafana, page
 
-from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.manifests import crd, policies, rbac
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARDS = Path("manifests/monitoring/dashboards")
-HEADER = "# Made by `make generate`; change the code that it is made from instead.\n"
 
 
 def generated() -> dict[Path, str]:
     """Returns the text of each generated file, by path."""
     return {
-        Path("crds/tritonoperator.io_tritonmodels.yaml"): _yaml(crd.definition()),
-        Path("manifests/rbac/operator.yaml"): _yaml(*rbac.manifests()),
-        Path("manifests/rbac/roles.yaml"): _yaml(*rbac.roles()),
-        Path("manifests/namespaced/role.yaml"): _yaml(*rbac.namespaced()),
+        Path("crds/tritonoperator.io_tritonmodels.yaml"): yaml_text.text(crd.definition()),
+        Path("manifests/rbac/operator.yaml"): yaml_text.text(*rbac.manifests()),
+        Path("manifests/rbac/roles.yaml"): yaml_text.text(*rbac.roles()),
+        Path("manifests/namespaced/role.yaml"): yaml_text.text(*rbac.namespaced()),
         Path("docs/permissions.md"): permissions_page.text(),
-        **{Path(f"manifests/policies/{name}.yaml"): _yaml(*both) for name, both in policies.manifests().items()},
+        **{
+            Path(f"manifests/policies/{name}.yaml"): yaml_text.text(*both)
+            for name, both in policies.manifests().items()
+        },
         **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
-        DASHBOARDS / "kustomization.yaml": _yaml(grafana.kustomization(dashboards.ALL)),
+        DASHBOARDS / "kustomization.yaml": yaml_text.text(grafana.kustomization(dashboards.ALL)),
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
         Path("docs/validate.md"): validate_page.text(),
         Path("docs/bare-machine.md"): world_page.text(),
+        **helm_chart.files(),
     }
-
-
-class _Dumper(PlainDumper):
-    """A YAML dumper that writes multi-line strings as block scalars."""
-
-    def represent_lines(self, data: str) -> yaml.Node:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
-
-
-_Dumper.add_representer(str, _Dumper.represent_lines)
-
-
-def _yaml(*documents: object) -> str:
-    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
-    return HEADER + text
 
 
 def main() -> int:

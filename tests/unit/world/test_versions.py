@@ -16,6 +16,7 @@ PINNED = [
     ("kubernetes", "github.com/coredns/coredns", "coredns"),
     ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "prometheus-operator"),
     ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter", "adapter"),
+    ("helm", "helm.sh/helm/v4", "helm"),
     ("keda", "github.com/kedacore/keda/v2", "keda"),
 ]
 

@@ -1,0 +1,74 @@
+"""Runs Helm, and compares what the charts render with the kustomize manifests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from hack.world import settings
+
+from .api import Object
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR = ROOT / "charts" / "triton-operator"
+CRDS = ROOT / "charts" / "triton-operator-crds"
+NAMESPACE = "triton-operator"
+Key = tuple[str, str, str]
+
+
+class HelmError(Exception):
+    """Helm failed. The message is its standard error."""
+
+
+def run(*arguments: str | Path, kubeconfig: Path | None = None, values: str = "") -> str:
+    """Runs helm and returns its standard output. Raises HelmError.
+
+    - `values`: a values file for `--values=-`
+    """
+    with tempfile.TemporaryDirectory() as home:
+        own = {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
+        cluster = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {"KUBECONFIG": f"{home}/none"}
+        done = subprocess.run(
+            ["helm", *map(str, arguments), *(["--values=-"] if values else [])],
+            input=values, capture_output=True, text=True, check=False, timeout=240,
+            env={**os.environ, "PATH": settings.search_path(), **own, **cluster},
+        )  # fmt: skip
+    if done.returncode:
+        raise HelmError(f"helm {' '.join(map(str, arguments))}: {done.stderr}")
+    return done.stdout
+
+
+def template(chart: Path, *options: str, namespace: str = NAMESPACE, values: str = "") -> str:
+    """Returns the objects that the chart renders, as YAML."""
+    return run("template", chart.name, chart, f"--namespace={namespace}", *options, values=values)
+
+
+def rendered(chart: Path, *options: str, namespace: str = NAMESPACE, values: str = "") -> dict[Key, Object]:
+    """Returns the objects that the chart renders."""
+    return by_key(template(chart, *options, namespace=namespace, values=values))
+
+
+def kustomized(folder: str) -> dict[Key, Object]:
+    """Returns the objects of a folder below manifests/, as `kubectl kustomize` writes them."""
+    path = {**os.environ, "PATH": settings.search_path()}
+    done = subprocess.run(
+        ["kubectl", "kustomize", ROOT / "manifests" / folder], capture_output=True, text=True, check=True, env=path
+    )
+    return by_key(done.stdout)
+
+
+def file(path: str) -> dict[Key, Object]:
+    """Returns the objects of a file below manifests/."""
+    return by_key((ROOT / "manifests" / path).read_text())
+
+
+def by_key(text: str) -> dict[Key, Object]:
+    """Returns the objects of the YAML by kind, namespace and name. Fails if one occurs twice."""
+    objects = [obj for obj in yaml.safe_load_all(text) if obj]
+    found = {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in objects}
+    assert len(found) == len(objects), "the same object occurs twice"
+    return found
