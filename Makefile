@@ -32,7 +32,7 @@ lint: venv ## Run ruff, mypy and import-linter, and check for stale generated fi
 	@hack/lint.sh
 golden: venv ## Regenerate the golden files; review the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
-generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards and the generated docs
+generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards, the Helm charts and the generated docs
 	@.venv/bin/python hack/generate.py
 serve: ## Serve a model repository in Docker and reload models that change: make serve MODELS=my-model/repository
 	@hack/world.sh server

@@ -92,7 +92,7 @@ def test_a_model_serves_while_helm_changes_the_operator(
 
         helm("install", "triton-operator-crds", helms.CRDS)
         helm.install()
-        # The new operator does what was asked for while none was installed.
+        # The new operator sees the change that was made while none was installed.
         namespace.wait_until_complete("rolled-back")
     assert during.failures() == []
     namespace.wait_until_complete("echo")
