@@ -253,7 +253,7 @@ def test_helm_lint_finds_nothing_in_the_chart(chart: Path) -> None:
 
 
 def test_the_packaged_chart_renders_the_same(tmp_path: Path) -> None:
-    """The package has the dashboards, and nothing that .helmignore should leave out."""
+    """The package contains the dashboards and the rule of the adapter."""
     shutil.copytree(OPERATOR, tmp_path / OPERATOR.name)
     run("package", tmp_path / OPERATOR.name, f"--destination={tmp_path}")
     (package,) = tmp_path.glob("*.tgz")
