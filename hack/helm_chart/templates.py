@@ -154,13 +154,24 @@ def bindings(binding: Object) -> str:
     return f'{whole}{_CHECK}{{{{- if eq .Values.scope "Cluster" }}}}\n{each}{{{{- end }}}}\n'
 
 
+_KEEP = """\
+{{- if or .Values.keep .Values.annotations }}
+annotations:
+  {{- if .Values.keep }}
+  helm.sh/resource-policy: keep
+  {{- end }}
+  {{- with .Values.annotations }}
+  {{- toYaml . | nindent +2 }}
+  {{- end }}
+{{- end }}"""
+
+
 def custom_resource_definition(crd: Object) -> str:
     """Returns the template of the CRD in its own chart."""
     slots, changed = Slots(), copy.deepcopy(crd)
     metadata = changed["metadata"]
-    keep = "{{- if .Values.keep }}\nhelm.sh/resource-policy: keep\n{{- end }}"
-    more = "{{- with .Values.annotations }}\n{{- toYaml . | nindent +0 }}\n{{- end }}"
-    metadata["annotations"] = {**metadata.get("annotations", {}), slots.lines(keep): None, slots.lines(more): None}
+    assert "annotations" not in metadata, "merge them with those of the values"
+    metadata[slots.lines(_KEEP)] = None
     _with_labels(changed, slots, ".Values.labels")
     return HEADER + slots.render(changed)
 

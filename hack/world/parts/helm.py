@@ -52,7 +52,7 @@ def _usable() -> bool:
 PARTS = [
     go.programs(
         "helm", "installs the charts, for their tests", _VERSION, make=_build, made_from="Go module `helm.sh/helm/v4`",
-        seconds=60, module="helm", files=(_FILE,), present=_usable, megabytes=60,
+        seconds=90, module="helm", files=(_FILE,), present=_usable, megabytes=60,
         registry=Recipe(made_from="release download", make=_download, seconds=5, megabytes=60),
     )
 ]  # fmt: skip
