@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 Loader = Callable[..., AbstractContextManager[Any]]
 CRD = "tritonmodels.tritonoperator.io"
 OPERATOR = "app.kubernetes.io/name=triton-operator"
-ADOPT = ("--take-ownership", "--force-conflicts")
+FORCE = "--force-conflicts"
+"""For an installation by kubectl, which stays an owner of the fields."""
 
 
 class Helm:
@@ -67,20 +68,20 @@ def test_a_model_serves_while_helm_changes_the_operator(
     with load("echo", 10) as during:
         # The installation by kubectl becomes Helm's, without a restart of the operator.
         operators = _operators(cluster)
-        helm("upgrade", "triton-operator-crds", helms.CRDS, "--install", *ADOPT)
-        helm.install(*ADOPT)
+        helm("upgrade", "triton-operator-crds", helms.CRDS, "--install", "--take-ownership", FORCE)
+        helm.install("--take-ownership", FORCE)
         assert _operators(cluster) == operators
 
-        helm.install("--set=settings.LOG_LEVEL=DEBUG")
+        helm.install("--set=settings.LOG_LEVEL=DEBUG", FORCE)
         assert not _operators(cluster) & operators
         _works(namespace, "upgraded")
 
         # The operator of the last revision stays until a new one is ready.
         operators = _operators(cluster)
         with pytest.raises(helms.HelmError):
-            helm.install("--set=image.digest=", "--set=image.tag=missing", "--timeout=8s")
+            helm.install("--set=image.digest=", "--set=image.tag=missing", "--timeout=8s", FORCE)
         assert operators <= _operators(cluster)
-        helm("rollback", "triton-operator", "2")
+        helm("rollback", "triton-operator", "2", FORCE)
         assert _operators(cluster) == operators
         _works(namespace, "rolled-back")
 

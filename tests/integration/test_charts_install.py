@@ -151,7 +151,11 @@ def test_helm_takes_over_an_installation_by_kubectl(plane: ControlPlane) -> None
     helm("upgrade", "triton-operator", OPERATOR, "--install", "--take-ownership", "--force-conflicts")
     after = plane.api.get("Deployment", "triton-operator", NAMESPACE)
     assert after["spec"] == before["spec"], "no rollout"
-    helm("upgrade", "triton-operator", OPERATOR, "--set=settings.LOG_LEVEL=DEBUG,replicas=1")
+    # kubectl stays an owner of the fields.
+    change = "--set=settings.LOG_LEVEL=DEBUG,replicas=1"
+    with pytest.raises(HelmError, match="kubectl-client-side-apply"):
+        helm("upgrade", "triton-operator", OPERATOR, change)
+    helm("upgrade", "triton-operator", OPERATOR, change, "--force-conflicts")
     assert plane.api.get("Deployment", "triton-operator", NAMESPACE)["spec"]["replicas"] == 1
     helm("uninstall", "triton-operator")
     assert plane.api.find("Deployment", "triton-operator", NAMESPACE) is None
