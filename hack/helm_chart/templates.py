@@ -147,6 +147,8 @@ def bindings(binding: Object) -> str:
     whole = template([binding], 'and (eq .Values.scope "Cluster") (not .Values.watchNamespaces)')
     slots, one = Slots(), copy.deepcopy(binding)
     one["kind"] = "RoleBinding"
+    # The operator's namespace has a RoleBinding for the Lease too, and may be watched.
+    one["metadata"]["name"] += "-watch"
     one["metadata"]["namespace"] = slots.value(".")
     one["subjects"][0]["namespace"] = slots.value(f"${_NAMESPACE}")
     _with_labels(one, slots, "$.Values.commonLabels")

@@ -113,13 +113,13 @@ def test_objects_are_in_the_namespace_of_the_release() -> None:
 
 
 def test_watched_namespaces_get_a_role_binding_each() -> None:
-    objects = rendered(OPERATOR, "--set=watchNamespaces={vision,speech}")
+    objects = rendered(OPERATOR, f"--set=watchNamespaces={{vision,{NAMESPACE}}}")
     assert ("ClusterRoleBinding", "", "triton-operator") not in objects
-    for namespace in ("vision", "speech"):
-        binding = objects["RoleBinding", namespace, "triton-operator"]
+    for namespace in ("vision", NAMESPACE):
+        binding = objects["RoleBinding", namespace, "triton-operator-watch"]
         assert binding["roleRef"]["kind"] == "ClusterRole"
         assert [s["namespace"] for s in binding["subjects"]] == [NAMESPACE]
-    assert environment(objects["Deployment", NAMESPACE, "triton-operator"])["WATCH_NAMESPACES"] == "vision,speech"
+    assert environment(objects["Deployment", NAMESPACE, "triton-operator"])["WATCH_NAMESPACES"] == f"vision,{NAMESPACE}"
     with pytest.raises(HelmError, match="watchNamespaces needs the scope Cluster, but the scope is Namespace"):
         rendered(OPERATOR, "--set=watchNamespaces={vision},scope=Namespace")
 
