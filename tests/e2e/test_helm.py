@@ -34,7 +34,7 @@ class Helm:
 
     def __call__(self, command: str, release: str, *arguments: str | Path) -> str:
         options = (f"--namespace={NAMESPACE}", "--wait", "--timeout=120s")
-        return helms.run(command, release, *arguments, *options, kubeconfig=self.cluster.kubeconfig)
+        return helms.run(command, release, *options, *arguments, kubeconfig=self.cluster.kubeconfig)
 
     def install(self, *arguments: str) -> None:
         """Installs or upgrades the operator, and waits until its pods are ready."""
@@ -73,7 +73,7 @@ def test_a_model_serves_while_helm_changes_the_operator(
         assert _operators(cluster) == operators
 
         helm.install("--set=settings.LOG_LEVEL=DEBUG", FORCE)
-        assert not _operators(cluster) & operators
+        eventually(lambda: not _operators(cluster) & operators, 30, "only new operators")
         _works(namespace, "upgraded")
 
         # The operator of the last revision stays until a new one is ready.
@@ -82,7 +82,7 @@ def test_a_model_serves_while_helm_changes_the_operator(
             helm.install("--set=image.digest=", "--set=image.tag=missing", "--timeout=8s", FORCE)
         assert operators <= _operators(cluster)
         helm("rollback", "triton-operator", "2", FORCE)
-        assert _operators(cluster) == operators
+        eventually(lambda: _operators(cluster) == operators, 30, "only the operators of the last revision")
         _works(namespace, "rolled-back")
 
         helm("uninstall", "triton-operator")
