@@ -15,7 +15,7 @@ helm install triton-operator charts/triton-operator -n triton-operator
 ```
 
 [docs/operations.md](../../docs/operations.md#with-helm) describes installation, upgrade, rollback and removal. The
-names of the objects are fixed, so a namespace can have one release.
+names of the objects are fixed, so a namespace can have one operator.
 
 ## Values
 
