@@ -17,6 +17,8 @@ the same descriptions behind the *i* of each panel.
 kubectl apply -k manifests/monitoring/dashboards
 ```
 
+Or set the Helm value `dashboards.enabled` to `true`.
+
 This creates one ConfigMap for each dashboard in the namespace `triton-operator`, with the label
 `grafana_dashboard: "1"` and the annotation `grafana_folder: Triton`. The sidecar of Grafana's Helm chart (also part of
 kube-prometheus-stack) loads the ConfigMaps if it watches that namespace and selects that label:
@@ -32,9 +34,10 @@ grafana:
         foldersFromFilesStructure: true
 ```
 
-Without `folderAnnotation` the dashboards are in the folder General. For another namespace, label or folder write a
-kustomization that has this folder as a resource and patches it. Without a sidecar import the four JSON files in Grafana
-(Dashboards → New → Import). The dashboards need Grafana 9 or later.
+Without `folderAnnotation` the dashboards are in the folder General. For another label or folder set the Helm
+values `dashboards.labels` and `dashboards.annotations`, or write a kustomization that has this folder as a resource and
+patches it. Without a sidecar import the four JSON files in Grafana (Dashboards → New → Import). The dashboards need
+Grafana 9 or later.
 
 The dashboards need these series in Prometheus:
 
