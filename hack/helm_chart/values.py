@@ -45,8 +45,8 @@ _POD: dict[str, Any] = DEPLOYMENT["spec"]["template"]["spec"]
 _IMAGE = str(container()["image"])
 _SETTING_SCHEMAS: dict[str, tuple[str, Schema]] = {
     "PROMETHEUS_NAMESPACES": (
-        "Comma-separated namespaces whose Prometheus resources the operator queries. Only trusted users may create "
-        "Prometheus resources there.",
+        "Comma-separated namespaces whose Prometheus resources the operator queries; empty means none. Only trusted "
+        "users may create Prometheus resources there.",
         _NAMESPACES,
     ),
     "PROMETHEUS_URL": (
@@ -134,7 +134,7 @@ VALUES = Group(
         "settings": Group(
             _settings(),
             "Settings of the operator, by the names of their environment variables. docs/operations.md describes each. "
-            "Empty means the operator's default.",
+            "Except for the first, empty means the operator's default.",
         ),
         "extraEnv": Value(
             "More environment variables of the operator, such as HTTPS_PROXY.", [], json_schema.of("[EnvVar]")

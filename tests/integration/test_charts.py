@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -229,6 +230,17 @@ def test_the_operator_gets_the_settings() -> None:
     assert (settings.discovery_seconds, settings.collect_seconds) == (5, 6)
     assert settings.sample_limit == 2000000
     assert (settings.metrics_job, settings.runbooks) == ("operator", "https://wiki.example.com/runbooks")
+
+
+@pytest.mark.parametrize("value", ["null", '""'], ids=["null", "empty"])
+def test_an_empty_setting_is_the_operators_default(value: str) -> None:
+    known = yaml.safe_load((OPERATOR / "values.yaml").read_text())["settings"]
+    names = [name for name in known if not name.startswith(("LOG_", "PROMETHEUS_NAMESPACES"))]
+    names += ["LOG_LEVEL"] if value == "null" else []
+    values = "\n".join(["settings:", *(f"  {name}: {value}" for name in names)])
+    found = Settings.from_environment(environment(deployment(values=values)))
+    default = Settings.from_environment(environment(deployment()))
+    assert dataclasses.replace(found, identity="") == dataclasses.replace(default, identity="")
 
 
 REFUSED = [

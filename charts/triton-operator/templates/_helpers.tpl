@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end }}
 
-{{- /* A setting as text. Helm would write the number 2000000 as 2e+06. */}}
+{{- /* A setting as text; null is empty. Helm would write the number 2000000 as 2e+06. */}}
 {{- define "triton-operator.text" -}}
-{{- if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end -}}
+{{- if kindIs "string" . }}{{ . }}{{ else if not (kindIs "invalid" .) }}{{ toJson . }}{{ end -}}
 {{- end }}
