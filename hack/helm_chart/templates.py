@@ -67,6 +67,7 @@ def deployment(obj: Object, slots: Slots) -> None:
     for key in ("topologySpreadConstraints", "imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
         pod.pop(key, None)
         pod[slots.lines(_optional(key, f".Values.{key}"))] = None
+    pod[slots.lines(_optional("volumes", ".Values.extraVolumes"))] = None
     name = "{{- with .Values.priorityClassName }}\npriorityClassName: {{ . | quote }}\n{{- end }}"
     pod[slots.lines(name)] = None
     [container] = pod["containers"]
@@ -83,6 +84,7 @@ def _container(container: Object, slots: Slots) -> None:
     container["env"].append(slots.lines("{{- with .Values.extraEnv }}\n{{- toYaml . | nindent +0 }}\n{{- end }}"))
     policy = "{{- with .Values.image.pullPolicy }}\nimagePullPolicy: {{ . }}\n{{- end }}"
     container[slots.lines(policy)] = None
+    container[slots.lines(_optional("volumeMounts", ".Values.extraVolumeMounts"))] = None
 
 
 def _variable(entry: Object, slots: Slots, image: str) -> Object | str:

@@ -12,6 +12,7 @@ from helm_chart.sources import DASHBOARD_OPTIONS, DEPLOYMENT, container, environ
 _LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _OWN_LABEL = "app.kubernetes.io/name"
 _COMMON_LABELS: Schema = {**_LABELS, "propertyNames": {"not": {"const": _OWN_LABEL}}}
+_NAMED: Schema = {"type": "array", "items": {"type": "object", "required": ["name"]}}
 _BOOLEAN: Schema = {"type": "boolean"}
 _STRING: Schema = {"type": "string"}
 _NAMESPACE = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -137,7 +138,13 @@ VALUES = Group(
             "Except for the first, empty means the operator's default.",
         ),
         "extraEnv": Value(
-            "More environment variables of the operator, such as HTTPS_PROXY.", [], json_schema.of("[EnvVar]")
+            "More environment variables of the operator, such as SSL_CERT_FILE.", [], json_schema.of("[EnvVar]")
+        ),
+        "extraVolumes": Value("Volumes of the operator's pods, such as a CA certificate.", [], _NAMED),
+        "extraVolumeMounts": Value(
+            "Where the operator's container has them. A CA for PROMETHEUS_URL needs SSL_CERT_FILE in extraEnv too.",
+            [],
+            _NAMED,
         ),
         "nodeSelector": Value("Labels of the nodes to run on.", {}, _LABELS),
         "tolerations": Value("Taints of nodes to tolerate.", [], json_schema.of("[Toleration]")),

@@ -139,7 +139,9 @@ priorityClassName: system-cluster-critical
 podSecurityContext: {{runAsUser: null, runAsGroup: null}}
 podLabels: {{team: serving}}
 podAnnotations: {{example.com/note: "1"}}
-extraEnv: [{{name: HTTPS_PROXY, value: "http://proxy:3128"}}]
+extraEnv: [{{name: SSL_CERT_FILE, value: /ca/tls.crt}}]
+extraVolumes: [{{name: ca, configMap: {{name: company}}}}]
+extraVolumeMounts: [{{name: ca, mountPath: /ca, readOnly: true}}]
 """
 
 
@@ -160,7 +162,8 @@ def test_values_set_the_fields_of_the_pods() -> None:
     assert container["resources"] == {"requests": {"cpu": 1, "memory": "160Mi"}, "limits": {"memory": "2Gi"}}
     variables = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert variables["TOOLS_IMAGE"] == container["image"]
-    assert variables["HTTPS_PROXY"] == "http://proxy:3128"
+    assert variables["SSL_CERT_FILE"] == "/ca/tls.crt"
+    assert (pod["volumes"], container["volumeMounts"]) == (given["extraVolumes"], given["extraVolumeMounts"])
 
 
 def test_common_labels_are_on_every_object_and_in_no_selector() -> None:

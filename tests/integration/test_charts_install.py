@@ -60,6 +60,11 @@ VALUES = [
     ("--set=adapterRules.enabled=true", NAMESPACE),
     ("--set=commonLabels.team=a,podLabels.team=a,podAnnotations.note=b,monitoring.labels.release=c", NAMESPACE),
     ("--set=imagePullSecrets[0].name=a,nodeSelector.pool=b,tolerations[0].operator=Exists", NAMESPACE),
+    (
+        "--set=extraVolumes[0].name=a,extraVolumes[0].configMap.name=b,extraVolumeMounts[0].name=a"
+        ",extraVolumeMounts[0].mountPath=/ca,extraEnv[0].name=SSL_CERT_FILE,extraEnv[0].value=/ca/tls.crt",
+        NAMESPACE,
+    ),
     ("--set=networkPolicy.extraEgress[0].ports[0].port=10902,image.pullPolicy=Always", NAMESPACE),
 ]
 
