@@ -9,6 +9,7 @@ from pathlib import Path
 import dashboards
 import helm_chart
 import permissions_page
+import top_picture
 import validate_page
 import world_page
 import yaml_text
@@ -38,6 +39,7 @@ def generated() -> dict[Path, str]:
         Path("docs/validate.md"): validate_page.text(),
         Path("docs/bare-machine.md"): world_page.text(),
         **helm_chart.files(),
+        Path("docs/images/top.svg"): top_picture.text(),
     }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import kubernetes
@@ -14,20 +15,26 @@ from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 
 Object = dict[str, Any]
+_EVENT = Kind("", "v1", "Event", "events")
 _REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 
 
 class UnreachableError(Exception):
-    """The cluster can't be read. The message is for the user. `forbidden`: whether the user lacks a permission."""
+    """The cluster can't be read. The message is for the user. `code`: the HTTP status; 0 without an answer."""
 
-    def __init__(self, message: str, *, forbidden: bool = False) -> None:
+    def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
-        self.forbidden = forbidden
+        self.code = code
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the user lacks a permission."""
+        return self.code == 403
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A connection to the API server, and the namespace of the user's choice.
+    """A connection to the API server, and the namespace of the user's choice. Every method raises UnreachableError.
 
     `configuration` is for clients of parts of the API that `api` doesn't have.
     """
@@ -36,20 +43,43 @@ class Cluster:
     namespace: str
     configuration: kubernetes.client.Configuration
 
+    def within(self, namespace: str) -> Cluster:
+        """Returns the same connection with another namespace."""
+        return replace(self, namespace=namespace)
+
     def model(self, name: str) -> Object:
-        """Returns the TritonModel. Raises UnreachableError."""
+        """Returns the TritonModel."""
         with _errors():
             return self.api.get(kinds.TRITON_MODEL, self.namespace, name)
 
-    def pods(self, model: Object) -> list[Object]:
-        """Returns the pods of the TritonModel. Raises UnreachableError."""
+    def models(self, namespace: str | None, most: int) -> list[Object]:
+        """Returns at most this many TritonModels of the namespace; None means all namespaces."""
+        with _errors():
+            return list(itertools.islice(self.api.list(kinds.TRITON_MODEL, namespace, cached=True), most))
+
+    def autoscalers(self, namespace: str | None, most: int) -> list[Object]:
+        """Returns at most this many HorizontalPodAutoscalers of TritonModels."""
+        with _errors():
+            found = self.api.list(kinds.AUTOSCALER, namespace, names.LABEL_MODEL, cached=True)
+            return list(itertools.islice(found, most))
+
+    def pods(self, model: Object, most: int | None = None) -> list[Object]:
+        """Returns the pods of the TritonModel, at most this many."""
         # The status has no selector until the operator has created the pods.
         selector = model.get("status", {}).get("selector") or names.as_query(names.selector(model["metadata"]["name"]))
         with _errors():
-            return list(self.api.list(kinds.POD, self.namespace, selector))
+            found = self.api.list(kinds.POD, model["metadata"].get("namespace", self.namespace), selector)
+            return list(itertools.islice(found, most))
+
+    def events(self, regarding: Object, most: int) -> list[Object]:
+        """Returns at most this many Events about the object, in no order."""
+        metadata = regarding["metadata"]
+        with _errors():
+            found = self.api.list(_EVENT, metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}")
+            return list(itertools.islice(found, most))
 
     def autoscaler(self, model: Object) -> Object | None:
-        """Returns the HorizontalPodAutoscaler. Raises UnreachableError.
+        """Returns the HorizontalPodAutoscaler.
 
         Returns None if there is none of this TritonModel, or if the user has no permission to read it.
         """
@@ -59,15 +89,15 @@ class Cluster:
         except ApiError as error:
             if error.code in (403, 404):
                 return None
-            raise UnreachableError(error.message) from error
+            raise UnreachableError(error.message, code=error.code) from error
         return found if found["metadata"].get("labels", {}).get(names.LABEL_MODEL) == name else None
 
     def may_update(self, name: str) -> bool:
-        """Returns whether the user may change the spec of the TritonModel. Raises UnreachableError."""
+        """Returns whether the user may change the spec of the TritonModel."""
         return self.may("update", name)
 
     def may(self, verb: str, name: str) -> bool:
-        """Returns whether the user may do `verb` with the TritonModel. Raises UnreachableError."""
+        """Returns whether the user may do `verb` with the TritonModel."""
         asked = {
             "group": names.GROUP,
             "resource": names.PLURAL,
@@ -90,7 +120,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise UnreachableError(error.message, forbidden=error.code == 403) from error
+        raise UnreachableError(error.message, code=error.code) from error
 
 
 def connect(namespace: str | None, context: str | None) -> Cluster:

@@ -15,7 +15,7 @@ from triton_operator.api.text import one_line
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
-from . import models, options, parsing, show, validate
+from . import models, options, parsing, show, top, validate
 from .calibrate.command import calibrate
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     """
 
 
-for command in (validate.command, *models.COMMANDS, calibrate):
+for command in (validate.command, top.command, *models.COMMANDS, calibrate):
     main.add_command(command)
 
 
@@ -100,16 +100,33 @@ def render_(
 
 @main.command()
 @click.argument("name")
+@click.option(
+    "--watch", "-w", is_flag=True, help="Follow a start or a rollout: image, copy, check, models, ready servers."
+)
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 86400),
+    default=600,
+    show_default=True,
+    help="Maximum number of seconds for --watch.",
+)
 @options.cluster
-def status(name: str, namespace: str | None, context: str | None) -> None:
+def status(name: str, watch: bool, timeout: int, namespace: str | None, context: str | None) -> None:
     """Shows the conditions, scaling, thresholds, models and pods of the TritonModel NAME.
 
     Exits with 0 if it is Ready, with 1 if it isn't or can't be read.
+
+    With --watch, exits with 0 as soon as every server runs the current spec and it is Ready, with 1 if it fails, and
+    with 2 after the timeout.
     """
     from . import cluster  # the import of the client takes half a second, and `render` doesn't need it
 
     try:
         connection = cluster.connect(namespace, context)
+        if watch:
+            from . import watch as follower
+
+            sys.exit(follower.run(connection, name, timeout))
         model = connection.model(name)
         try:
             pods = connection.pods(model)

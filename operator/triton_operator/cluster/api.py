@@ -126,11 +126,13 @@ class KubernetesApi:
         namespace: str | None = None,
         selector: str = "",
         *,
+        fields: str = "",
         cached: bool = False,
         metadata: bool = False,
     ) -> Iterator[Object]:
         """Yields all objects of `kind` in one namespace or in all, page by page (see `pages`).
 
+        - `selector`, `fields`: a label selector and a field selector.
         - `cached`: read from the API server's cache in one page, unless that page is too large. Other reads wait about
           0.1 s until the cache is as new as etcd.
         - `metadata`: read only the metadata.
@@ -138,7 +140,7 @@ class KubernetesApi:
         An object that is too large (shallow.Size) is read in outline.
         """
         path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
-        selected = {"labelSelector": selector} if selector else {}
+        selected = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", fields)) if v}
         limit, token = pages.MAX_LIMIT, ""
         while True:
             query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}

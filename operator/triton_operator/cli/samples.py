@@ -1,0 +1,139 @@
+"""Reads samples of all TritonModels from Prometheus: one query for each value."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from triton_operator.api.text import one_line
+
+SECONDS, MAX_BYTES = 5.0, 4 << 20
+"""Limits of one query. The queries run at the same time."""
+MAX_ALERTS = 20
+"""Maximum number of alerts of one TritonModel."""
+_WORD_MAX = 100
+Key = str
+"""namespace/name of a TritonModel."""
+_BY = "namespace,tritonmodel"
+_ENTRY = "and on (namespace,tritonmodel,model,version) tritonmodel:requests_served:rate1m"
+_QUANTILE = 'max by ({by}) (nv_inference_request_summary_us{{{of},quantile="{q}"}} {entry}) / 1e6'
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A firing alert."""
+
+    name: str
+    severity: str
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of one moment, by TritonModel. A value that isn't known is missing.
+
+    - `demand`: requests/s; `load`: number of servers at full use
+    - `p50`, `p99`: latency of the entry model on the slowest server, in seconds
+    - `queue`: mean time in the queue of the slowest model, in seconds; `errors`: share of failed requests, 0 to 1
+    - `alerts`: the alerts that fire, critical ones first; None without an answer
+    - `error`: why there is no answer, as one line
+    """
+
+    demand: Mapping[Key, float] = field(default_factory=dict)
+    load: Mapping[Key, float] = field(default_factory=dict)
+    p50: Mapping[Key, float] = field(default_factory=dict)
+    p99: Mapping[Key, float] = field(default_factory=dict)
+    queue: Mapping[Key, float] = field(default_factory=dict)
+    errors: Mapping[Key, float] = field(default_factory=dict)
+    alerts: Mapping[Key, tuple[Alert, ...]] | None = None
+    error: str = ""
+
+
+def queries(namespace: str | None) -> dict[str, str]:
+    """Returns the PromQL of each field of Samples. `namespace`: None means all."""
+    of = 'tritonmodel!=""' + (f",namespace={json.dumps(namespace)}" if namespace else "")
+    return {
+        "demand": f'max by ({_BY}) (tritonmodel:demand:rate1m{{{of},version=""}})',
+        "load": f"max by ({_BY}) (tritonmodel:load_replicas:max{{{of}}})",
+        "p50": _QUANTILE.format(by=_BY, of=of, q="0.5", entry=_ENTRY),
+        "p99": _QUANTILE.format(by=_BY, of=of, q="0.99", entry=_ENTRY),
+        "queue": f"max by ({_BY}) (tritonmodel:queue_duration_seconds:avg1m{{{of}}})",
+        "errors": f"max by ({_BY}) (tritonmodel:error_ratio:rate5m{{{of}}})",
+        "alerts": f'count by ({_BY},alertname,severity) (ALERTS{{{of},alertstate="firing"}})',
+    }
+
+
+def read(url: str, namespace: str | None) -> Samples:
+    """Returns the samples of the Prometheus at this URL. Blocks for at most SECONDS."""
+    from triton_operator.probe.fetch import FetchError  # the import of the HTTP client takes a tenth of a second
+
+    wanted, shown = queries(namespace), re.sub(r"//[^/@]*@", "//", url)
+    urls = [f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}" for query in wanted.values()]
+    try:
+        bodies = asyncio.run(_fetch_all(urls))
+        return of(dict(zip(wanted, map(_result, bodies), strict=True)))
+    except FetchError as error:
+        return Samples(error=one_line(f"no answer from Prometheus at {shown}: {error}"[:300]))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return Samples(error=one_line(f"the server at {shown} is not a Prometheus"[:300]))
+
+
+def of(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Samples:
+    """Returns the samples of the results of `queries`."""
+    values = {name: _values(series) for name, series in results.items() if name != "alerts"}
+    return Samples(
+        values["demand"],
+        values["load"],
+        values["p50"],
+        values["p99"],
+        values["queue"],
+        values["errors"],
+        _alerts(results["alerts"]),
+    )
+
+
+async def _fetch_all(urls: Sequence[str]) -> list[bytes]:
+    from triton_operator.probe.fetch import Limits, fetch, session
+
+    limits = Limits(total_seconds=SECONDS, body_bytes=MAX_BYTES)
+    async with session() as client:
+        return await asyncio.gather(*(fetch(client, "GET", url, limits) for url in urls))
+
+
+def _result(body: bytes) -> list[dict[str, Any]]:
+    found = json.loads(body)["data"]["result"]
+    if not isinstance(found, list):
+        raise TypeError
+    return found
+
+
+def _values(series: Sequence[Mapping[str, Any]]) -> dict[Key, float]:
+    found = {_key(one["metric"]): float(one["value"][1]) for one in series}
+    return {key: value for key, value in found.items() if math.isfinite(value)}
+
+
+def _alerts(series: Sequence[Mapping[str, Any]]) -> dict[Key, tuple[Alert, ...]]:
+    found: dict[Key, set[Alert]] = {}
+    for one in series:
+        labels = one["metric"]
+        alert = Alert(_word(labels["alertname"]), _word(labels.get("severity", "")))
+        found.setdefault(_key(labels), set()).add(alert)
+    return {key: tuple(sorted(each, key=_urgency)[:MAX_ALERTS]) for key, each in found.items()}
+
+
+def _urgency(alert: Alert) -> tuple[int, str]:
+    order = {"critical": 0, "warning": 1, "info": 2}
+    return order.get(alert.severity, 1), alert.name
+
+
+def _word(text: str) -> str:
+    return one_line(text[:_WORD_MAX])
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return f"{labels['namespace']}/{labels['tritonmodel']}"

@@ -1,0 +1,121 @@
+"""`kubectl triton status --watch`: follows a start or a rollout until its end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from triton_operator.api.text import one_line
+
+from . import progress
+from .cluster import Cluster, Object, UnreachableError
+from .progress import Line, Outcome
+
+POLL_SECONDS = 1.0
+SETTLE_SECONDS = 15.0
+"""A problem ends the watch only after this time: kubelets try a failed pull again."""
+READY, FAILED, TIMEOUT = 0, 1, 2
+_PODS, _EVENTS, _ASKED = 500, 100, 3
+"""Maximum number of pods, of Events of a pod, and of pods whose Events are read, in one round."""
+_FINAL = (401, 403, 404)
+
+
+class Screen(Protocol):
+    """Shows the progress."""
+
+    def show(self, lines: Sequence[Line], seconds: float) -> None: ...
+
+
+@dataclass
+class Log:
+    """Prints a line for each change."""
+
+    write: Callable[[str], None]
+    _last: dict[str, str] = field(default_factory=dict)
+
+    def show(self, lines: Sequence[Line], seconds: float) -> None:
+        for line in lines:
+            if self._last.get(line.subject) != str(line):
+                self._last[line.subject] = str(line)
+                self.write(f"{seconds:5.0f}s {line}")
+
+
+@dataclass
+class Terminal:
+    """Draws the lines again in place."""
+
+    live: Live
+
+    def show(self, lines: Sequence[Line], seconds: float) -> None:
+        shown = [Text(f"{seconds:.0f} s", style="dim"), *(Text(str(line)) for line in lines)]
+        self.live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(shown), refresh=True)
+
+
+def follow(
+    connection: Cluster,
+    name: str,
+    timeout: float,
+    screen: Screen,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[int, str]:
+    """Returns the exit code and the last message, when the rollout has ended or after `timeout` seconds.
+
+    Goes on while the API server doesn't answer. Raises UnreachableError if it refuses, or has no such TritonModel.
+    """
+    start, since, failed, state = clock(), 0.0, "", "no answer from the API server"
+    while True:
+        now, ended = clock(), None
+        try:
+            model, shown = _read(connection, name)
+            state, ended = progress.state(model), progress.outcome(model)
+        except UnreachableError as error:
+            if error.code in _FINAL:
+                raise
+            shown = [Line("API server", "✗", str(error))]
+        screen.show(shown, now - start)
+        if ended and ended.ready:
+            return READY, f"{name} is Ready: {ended.message}"
+        reason = ended.reason if ended else ""
+        since, failed = (now if reason != failed else since), reason
+        if ended and _is_final(ended, now - since):
+            return FAILED, f"{name} fails: {ended}"
+        if now - start >= timeout:
+            return TIMEOUT, f"{name} isn't Ready after {timeout:g} s: {state}"
+        sleep(min(POLL_SECONDS, max(0.0, start + timeout - now)))
+
+
+def _is_final(ended: Outcome, seconds: float) -> bool:
+    return ended.reason == "ScaledToZero" or (not ended.waits and seconds >= SETTLE_SECONDS)
+
+
+def _read(connection: Cluster, name: str) -> tuple[Object, list[Line]]:
+    model = connection.model(name)
+    pods: list[Object] = []
+    events: dict[str, list[Object]] = {}
+    # Viewers and developers of TritonModels may not read pods and Events. The status contains what matters.
+    with contextlib.suppress(UnreachableError):
+        pods = connection.pods(model, _PODS)
+        for pod in progress.starting(pods, _ASKED):
+            events[pod["metadata"]["name"]] = connection.events(pod, _EVENTS)
+    return model, progress.lines(model, pods, events)
+
+
+def run(connection: Cluster, name: str, timeout: float) -> int:
+    """Follows the rollout on standard output. Returns the exit code. Raises UnreachableError."""
+    if sys.stdout.isatty():
+        console = Console(highlight=False)
+        with Live(console=console, auto_refresh=False, transient=False) as live:
+            code, message = follow(connection, name, timeout, Terminal(live))
+    else:
+        code, message = follow(connection, name, timeout, Log(lambda text: print(text, flush=True)))
+    print(one_line(message), flush=True)
+    return code
