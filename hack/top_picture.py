@@ -12,7 +12,8 @@ from triton_operator.cli.samples import Alert
 from triton_operator.cli.top import Overview
 from triton_operator.cli.top_view import Top
 
-_SIZE = (144, 11)
+_TITLE = "kubectl triton top -A --prometheus http://localhost:9090"
+_SIZE = (153, 10)
 _ROWS = [
     fleet.Row("vision/detector", "Ready", True, 3, 4, 71.2, 80, 2.7, 0.021, 0.094, 0.0042, 0.0, "3 → 4", True, ()),
     fleet.Row("vision/plates", "Ready", True, 2, 2, 19.4, 60, 0.65, 0.012, 0.031, 0.0006, 0.001, "steady", True, ()),
@@ -36,6 +37,7 @@ class _Samples:
 
 def text() -> str:
     """Returns the picture as SVG. It loads no font from the network."""
+    os.environ.pop("NO_COLOR", None)  # the picture has the same colors everywhere
 
     async def draw() -> str:
         app = Top(_Samples(), "", 3600.0)
@@ -43,8 +45,10 @@ def text() -> str:
             while not getattr(app.screen, "overview", Overview([])).rows:
                 await pilot.pause(0.02)
             await pilot.press("j", "j", "j", "j")
-            await pilot.pause(0.1)
-            return app.export_screenshot(title="kubectl triton top -A --prometheus http://localhost:9090")
+            before, now = "", app.export_screenshot(title=_TITLE)
+            while before != now:  # the columns get their widths when the program is idle
+                await pilot.pause(0.2)
+                before, now = now, app.export_screenshot(title=_TITLE)
+            return now
 
-    os.environ.pop("NO_COLOR", None)  # the picture has the same colors everywhere
     return re.sub(r"@font-face \{.*?\}\s*", "", asyncio.run(draw()), flags=re.DOTALL)

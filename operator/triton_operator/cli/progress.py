@@ -53,7 +53,7 @@ class Outcome:
 
 
 def outcome(model: Object) -> Outcome | None:
-    """Returns the outcome of the rollout of the current spec; None while it goes on."""
+    """Returns the outcome of the rollout of the current spec; None while it continues."""
     status = TritonModelStatus.model_validate(model.get("status", {}))
     found = {c.type: c for c in status.conditions}
     progressing, ready = found.get(PROGRESSING), found.get(READY)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from rich.text import Text
-from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
-from textual.worker import get_current_worker
 
 from triton_operator.api.text import one_line
 
@@ -28,7 +27,6 @@ from .top import Overview
 _STYLE = {"good": "green", "bad": "bold red", "warn": "yellow", "plain": "", "dim": "dim"}
 _PAUSE_FACTOR = 4.0
 """The pause after a reading is at least this many times as long as the reading."""
-_WAIT_SECONDS = 0.2
 
 
 class Reader(Protocol):
@@ -44,40 +42,49 @@ def styled(cell: Cell) -> Text:
 
 
 class Live(Screen[None]):
-    """A screen that reads again and again, in a thread, while it is the visible one."""
+    """A screen that reads again and again, while it is the visible one.
+
+    A daemon thread reads, so that the program ends at once also while a server doesn't answer.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
-        self.woken = threading.Event()
+        self._ended, self._woken = threading.Event(), threading.Event()
 
     def on_mount(self) -> None:
-        self.poll()
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def on_unmount(self) -> None:
+        self._ended.set()
+        self._woken.set()
 
     def on_screen_resume(self) -> None:
-        self.woken.set()
+        self._woken.set()
 
-    @work(thread=True, exclusive=True)
-    def poll(self) -> None:
-        worker = get_current_worker()
-        while not worker.is_cancelled:
+    def _poll(self) -> None:
+        while not self._ended.is_set():
+            self._woken.clear()
             start = time.monotonic()
-            if self.is_current:
-                try:
-                    shown: Callable[[], None] = self.read()
-                except UnreachableError as error:
-                    message = one_line(f"can't be read: {error}")
-                    shown = lambda text=message: self.note(text)  # type: ignore[misc]  # noqa: E731
-                if worker.is_cancelled:
-                    return
-                self.app.call_from_thread(shown)
-            self._pause(max(self.seconds, _PAUSE_FACTOR * (time.monotonic() - start)), worker)
+            if self.is_active:
+                shown = self._read_once()
+                with contextlib.suppress(RuntimeError):  # the program has ended in the meantime
+                    self.call_later(shown)
+            self._woken.wait(max(self.seconds, _PAUSE_FACTOR * (time.monotonic() - start)))
 
-    def _pause(self, seconds: float, worker: Any) -> None:
-        self.woken.clear()
-        end = time.monotonic() + seconds
-        while not worker.is_cancelled and not self.woken.is_set() and time.monotonic() < end:
-            self.woken.wait(_WAIT_SECONDS)
+    def _read_once(self) -> Callable[[], None]:
+        try:
+            return self.read()
+        except UnreachableError as error:
+            text = one_line(f"can't be read: {error}")
+            return lambda: self.note(text)
+        except Exception as error:  # a bug: the event loop raises it and ends the program
+            bug = error
+
+            def fail() -> None:
+                raise bug
+
+            return fail
 
     def read(self) -> Callable[[], None]:
         """Reads in the thread. Returns what shows the result in the event loop."""
@@ -111,8 +118,11 @@ class Models(Live):
 
     def on_mount(self) -> None:
         self.query_one(Input).display = False
-        self.query_one(DataTable).focus()
-        self.poll()
+        table: DataTable[Text] = self.query_one(DataTable)
+        for column in fleet.COLUMNS:
+            table.add_column(f"{column.title}  ", key=column.title)
+        table.focus()
+        super().on_mount()
 
     def read(self) -> Callable[[], None]:
         found = self.reader.overview()
@@ -127,9 +137,9 @@ class Models(Live):
         chosen = self.chosen()
         rows = fleet.arranged(self.overview.rows, self.sort, self.words)
         top = table.scroll_y
-        table.clear(columns=True)
-        for place, column in enumerate(fleet.COLUMNS):
-            table.add_column(Text(column.title + (" ▼" if place == self.sort else "")), key=column.title)
+        for place, column in enumerate(table.ordered_columns):
+            column.label = Text(fleet.COLUMNS[place].title + (" ▼" if place == self.sort else "  "))
+        table.clear()
         for row in rows:
             table.add_row(*map(styled, fleet.cells(row)), key=row.key)
         keys = [row.key for row in rows]

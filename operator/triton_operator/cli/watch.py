@@ -69,7 +69,7 @@ def follow(
 ) -> tuple[int, str]:
     """Returns the exit code and the last message, when the rollout has ended or after `timeout` seconds.
 
-    Goes on while the API server doesn't answer. Raises UnreachableError if it refuses, or has no such TritonModel.
+    Tries again while the API server doesn't answer. Raises UnreachableError if it refuses, or has no such TritonModel.
     """
     start, since, failed, state = clock(), 0.0, "", "no answer from the API server"
     while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -322,5 +324,57 @@ def test_live_view_of_one_tritonmodel_ends_with_escape() -> None:
             await _settled(app, pilot, lambda: isinstance(app.screen, Model))
             await pilot.press("escape")
         assert app.return_code == 0
+
+    asyncio.run(use())
+
+
+def test_live_view_ends_while_a_server_does_not_answer() -> None:
+    """Without waiting for the answer."""
+    reading, answer = threading.Event(), threading.Event()
+
+    class Silent(Connection):
+        def models(self, namespace: str | None, most: int) -> Any:
+            reading.set()
+            answer.wait(60)
+            return []
+
+    app = Top(Source(Silent(), None), "", 2.0)  # type: ignore[arg-type]
+
+    async def use() -> None:
+        async with app.run_test() as pilot:
+            await _settled(app, pilot, reading.is_set)
+            await pilot.press("q")
+
+    start = time.monotonic()
+    try:
+        asyncio.run(use())
+        assert time.monotonic() - start < 20
+    finally:
+        answer.set()
+
+
+def test_live_view_reads_again_and_again() -> None:
+    class Counting(Connection):
+        reads = 0
+
+        def models(self, namespace: str | None, most: int) -> Any:
+            self.reads += 1
+            return super().models(namespace, most)
+
+    connection = Counting(MODEL)
+    app = Top(Source(connection, None), "", 0.05)  # type: ignore[arg-type]
+
+    async def use() -> None:
+        async with app.run_test() as pilot:
+            await _settled(app, pilot, lambda: connection.reads > 3)
+            widths = [column.content_width for column in app.screen.query_one(DataTable).ordered_columns]
+            assert widths[0] == len(KEY)  # no flicker: the columns keep their widths
+            await pilot.press("enter")
+            await _settled(app, pilot, lambda: isinstance(app.screen, Model))
+            before = connection.reads
+            await pilot.pause(0.3)
+            assert connection.reads <= before + 1  # nothing reads for a screen that isn't visible
+            await pilot.press("escape")
+            await _settled(app, pilot, lambda: connection.reads > before + 1)
 
     asyncio.run(use())
