@@ -11,7 +11,7 @@ from triton_operator.api.status import PROGRESSING, Condition, ModelStatus, Thre
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.status import pods as judge
 
-from . import fleet
+from . import fleet, show_scaling
 from .fleet import NONE, Cell, Tone
 from .progress import event_time
 from .samples import Samples
@@ -39,6 +39,7 @@ class Found:
     model: Object
     pods: Sequence[Object] = ()
     events: Sequence[Object] = ()
+    autoscaler: Object | None = None
     samples: Samples = field(default_factory=Samples)
     notes: Sequence[str] = ()
 
@@ -49,17 +50,15 @@ def sections(found: Found, now: datetime) -> list[Section]:
     alerts = (found.samples.alerts or {}).get(fleet.key_of(found.model), ())
     events = sorted(found.events, key=event_time, reverse=True)
     pods = sorted(found.pods, key=lambda p: str(p["metadata"]["name"]))
-    scaling = [status.autoscaling] if status.autoscaling else []
+    scaling = show_scaling.sentences(found.model, status.autoscaling, found.autoscaler, now)
     every = [
         _section("Alerts", ("ALERT", "SEVERITY"), [
             [fleet.cell(a.name, "bad" if a.severity == "critical" else "warn"), fleet.cell(a.severity)] for a in alerts
         ]),
         _section("Conditions", ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"),
                  [_condition(c, now) for c in status.conditions]),
-        _section("Engine Direct", ("DECISION", "SERVERS", "AGE", "MESSAGE"), [
-            [fleet.cell(s.reason), fleet.cell(str(s.desired)), fleet.cell(age(s.time, now)), _text(s.message)]
-            for s in scaling
-        ]),
+        _section("Scaling", ("ENGINE AND DECISION",),
+                 [[_text(line)] for line in scaling]),
         _section("Thresholds", ("THRESHOLD", "VALUE", "AGE", "SOURCE"),
                  [_threshold(t, now) for t in status.thresholds]),
         _section("Servers", ("SERVER", "READY", "RESTARTS", "AGE", "NODE", "NOW"), [_pod(p, now) for p in pods]),

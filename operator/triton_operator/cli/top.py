@@ -61,7 +61,7 @@ class Source:
         pods = _optional(lambda: connection.pods(model, _MAX_PODS), notes, "pods")
         events = _optional(lambda: connection.events(model, _MAX_EVENTS), notes, "Events")
         samples = self._samples(namespace, notes)
-        return detail.Found(model, pods, events, samples, notes)
+        return detail.Found(model, pods, events, connection.autoscaler(model), samples, notes)
 
     def _samples(self, namespace: str | None, notes: list[str]) -> Samples:
         from . import samples  # imports the HTTP client

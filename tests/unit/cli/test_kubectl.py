@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -215,3 +217,11 @@ def test_status_says_what_scales_the_servers(scaling: Any, decision: Any, autosc
 def test_status_says_how_old_a_decision_is(time: str, words: str) -> None:
     model = gen.raw(gen.put("spec.autoscaling", DIRECT), gen.put("status", {"autoscaling": {**DECISION, "time": time}}))
     assert f"ScaledUp {words}" in show.status(model, [], None, NOW)
+
+
+def test_commands_import_only_what_they_need() -> None:
+    """The terminal's packages and the Kubernetes client take longer to import than a rendering takes."""
+    slow = ("textual", "rich", "aiohttp", "kubernetes", "requests")
+    code = f"import sys, triton_operator.cli.kubectl; print([m for m in {slow} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

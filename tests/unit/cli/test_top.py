@@ -122,7 +122,7 @@ def test_long_and_hostile_words_of_tenants_are_cut_to_one_printable_line() -> No
         model,
         [gen.pod(gen.waiting("fetch", "ErrImagePull", long))],
         [objects.event(long, long)],
-        Samples(alerts={KEY: (Alert(long, long),)}),
+        samples=Samples(alerts={KEY: (Alert(long, long),)}),
     )
     cells = list(row(model, found=found.samples).values())
     cells += [cell for s in detail.sections(found, NOW) for line in s.rows for cell in line]
@@ -137,6 +137,9 @@ def test_sections_of_one_tritonmodel() -> None:
     assert [c.text for c in shown["Thresholds"].rows[0]] == ["max-qps", "80", "5m", "tritonoperator.io/max-qps"]
     assert [line[2].text for line in shown["Events"].rows] == ["New", "Old"]
     assert shown["Servers"].rows[0][-1].text == "serving"
+    scaled = gen.modified(MODEL, gen.put("spec.autoscaling", {"max": 4}), gen.put("status.autoscaling", DIRECT))
+    (scaling,) = [s for s in detail.sections(detail.Found(scaled), NOW) if s.title == "Scaling"]
+    assert scaling.rows[1][0].text.endswith("not below 5: 3.1 servers' load")
     many = detail.sections(detail.Found(MODEL, [gen.pod(name=f"p{n}") for n in range(60)]), NOW)
     assert next(s for s in many if s.title == "Servers").left_out == 10
 
@@ -219,6 +222,9 @@ class Connection:
     def autoscalers(self, namespace: str | None, most: int) -> Any:
         self._allowed("autoscalers")
         return []
+
+    def autoscaler(self, model: Any) -> Any:
+        return None
 
     def pods(self, model: Any, most: int) -> Any:
         self._allowed("pods")
