@@ -351,10 +351,12 @@ def test_live_view_ends_while_a_server_does_not_answer() -> None:
             await _settled(app, pilot, reading.is_set)
             await pilot.press("q")
 
-    start = time.monotonic()
+    start, before = time.monotonic(), set(threading.enumerate())
     try:
         asyncio.run(use())
         assert time.monotonic() - start < 20
+        # Python waits at its end for every other thread.
+        assert [t for t in set(threading.enumerate()) - before if not t.daemon] == []
     finally:
         answer.set()
 

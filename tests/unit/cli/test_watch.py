@@ -162,8 +162,9 @@ def test_watch_waits_for_a_node(run: Run) -> None:
 
 
 def test_watch_ends_at_once_without_servers(run: Run) -> None:
-    result = run(Connection(gen.raw(fleet.status("False", "ScaledToZero", "the Deployment is scaled to 0"))))
-    assert result.exit_code == 1
+    connection = Connection(gen.raw(fleet.status("False", "ScaledToZero", "the Deployment is scaled to 0")))
+    result = run(connection)
+    assert (result.exit_code, connection.reads) == (1, 1)
     assert "ScaledToZero" in result.output
 
 
