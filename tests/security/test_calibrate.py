@@ -213,7 +213,14 @@ def test_a_server_that_isnt_ready_in_time_is_deleted(team: Team, model: Object) 
 def test_a_stopped_command_deletes_its_pod(team: Team, model: Object, number: signal.Signals) -> None:
     program = Path(sys.executable).with_name("kubectl-triton")
     env = {**os.environ, "KUBECONFIG": str(team.plane.kubeconfig_of_user("developer"))}
-    process = subprocess.Popen([program, *arguments(team)], env=env, stderr=subprocess.PIPE, text=True)
+    # A shell starts background jobs with an ignored SIGINT, and the tests may be one.
+    process = subprocess.Popen(
+        [program, *arguments(team)],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     try:
         eventually(lambda: not gone(team.api()), 60, "the pod")
         process.send_signal(number)

@@ -27,6 +27,7 @@ from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+CHOICES = Choices("tools:1", "Copy")
 Object = dict[str, Any]
 
 
@@ -541,6 +542,40 @@ def test_does_not_read_a_lost_object_that_is_desired() -> None:
     losing(api, replicas=2).reconcile(KEY)
     assert api.requested == 0
     assert "PodDisruptionBudget" in {answer["kind"] for answer in api.answers}
+
+
+class Orphaning(Accepting):
+    """An API server with the children of a deletion that orphaned them. `owner`: the TritonModel that it has."""
+
+    def __init__(self, owner: Object | None) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def apply_new(self, _: Kind, body: Object) -> Object:
+        raise ApiError(409, "AlreadyExists", f"{body['kind']} already exists")
+
+    def get(self, kind: Kind, _: str, name: str) -> Object:
+        if kind == kinds.TRITON_MODEL:
+            if self.owner is None:
+                raise ApiError(404, "NotFound", "no TritonModel")
+            return self.owner
+        found = next(o for o in render(gen.model(), CHOICES) if (o["kind"], o["metadata"]["name"]) == (kind.kind, name))
+        return gen.modified(gen.live(found), gen.put("metadata.ownerReferences", []))
+
+
+def test_adopts_children_without_owner_reference() -> None:
+    api = Orphaning(gen.raw())
+    reconciler(api).reconcile(KEY)
+    assert "Deployment" in {answer["kind"] for answer in api.answers}
+
+
+@pytest.mark.parametrize("owner", [gen.raw(gen.deleting), gen.raw(gen.put("metadata.uid", "new")), None])
+def test_adopts_nothing_for_a_tritonmodel_whose_deletion_no_watch_has_reported(owner: Object | None) -> None:
+    """The garbage collector would delete what has the owner reference of a deleted TritonModel."""
+    api = Orphaning(owner)
+    with pytest.raises(ApiError, match="deleted in the meantime"):
+        reconciler(api).reconcile(KEY)
+    assert not api.answers
 
 
 def test_always_renders_the_kinds_marked_as_always() -> None:

@@ -136,10 +136,27 @@ class ChildWriter:
                 raise error from None
             if not is_orphan(there, desired["metadata"]["labels"][names.LABEL_MODEL]):
                 raise
+        self._check_owner(desired)
         why = "its owner reference was missing"
         answer = self._apply(Apply(desired, there, why, handover(desired, there), port_cleanup(desired, there)))
         log.info("adopted %s %s: %s", desired["kind"], desired["metadata"]["name"], why)
         return answer
+
+    def _check_owner(self, desired: dict[str, Any]) -> None:
+        """Raises ApiError (Stale) if the TritonModel is being deleted or doesn't exist, and no watch has reported it.
+
+        A deletion that orphans the children also removes their owner references. If the operator set one again, the
+        garbage collector would delete the child. Kubernetes' controllers check this before an adoption, too.
+        """
+        metadata = desired["metadata"]
+        (owner,) = metadata["ownerReferences"]
+        gone = ApiError(0, "Stale", f"{metadata['namespace']}/{owner['name']} was deleted in the meantime")
+        try:
+            there = self._api.get(kinds.TRITON_MODEL, metadata["namespace"], owner["name"])
+        except ApiError as error:
+            raise (gone if error.code == 404 else error) from None
+        if kinds.is_deleting(there) or there["metadata"]["uid"] != owner["uid"]:
+            raise gone
 
     def _apply(self, step: Apply) -> dict[str, Any]:
         kind = children.of(step.desired).kind
