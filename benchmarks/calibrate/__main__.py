@@ -13,14 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_images.support import docker, serving
+from model_images.support import load_generator, serving
 from support.machine import machine
 from triton_operator.cli.calibrate import load, plot, result
 from triton_operator.cli.calibrate.search import Goal, Outcome, Point, Step, run, search
@@ -60,25 +57,6 @@ class Case:
 CASES = [Case("one instance", 50), Case("two instances", 100, instances=2), Case("batches of 8", 400, batch=8)]
 
 
-@contextmanager
-def generator(server: str) -> Iterator[load.Run]:
-    """Starts the load generator in the network of the server's container. Yields a function that runs its commands."""
-    name = f"calibrate-{uuid.uuid4().hex[:8]}"
-    docker("run", "--detach", f"--name={name}", f"--network=container:{server}", "--cpus=1", IMAGE)
-
-    def execute(command: Sequence[str], seconds: float) -> str:
-        done = subprocess.run(
-            ["docker", "exec", name, *command], capture_output=True, text=True, check=False, timeout=seconds
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    try:
-        yield execute
-    finally:
-        docker("rm", "--force", name)
-
-
 def calibrate(case: Case, goal: Goal) -> Outcome:
     """Returns the outcome of the search on a server with this model."""
 
@@ -89,7 +67,7 @@ def calibrate(case: Case, goal: Goal) -> Outcome:
     with (
         tempfile.TemporaryDirectory() as name,
         serving(case.repository(Path(name))) as server,
-        generator(server.container) as execute,
+        load_generator(IMAGE, server.container, "--cpus=1") as execute,
     ):
         load.check_inputs(execute(load.config_command(sent), 60), has_file=False)
         single = load.latency(sent, execute)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from triton_operator.cli.calibrate import load
+
 MODEL_IMAGES = Path(__file__).parents[2] / "model_images"
 DETECTION = MODEL_IMAGES / "detection"
 SERVER_IMAGE = "triton-operator/server:dev"
@@ -41,6 +43,10 @@ def need_server_image() -> None:
         docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
 
 
+RESTRICTIONS = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+"""Options of docker run that restrict a container as the pods are."""
+
+
 @contextmanager
 def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = ()) -> Iterator[Server]:
     """Starts Triton with these model repositories and the restrictions of a restricted pod.
@@ -49,7 +55,6 @@ def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[s
     """
     need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
-    restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
     places = {path: f"/models/{k}" for k, path in enumerate(repositories)}
     mounts = [f"--volume={path}:{place}:ro" for path, place in places.items()]
@@ -57,7 +62,7 @@ def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[s
     try:
         docker(
             *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
-            *(*restrictions, *limits, *ports, *mounts, SERVER_IMAGE, *command),
+            *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command),
         )
         addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
         # The metrics listener starts last.
@@ -90,3 +95,25 @@ def series(server: Server, prefix: str = "") -> dict[str, float]:
         lines = answer.read().decode().splitlines()
     found = (line.rsplit(" ", 1) for line in lines if line.startswith(prefix) and not line.startswith("#"))
     return {name: float(value) for name, value in found}
+
+
+@contextmanager
+def load_generator(image: str, server: str, *options: str) -> Iterator[load.Run]:
+    """Starts the load generator in the network of the server's container.
+
+    `options` are for docker run. Yields a function that runs its commands.
+    """
+    name = f"load-generator-{uuid.uuid4().hex[:12]}"
+    docker("run", "--detach", f"--name={name}", f"--network=container:{server}", *options, image)
+
+    def execute(command: Sequence[str], seconds: float) -> str:
+        done = subprocess.run(
+            ["docker", "exec", name, *command], capture_output=True, text=True, check=False, timeout=seconds
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        yield execute
+    finally:
+        docker("rm", "--force", name)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import struct
-import subprocess
 import textwrap
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from model_images.support import MODEL_IMAGES, docker, serving
+from model_images.support import MODEL_IMAGES, RESTRICTIONS, docker, load_generator, serving
 from triton_operator.cli.calibrate import load
 from triton_operator.cli.calibrate.search import Step, limited
 
@@ -63,23 +62,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[load.Run]:
     write(folder, "strings", "TYPE_STRING", 4)
     folder.chmod(0o755)
     docker("build", "--quiet", "--tag", IMAGE, "--file", str(ROOT / "perf_analyzer" / "Dockerfile"), str(ROOT))
-    name = f"load-test-{uuid.uuid4().hex[:8]}"
-    with serving(folder) as server:
-        # The restrictions of the pod.
-        restrictions = ["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-        docker("run", "--detach", f"--name={name}", f"--network=container:{server.container}", *restrictions, IMAGE)
-
-        def execute(command: Sequence[str], seconds: float) -> str:
-            done = subprocess.run(
-                ["docker", "exec", name, *command], capture_output=True, text=True, check=False, timeout=seconds
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        try:
-            yield execute
-        finally:
-            docker("rm", "--force", name)
+    with serving(folder) as server, load_generator(IMAGE, server.container, *RESTRICTIONS) as run:
+        yield run
 
 
 def step(rate: float, seconds: float = 6) -> Step:
