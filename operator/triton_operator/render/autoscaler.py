@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -11,7 +10,7 @@ from triton_operator.api.types import TritonModel
 
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, only_conditions
 
 METRIC = "triton_autoscaler_load"
 """Name of the metric that prometheus-adapter serves: the load as a number of servers (manifests/monitoring/adapter)."""
@@ -78,15 +77,11 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     return [scaler]
 
 
-def _status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns only the conditions, because the metric's value changes every 15 s."""
-    return {k: status[k] for k in ("conditions",) if k in status}
-
-
 CHILD = Child(
     kinds.AUTOSCALER,
     autoscalers,
     condition=AUTOSCALER_ACTIVE,
     unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
-    status=_status,
+    # The metric's value changes every 15 s.
+    status=only_conditions,
 )

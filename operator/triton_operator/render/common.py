@@ -1,7 +1,8 @@
-"""Metadata and selectors of the children."""
+"""Metadata, selectors and status of the children."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from triton_operator.api import names
@@ -38,3 +39,8 @@ def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[s
         },
         **fields,
     }
+
+
+def only_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns only the conditions of a child's status. Changes of the rest cause no reconcile."""
+    return {k: status[k] for k in ("conditions",) if k in status}

@@ -12,7 +12,7 @@ from triton_operator.api.types import Autoscaling, TritonModel
 from .autoscaler import BEHAVIOR
 from .child import Child
 from .choices import Choices
-from .common import obj
+from .common import obj, only_conditions
 from .rules.promql import Scope
 from .rules.recording import ARRIVALS, AUTOSCALER_LOAD, DESIRED
 
@@ -134,15 +134,11 @@ def _cooldown(wanted: Autoscaling) -> int:
     return max(_COOLDOWN_SECONDS if window is None else int(window), _SHORTEST_COOLDOWN_SECONDS)
 
 
-def _status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns only the conditions, because KEDA counts failures and notes the time of the last activity."""
-    return {k: status[k] for k in ("conditions",) if k in status}
-
-
 CHILD = Child(
     kinds.SCALED_OBJECT,
     scaled_objects,
     condition=AUTOSCALER_ACTIVE,
     unchecked="check spec.autoscaling.behavior, which the operator copies unchanged",
-    status=_status,
+    # KEDA counts failures and notes the time of the last activity.
+    status=only_conditions,
 )

@@ -20,7 +20,6 @@ from .recording import (
     LOAD,
     QUEUE,
     READY,
-    demand_by_limit,
     limits,
     tokens,
 )  # fmt: skip
@@ -146,7 +145,7 @@ def _server_restarts(subject: Subject) -> Rule:
 
 def _qps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_QPS.name, "TritonModelQpsOverflow"
-    demand = demand_by_limit(scope)
+    demand = scope.pick(DEMAND)
     coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     raw = _queried(f"{demand} / on ({PER_MODEL}) group_left () ({coefficient} != 1)")
     factor = f"{{{{ range query {quote(f'{coefficient} != 1')} }}}}{_number('.Value')}{{{{ end }}}}"

@@ -37,11 +37,6 @@ def limits(scope: Scope, kind: str) -> str:
     return scope.pick(EFFECTIVE, equal("kind", kind))
 
 
-def demand_by_limit(scope: Scope) -> str:
-    """Returns the demand of the model (without the label `version`) and of each version, to join with the limits."""
-    return scope.pick(DEMAND)
-
-
 def tokens(scope: Scope) -> str:
     return f"sum by ({PER_MODEL}) ({scope.pick('tritonmodel:tokens:rate1m')})"
 
