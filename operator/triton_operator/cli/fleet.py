@@ -12,6 +12,7 @@ from triton_operator.api import names, quantity
 from triton_operator.api.status import AUTOSCALER_ACTIVE, READY, TritonModelStatus
 from triton_operator.api.text import one_line
 
+from . import autoscaler_load
 from .samples import Alert, Samples
 
 Object = dict[str, Any]
@@ -117,14 +118,9 @@ def _wanted(model: Object, status: TritonModelStatus, scaler: Object | None) -> 
 
 def _load(scaler: Object | None) -> float | None:
     """Returns the load that the HorizontalPodAutoscaler has read: its metric is the load for each server."""
-    if scaler is None:
-        return None
-    status = scaler.get("status", {})
-    for metric in status.get("currentMetrics") or ():
-        average = metric.get("object", {}).get("current", {}).get("averageValue")
-        if average is not None and (one := _number(average)) is not None:
-            return one * int(status.get("currentReplicas", 0))
-    return None
+    status = (scaler or {}).get("status", {})
+    load = autoscaler_load.per_server(status)
+    return None if load is None else load * int(status.get("currentReplicas", 0))
 
 
 def _autoscaler(status: TritonModelStatus, scaler: Object | None) -> str:

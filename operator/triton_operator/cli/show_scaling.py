@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api import quantity
 from triton_operator.api.status import AutoscalingStatus
+
+from . import autoscaler_load
 
 Object = dict[str, Any]
 _NAME = "HorizontalPodAutoscaler"
@@ -38,19 +38,13 @@ def _autoscaler(found: Object, now: datetime) -> list[str]:
         return [f"{_NAME}: hasn't reported a status yet"]
     numbers = f"wants {status.get('desiredReplicas', 0)} servers and has {status.get('currentReplicas', 0)}"
     changed = f"; last change {_ago(status['lastScaleTime'], now)}" if status.get("lastScaleTime") else ""
-    lines = [f"{_NAME}: {numbers}{_load(status)}{changed}"]
+    measured = autoscaler_load.per_server(status)
+    load = "" if measured is None else f", at a load of {measured:.3g} per server"
+    lines = [f"{_NAME}: {numbers}{load}{changed}"]
     for one in status["conditions"]:
         if one["status"] != ("False" if one["type"] == "ScalingLimited" else "True"):
             lines.append(f"{_NAME}: {one['type']} {one['status']}, {one.get('reason', '')}: {one.get('message', '')}")
     return lines
-
-
-def _load(status: Object) -> str:
-    """Returns words about the load of each server that the autoscaler has read."""
-    found = [one["object"]["current"] for one in status.get("currentMetrics") or [] if "object" in one]
-    with contextlib.suppress(LookupError, ValueError):
-        return f", at a load of {float(quantity.parse(found[0]['averageValue'])):.3g} per server"
-    return ""
 
 
 def _ago(time: str, now: datetime) -> str:
