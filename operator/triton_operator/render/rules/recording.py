@@ -190,14 +190,21 @@ def _autoscaler_load(subject: Subject) -> str:
     While the scrapes of a server fail, its load is missing in the sum. The rule then keeps the highest load of the last
     minutes. It doesn't for one or two failed scrapes, or for a target that has disappeared, because this is how each
     removed server ends, and keeping its load would add it again.
+
+    When Prometheus begins, its rates are too low until it has scraped a server for as long as they look back. Until
+    then the rule keeps the highest load, too. If Prometheus has none, the rule has a value only if it needs more
+    servers than there are.
     """
     scope, scrape = subject.scope, subject.scrape_seconds
     now = scope.pick(_PREDICTED if subject.predict else LOAD)
     up, span = scope.pick("up"), max(60, 4 * scrape)
-    scrapes = span // scrape
+    scrapes, on = span // scrape, f"on ({PER_MODEL})"
     missing = f"(sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)} and {up})"
-    held = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}]) and on ({PER_MODEL}) {missing}"
-    return _maximum([now, tag(held, "of", "held")])
+    earlier = f"count_over_time({up}[{duration(2 * scrape)}] offset {duration(span - scrape)})"
+    highest = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}])"
+    held = f"{highest} and {on} ({missing} or ({up} unless {on} {earlier}))"
+    more = f"{now} > {on} {scope.pick(DESIRED)}"
+    return f"{_maximum([now, tag(held, 'of', 'held')])}\nand {on} (\n  {earlier}\n  or {highest}\n  or {more}\n)"
 
 
 def queue_recording(subject: Subject) -> list[Rule]:
