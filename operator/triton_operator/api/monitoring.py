@@ -73,6 +73,7 @@ class Answer:
     - `values`: the thresholds that its rules use.
     - `tokens`: whether it has the token counter.
     - `churning`: whether a server of the TritonModel replaces its series.
+    - `uncounted`: the models whose requests aren't counted, by the alert TritonModelRequestsNotCounted.
     - `error`: why there is no answer; `values` and `tokens` are then empty.
     - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
     """
@@ -80,6 +81,7 @@ class Answer:
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
     tokens: bool = False
     churning: bool = False
+    uncounted: tuple[str, ...] = ()
     error: str = ""
     at: str = field(default="", compare=False)
 

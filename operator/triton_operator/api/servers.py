@@ -19,6 +19,8 @@ class IndexEntry:
 
 
 Index = tuple[IndexEntry, ...]
+Uncounted = tuple[tuple[str, str], ...]
+"""Models that answer requests without Triton counting them, each with the evidence."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from triton_operator.api import names
 from .loads import LoadProbes
 from .prometheuses import PrometheusProbes
 from .servers import ServerProbes
+from .statistics import uncounted
 
 _log = logging.getLogger(__name__)
 _RESTART_SECONDS = 1.0
@@ -35,7 +36,9 @@ class Prober:
         sample_limit: int = names.SAMPLE_LIMIT,
     ) -> None:
         self.loads = LoadProbes(on_change)
-        self.servers = ServerProbes(on_change, on_answer=lambda answered: on_answer("server", answered))
+        self.servers = ServerProbes(
+            on_change, on_answer=lambda answered: on_answer("server", answered), count=uncounted
+        )
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, lambda answered: on_answer("prometheus", answered), sample_limit
         )

@@ -15,6 +15,7 @@ from requests.exceptions import ConnectionError, JSONDecodeError, RequestExcepti
 
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.render.rules.alerts import NOT_COUNTED
 from triton_operator.render.rules.churn import series_churn
 
 from .fetch import FetchError, Limits, UnusableError
@@ -28,6 +29,9 @@ Key = str
 Values = Mapping[ThresholdKey, float]
 Counted = tuple[Key, str]
 """A TritonModel, and the name of a counter that it has."""
+Uncounted = Mapping[Key, tuple[str, ...]]
+"""The models whose requests aren't counted."""
+_MAX_MODELS, _MAX_NAME = 20, 256
 T = TypeVar("T")
 
 
@@ -99,6 +103,10 @@ class Client:
         """The TritonModels with a server that replaces its series."""
         return self._ask(series_churn(self._sample_limit, self._ours), _keys)
 
+    def uncounted(self) -> Uncounted:
+        """The models whose requests aren't counted, as the firing alerts say."""
+        return self._ask(f'ALERTS{{alertname="{NOT_COUNTED}",alertstate="firing",{self._ours}}}', _models)
+
     def _ask(self, query: str, read: Callable[[list[Any]], T]) -> T:
         try:
             return read(self._client.custom_query(query))
@@ -127,6 +135,14 @@ def _counted(series: list[Any]) -> frozenset[Counted]:
 def _keys(series: list[Any]) -> frozenset[Key]:
     labels = (one["metric"] for one in series)
     return frozenset(_key(one) for one in labels if "namespace" in one)
+
+
+def _models(series: list[Any]) -> Uncounted:
+    found: dict[Key, set[str]] = {}
+    for labels in (one["metric"] for one in series):
+        if {"namespace", "model"} <= labels.keys():
+            found.setdefault(_key(labels), set()).add(labels["model"][:_MAX_NAME])
+    return {key: tuple(sorted(models)[:_MAX_MODELS]) for key, models in found.items()}
 
 
 def _key(labels: Mapping[str, str]) -> Key:

@@ -19,7 +19,7 @@ from triton_operator.api import names
 from triton_operator.api.monitoring import Answer
 
 from . import fetch
-from .prometheus import LIMITS, Client, Counted, Key, QueryError, Values
+from .prometheus import LIMITS, Client, Counted, Key, QueryError, Uncounted, Values
 from .schedule import Schedule, jittered, wait
 
 _log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class _Source:
     readers: dict[Key, _Reader] = field(default_factory=dict)
     values: Mapping[Key, Values] = field(default_factory=dict)
     counted: frozenset[Counted] = frozenset()
+    uncounted: Uncounted = field(default_factory=dict)
     churning: frozenset[Key] = frozenset()
     error: str = ""
     at: str = ""
@@ -250,10 +251,10 @@ class PrometheusProbes:
         with self._lock:
             counters = {reader.counter for reader in source.readers.values() if reader.counter}
         began = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values, counted, error = source.values, source.counted, ""
+        values, counted, uncounted, error = source.values, source.counted, source.uncounted, ""
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                values, counted = await loop.run_in_executor(pool, _ask, client, counters)
+                values, counted, uncounted = await loop.run_in_executor(pool, _ask, client, counters)
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:
@@ -263,7 +264,8 @@ class PrometheusProbes:
             error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
-            source.values, source.counted, source.error, source.at = values, counted, error, began
+            source.values, source.counted, source.uncounted = values, counted, uncounted
+            source.error, source.at = error, began
             source.rest_due = loop.time() + jittered(REST_SECONDS)
             if not error:
                 source.failing_since = None
@@ -285,8 +287,8 @@ class PrometheusProbes:
             _log.exception("polling %s failed", source.url)
 
 
-def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted]]:
-    return client.thresholds(), client.counters(counters)
+def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted], Uncounted]:
+    return client.thresholds(), client.counters(counters), client.uncounted()
 
 
 def _answer(source: _Source, key: Key, counter: str) -> Answer:
@@ -294,4 +296,10 @@ def _answer(source: _Source, key: Key, counter: str) -> Answer:
         return Answer()
     if source.error:
         return Answer(churning=key in source.churning, error=source.error, at=source.at)
-    return Answer(source.values.get(key, {}), (key, counter) in source.counted, key in source.churning, at=source.at)
+    return Answer(
+        source.values.get(key, {}),
+        tokens=(key, counter) in source.counted,
+        churning=key in source.churning,
+        uncounted=source.uncounted.get(key, ()),
+        at=source.at,
+    )

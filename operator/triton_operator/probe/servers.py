@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from triton_operator.api.servers import Index, Server
+from triton_operator.api.servers import Index, Server, Uncounted
 
 from . import fetch
 from .answer_cache import AnswerCache
@@ -30,6 +30,7 @@ _NO_ROOM = (
     "operator's memory"
 )
 Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
+Count = Callable[[aiohttp.ClientSession, str, str], Awaitable[Uncounted]]
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,20 @@ class ServerAnswers:
     - `indexes`: pod name → models, for the servers with a usable answer.
     - `unusable`: pod name → why the server's answer can't be used.
     - `pending`: whether a server hasn't been polled since it started or since its readiness changed.
+    - `uncounted`: models that answer requests without Triton counting them, each with the evidence.
     """
 
     indexes: Mapping[str, Index] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
     pending: bool = False
+    uncounted: Uncounted = ()
 
 
 @dataclass(eq=False, slots=True)
 class _Target:
     """One server and its last answer.
 
+    - `entrypoint`: the model that clients call; "" if it is unknown.
     - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
     """
@@ -57,7 +61,9 @@ class _Target:
     key: str
     server: Server
     rest_seconds: float
+    entrypoint: str = ""
     answer: Answer | None = None
+    uncounted: Uncounted = ()
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
@@ -72,6 +78,7 @@ class ServerProbes:
 
     - `on_change(key)`: called in that loop when there is an answer that the last `track` of `key` didn't return.
     - `on_answer(answered)`: called after each poll.
+    - `count`: finds the uncounted models of a server whose models are all ready.
     - `cache`: limits the memory of all answers together.
 
     If one server of a TritonModel gives no usable answer, all its servers are polled in a slow lane, so that they don't
@@ -84,8 +91,9 @@ class ServerProbes:
         read: Read = repository_index,
         on_answer: Callable[[bool], None] = lambda _: None,
         cache: AnswerCache | None = None,
+        count: Count | None = None,
     ) -> None:
-        self._on_change, self._read, self._on_answer = on_change, read, on_answer
+        self._on_change, self._read, self._on_answer, self._count = on_change, read, on_answer, count
         self._cache = cache or AnswerCache()
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
@@ -93,10 +101,13 @@ class ServerProbes:
         self._due_now: deque[_Target] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def track(self, key: str, servers: Iterable[Server], *, explicit: bool = False) -> ServerAnswers:
+    def track(
+        self, key: str, servers: Iterable[Server], *, explicit: bool = False, entrypoint: str = ""
+    ) -> ServerAnswers:
         """Returns the last answers of these servers of the TritonModel `key`.
 
         From now on polls these servers, and no others of `key`. `explicit`: whether the model control is `explicit`.
+        `entrypoint`: the model that clients call; "" if it is unknown.
         """
         rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
         with self._lock:
@@ -110,9 +121,10 @@ class ServerProbes:
                     if target.server.epoch[0] != server.epoch[0]:
                         # The server restarted, so its last answer is out of date.
                         self._set(target, None, "")
+                        target.uncounted = ()
                     target.server, target.pending, target.repeats = server, True, 0
                     self._due_now.append(target)
-                target.rest_seconds = rest
+                target.rest_seconds, target.entrypoint = rest, entrypoint
                 targets[server.uid] = target
             for gone in known.values():
                 self._remove(gone)
@@ -120,11 +132,12 @@ class ServerProbes:
                 self._targets[key] = targets
             indexes = {t.server.pod: t.answer.index for t in targets.values() if t.answer is not None}
             unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
+            uncounted = {one for target in targets.values() for one in target.uncounted}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
             self._wake()
-        return ServerAnswers(indexes, unusable, pending)
+        return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)))
 
     def forget(self, key: str) -> None:
         """Stops polling the servers of `key`."""
@@ -176,10 +189,11 @@ class ServerProbes:
         """Polls one server once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
-            server, answer, unusable = target.server, None, ""
+            server, answer, unusable, uncounted = target.server, None, "", target.uncounted
             if not target.removed:
                 try:
                     answer = await self._read(client, server.address)
+                    uncounted = await self._uncounted(client, target, answer)
                 except UnusableError as error:
                     unusable = str(error)
                 except FetchError as error:
@@ -187,7 +201,7 @@ class ServerProbes:
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("polling %s failed", server.pod, extra={"key": target.key})
-        changed = self._record(target, server, answer, unusable)
+        changed = self._record(target, server, answer, unusable, uncounted)
         if target.removed:
             return
         self._on_answer(answer is not None)
@@ -198,24 +212,37 @@ class ServerProbes:
         if changed:
             self._on_change(target.key)
 
-    def _record(self, target: _Target, server: Server, answer: Answer | None, unusable: str) -> bool:
+    async def _uncounted(self, client: aiohttp.ClientSession, target: _Target, answer: Answer) -> Uncounted:
+        """Returns the uncounted models of a server; the last ones if it doesn't answer."""
+        if self._count is None or not target.entrypoint or not answer.all_ready:
+            return target.uncounted
+        try:
+            return await self._count(client, target.server.address, target.entrypoint)
+        except FetchError as error:
+            _log.debug("no statistics from %s: %s", target.server.pod, error)
+            return target.uncounted
+
+    def _record(
+        self, target: _Target, server: Server, answer: Answer | None, unusable: str, uncounted: Uncounted
+    ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.polling = False
             if target.removed or target.server != server:
                 return False
-            before, pending = (target.answer, target.unusable), target.pending
+            before, pending = (target.answer, target.unusable, target.uncounted), target.pending
             was_ready = target.answer is not None and target.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
             self._set(target, answer, unusable)
+            target.uncounted = uncounted
             if target.answer is None:
                 self._silent.setdefault(target.key, set()).add(server.uid)
             elif silent := self._silent.get(target.key):
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or before != (target.answer, target.unusable)
+            return pending or before != (target.answer, target.unusable, target.uncounted)
 
     def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
         """Stores the last answer of this server, if there is room for it."""

@@ -55,7 +55,9 @@ class Observer:
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
         explicit = model.spec.server.model_control == "explicit"
-        servers = self._prober.servers.track(key, [one for pod in pods if (one := server(pod))], explicit=explicit)
+        servers = self._prober.servers.track(
+            key, [one for pod in pods if (one := server(pod))], explicit=explicit, entrypoint=choices.entrypoint
+        )
         observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,
@@ -66,6 +68,7 @@ class Observer:
             indexes=servers.indexes,
             unusable=servers.unusable,
             pending=servers.pending,
+            uncounted=servers.uncounted,
             refused=refused,
             autoscaler=find_kind(children, kinds.AUTOSCALER),
             scaled_object=find_kind(children, kinds.SCALED_OBJECT),

@@ -21,7 +21,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render.children import CHILDREN
 from triton_operator.repository.report import Report
 
-from . import churn, load, pods, thresholds
+from . import churn, counting, load, pods, thresholds
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
@@ -64,8 +64,8 @@ def assess(
         _progressing(observed, living, current, ready, problem),
         _models_loaded(models, problem, observed.unusable),
         load.threshold_live(model, observed, limits, live, now),
-        load.autoscaler_active(model, observed),
-        load.monitoring_available(model, observed, suspended),
+        counting.scales(load.autoscaler_active(model, observed), observed, entrypoint),
+        counting.alerts(load.monitoring_available(model, observed, suspended), observed, entrypoint),
     ]
     digests = sorted({d for p in current if (d := pods.digest(p))})
     return TritonModelStatus(

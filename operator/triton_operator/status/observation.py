@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_operator.api.monitoring import Answer, Installed
-from triton_operator.api.servers import Index
+from triton_operator.api.servers import Index, Uncounted
 from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
 
@@ -32,6 +32,7 @@ class Observation:
     - `indexes`: pod name → repository index, for the servers that answer.
     - `unusable`: pod name → why the server's answer can't be used.
     - `pending`: whether a server hasn't answered since it started or since its readiness changed.
+    - `uncounted`: models that answer requests without Triton counting them, each with the evidence.
     - `refused`: kind → why the API server refused the write.
     - `scaling`: the decision of the engine Direct, None with another engine.
     - `requested`: the thresholds in the annotations. `thresholds`: the effective ones.
@@ -51,6 +52,7 @@ class Observation:
     indexes: Mapping[str, Index] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
     pending: bool = False
+    uncounted: Uncounted = ()
     refused: Mapping[str, Problem] = field(default_factory=dict)
     autoscaler: Object | None = None
     scaled_object: Object | None = None

@@ -79,6 +79,13 @@ def test_servers_that_replace_their_series(prometheus: FakePrometheus) -> None:
     assert prometheus.queries[1].count(", 500, 500)") == 2
 
 
+def test_models_whose_requests_are_not_counted(prometheus: FakePrometheus) -> None:
+    query = 'ALERTS{alertname="TritonModelRequestsNotCounted",alertstate="firing",tritonmodel!=""}'
+    labels = [{**OWN, "model": "net"}, {**OWN, "model": "a" * 999}, {**OWN}, {"tritonmodel": "of others", "model": "x"}]
+    prometheus.series[query] = [{"metric": one, "value": [1.0, "1"]} for one in labels]
+    assert asking(prometheus.url).uncounted() == {KEY: ("a" * 256, "net")}
+
+
 def test_queries_many_counters_at_once(prometheus: FakePrometheus) -> None:
     query = 'count by (namespace,tritonmodel,__name__) ({__name__=~"a_total|b_total",tritonmodel!=""})'
     prometheus.series[query] = [{"metric": {"__name__": "a_total", **OWN}, "value": [1.0, "3"]}]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import IndexEntry, Server
+from triton_operator.api.servers import IndexEntry, Server, Uncounted
 from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.answer_cache import AnswerCache, size_of
 from triton_operator.probe.fetch import FetchError, UnusableError
@@ -242,6 +242,37 @@ def test_silent_servers_do_not_delay_silent_servers_of_another_namespace(sim: Si
         assert sum(sim.polls.values()) < 300, "waited for the slow lane"
 
     sim.run(scene)
+
+
+def test_reports_uncounted_models_of_ready_servers(sim: Simulation) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def count(_: object, address: str, entrypoint: str) -> Uncounted:
+        asked.append((address, entrypoint))
+        if len(asked) == 2:
+            raise UnusableError("has the HTTP status 500")
+        return (("a", "its warm-up isn't counted"),)
+
+    sim.probes = ServerProbes(lambda key: sim.changed.update([key]), sim.read, count=count)
+
+    async def scene() -> None:
+        sim.answers["pod"] = LOADING
+        sim.probes.track(KEY, [server()], entrypoint="a")
+        await until(lambda: sim.polls["pod"] > 2)
+        assert not asked, "asked before all models are ready"
+        sim.answers["pod"] = READY
+        await until(lambda: len(asked) == 1 and sim.changed[KEY] == 2)
+        assert sim.probes.track(KEY, [server()], entrypoint="a").uncounted == (("a", "its warm-up isn't counted"),)
+        # A server that doesn't tell keeps its last answer.
+        sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
+        await until(lambda: len(asked) == 2 and sim.changed[KEY] == 3)
+        found = sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
+        assert (found.uncounted, found.unusable) == ((("a", "its warm-up isn't counted"),), {})
+        # After a restart it may run other code.
+        assert sim.probes.track(KEY, [server(epoch=(1, False))], entrypoint="a").uncounted == ()
+
+    sim.run(scene)
+    assert set(asked) == {("pod:8000", "a")}
 
 
 def test_polling_continues_after_an_unexpected_error(sim: Simulation) -> None:

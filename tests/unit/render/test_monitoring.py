@@ -168,7 +168,7 @@ def test_every_alert_has_a_summary_and_a_description() -> None:
     assert {a["alert"].removeprefix("TritonModel") for a in found} == {
         "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
         "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
-        "ServerRestarts",
+        "ServerRestarts", "RequestsNotCounted",
     }  # fmt: skip
 
 

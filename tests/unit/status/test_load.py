@@ -325,6 +325,40 @@ def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -
     assert status_and_reason(judge(spec=spec), "AutoscalerActive") == ("", "")
 
 
+# Models whose requests Triton doesn't count
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "part"),
+    [
+        ({"uncounted": (("net", "its warm-up isn't counted"),)}, ("False", "RequestsNotCounted"),
+         "net (its warm-up isn't counted). So the demand, the thresholds, the alerts about requests"),
+        ({"uncounted": (("net", "its warm-up isn't counted"),)}, ("False", "RequestsNotCounted"),
+         "must call TRITONBACKEND_ModelInstanceReportStatistics"),
+        ({"answer": Answer({QPS: math.inf}, uncounted=("net",), at=ASKED)}, ("False", "RequestsNotCounted"),
+         "net (its queue gets shorter, but its counters are 0)"),
+        ({"uncounted": (("step", "requests of the ensemble net are counted"),)}, ("False", "RequestsNotCounted"),
+         "The requests of the entrypoint are counted"),
+        ({"uncounted": (("net", "x"),), "installed": Installed(None)}, ("False", "RequestsNotCounted"), "net (x)"),
+        ({"uncounted": (("net", "x"),), "installed": None}, ("False", "CRDsMissing"), "install"),
+        ({"uncounted": ()}, ("True", "Selected"), "selected by"),
+    ],
+)  # fmt: skip
+def test_reports_models_that_are_not_counted(seen: dict[str, Any], expected: tuple[str, str], part: str) -> None:
+    status = judge(spec={"entrypoint": "net"}, **seen)
+    assert status_and_reason(status, "MonitoringAvailable") == expected
+    assert part in words(status, "MonitoringAvailable")
+
+
+@pytest.mark.parametrize(("model", "blind"), [("net", True), ("step", False)])
+def test_autoscaler_is_blind_if_the_entry_model_is_not_counted(model: str, blind: bool) -> None:
+    spec = {**SCALING, "entrypoint": "net"}
+    seen = {"autoscaler": autoscaler(ABLE, ACTIVE), "uncounted": ((model, "x"),)}
+    status = judge({MAX_QPS: "80"}, spec=spec, **seen)
+    expected = ("False", "RequestsNotCounted") if blind else ("True", "Scaling")
+    assert status_and_reason(status, "AutoscalerActive") == expected
+
+
 # Over time
 
 

@@ -52,6 +52,10 @@ _BURNS = {
 metrics for the long window."""
 _MIN_BURN_FAILURES = 10
 """Minimum number of failed requests in the long window for an alert about the error budget."""
+NOT_COUNTED = "TritonModelRequestsNotCounted"
+_FALLS = 10
+"""How often a queue gets shorter before its model has answered requests for sure. A server that crashes empties its
+queue too, but Kubernetes restarts it less often than this in ten minutes."""
 _OWN_LABELS = {
     "__name__",
     "alertname",
@@ -93,6 +97,7 @@ def slow_alerts(subject: Subject) -> list[Rule]:
         _queue_duration(subject),
         _limit_missing(subject),
         _metrics_absent(subject),
+        _not_counted(subject),
         _disagreement(subject),
         _request_failures(subject),
         *_error_budget_burn(subject),
@@ -235,6 +240,26 @@ def _metrics_absent(subject: Subject) -> Rule:
         "PodMonitor selected (spec.monitoring.labels)? Can Prometheus reach port 8002 (NetworkPolicy)? Is the entry "
         "model loaded? If the target's error is an exceeded limit (sampleLimit and others), Prometheus drops all "
         "samples: expose fewer metrics, or ask an administrator to raise SAMPLE_LIMIT of the operator.",
+    )  # fmt: skip
+
+
+def _not_counted(subject: Subject) -> Rule:
+    """Returns the alert. A backend that reports no statistics leaves every counter at 0, but Triton counts its queue.
+
+    The queue of a model that hangs doesn't get shorter, and Triton itself counts requests that it rejects or cancels.
+    """
+    scope, span = subject.scope, duration(max(600, 60 * subject.scrape_seconds))
+    by = f"{PER_MODEL}, model"
+    falls = f"max by ({by}) (resets({scope.pick('nv_inference_pending_request_count')}[{span}]))"
+    counters = ("nv_inference_request_success", "nv_inference_request_failure")
+    counted = " or ".join(f"max by ({by}) (max_over_time({scope.pick(name)}[{span}])) > 0" for name in counters)
+    return _alert(
+        NOT_COUNTED, "warning", "5m",
+        f"({falls} >= {_FALLS})\nunless on ({by}) ({counted})",
+        f"{_WHO} answers requests of model {{{{ $labels.model }}}}, but Triton doesn't count them",
+        "The model's queue gets shorter, but its counters are 0. So the demand, the alerts about requests and the "
+        "autoscaler see no requests of this model. Its backend must call TRITONBACKEND_ModelInstanceReportStatistics "
+        "for each request.",
     )  # fmt: skip
 
 

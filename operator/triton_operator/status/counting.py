@@ -1,0 +1,48 @@
+"""Models that answer requests without Triton counting them: their alerts and their autoscaler see no requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from triton_operator.api.status import AUTOSCALER_ACTIVE, MONITORING_AVAILABLE, Condition
+
+from .conditions import condition
+from .observation import Observation
+
+NOT_COUNTED = "RequestsNotCounted"
+_QUEUE = "its queue gets shorter, but its counters are 0"
+
+
+def alerts(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+    """Returns MonitoringAvailable: `before`, or False if it isn't a problem itself and a model isn't counted."""
+    found = _uncounted(observed)
+    if before is None or before.status == "False" or not found:
+        return before
+    named = "; ".join(f"{model} ({evidence})" for model, evidence in sorted(found.items()))
+    lost = (
+        "the demand, the thresholds, the alerts about requests and the autoscaler see no requests"
+        if entrypoint in found
+        else "the alerts about queues and failures see no requests of it. The requests of the entrypoint are counted"
+    )
+    return condition(
+        MONITORING_AVAILABLE, "False", NOT_COUNTED,
+        f"Triton doesn't count the requests that these models answer: {named}. So {lost}. The model's backend must "
+        "call TRITONBACKEND_ModelInstanceReportStatistics for each request",
+    )  # fmt: skip
+
+
+def scales(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
+    """Returns AutoscalerActive: `before`, or False if it isn't a problem itself and the entry model isn't counted."""
+    if before is None or before.status != "True" or entrypoint not in _uncounted(observed):
+        return before
+    return condition(
+        AUTOSCALER_ACTIVE, "False", NOT_COUNTED,
+        f"Triton doesn't count the requests that {entrypoint} answers, so the autoscaler sees too little load and "
+        "adds no servers; see MonitoringAvailable",
+    )  # fmt: skip
+
+
+def _uncounted(observed: Observation) -> Mapping[str, str]:
+    """Returns the uncounted models with the evidence: from Prometheus' alert, and from the servers themselves."""
+    asked = observed.answer.uncounted if observed.answer is not None else ()
+    return {**dict.fromkeys(asked, _QUEUE), **dict(observed.uncounted)}
