@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh PART…: installs what these parts of the tests need, then runs them in this order.
+# test.sh PART…: installs what these parts of the tests need, then runs them in this order, but e2e beside the others.
 #   unit         pure code and golden files
 #   rules        the Prometheus rules and the dashboards' queries, against a real Prometheus
 #   server       the model images with a real Triton in Docker
@@ -9,8 +9,9 @@
 #   e2e          the installation in the kind cluster
 . "$(dirname "$0")/lib.sh"
 
-failed=()
 reports=$cache/reports
+mkdir -p "$reports"
+rm -f "$reports"/*.failed
 
 # part NAME MARKER-EXPRESSION [OPTION…]: runs every test that the expression selects. The next part runs even if one
 # fails.
@@ -20,34 +21,61 @@ part() {
   rm -f "$report"
   # Tests that use the kind cluster set KUBECONFIG themselves.
   env -u KUBECONFIG .venv/bin/pytest -m "$2" --durations=10 --durations-min=2 --junitxml="$report" "${@:3}" ||
-    { result=FAILED; failed+=("$1"); }
+    { result=FAILED; touch "$report.failed"; }
   say "$1 tests: $result, $((SECONDS - start)) s"
 }
 
-# Each worker has its own servers and runs whole files, so tests of two workers never share a server. More workers than
-# two cores can run would break tests with deadlines. Tests that mostly wait get one worker more.
-parallel=(-n "${TEST_WORKERS:-2}" --dist loadfile)
-waiting=(-n "${TEST_WORKERS:-3}" --dist loadfile)
+# workers N: the options for N processes. Each has its own servers and runs whole files, so tests of two processes never
+# share a server. Tests that mostly wait get more processes than the two cores of the smallest machine. Files start in the
+# order of their names: by default the files with few tests come last, which are the longest here.
+workers() { options=(-n "${TEST_WORKERS:-$1}" --dist loadfile --no-loadscope-reorder); }
 
+end_to_end() {
+  trap 'exit 130' INT
+  workers 3
+  part e2e "e2e and not alone" -v "${options[@]}"
+  part e2e-alone "e2e and alone" -v
+}
+
+# pytest ends normally after Ctrl-C, so the shell would start the next part.
+trap 'exit 130' INT
 world "$@"
+beside=
+for name in "$@"; do
+  # These tests mostly wait for the cluster, so the other parts run at the same time.
+  if [ "$name" = e2e ] && [ $# -gt 1 ]; then
+    say "e2e tests run beside the other parts; their output follows at the end: .cache/log/e2e"
+    # With its own process group (-m), Ctrl-C here can end all of its processes.
+    set -m
+    end_to_end </dev/null >"$cache/log/e2e" 2>&1 &
+    beside=$!
+    set +m
+    trap 'kill -INT -- "-$beside" && wait "$beside"' EXIT
+  fi
+done
 for name in "$@"; do
   case $name in
-    unit) part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${parallel[@]}" ;;
-    rules) part rules rules -q -n "${TEST_WORKERS:-4}" --dist loadfile ;;
-    server) part server server -q "${parallel[@]}" ;;
-    integration) part integration integration -q "${waiting[@]}" ;;
-    # In the order of the names: by default the files with few tests come last, which are the longest here.
-    faults) part faults faults -v "${waiting[@]}" --no-loadscope-reorder ;;
+    unit) workers 2; part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${options[@]}" ;;
+    rules) workers 4; part rules rules -q "${options[@]}" ;;
+    server) workers 2; part server server -q "${options[@]}" ;;
+    integration) workers 4; part integration integration -q "${options[@]}" ;;
+    faults) workers 4; part faults faults -v "${options[@]}" ;;
     properties)
-      if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${parallel[@]}" tests/properties; else part properties properties -v "${parallel[@]}"; fi
+      workers 2
+      if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${options[@]}" tests/properties; else part properties properties -v "${options[@]}"; fi
       ;;
-    e2e)
-      part e2e "e2e and not alone" -v "${parallel[@]}" --no-loadscope-reorder
-      part e2e-alone "e2e and alone" -v
-      ;;
+    e2e) [ -n "$beside" ] || end_to_end ;;
     *) die "no such part of the tests: $name" ;;
   esac
 done
+if [ -n "$beside" ]; then
+  say "waiting for the e2e tests"
+  wait "$beside" || true
+  trap - EXIT
+  cat "$cache/log/e2e" >&2
+fi
+failed=()
+for mark in "$reports"/*.failed; do [ ! -e "$mark" ] || failed+=("$(basename "$mark" .failed)"); done
 [ "${#failed[@]}" -gt 0 ] || exit 0
 say "failed tests:"
 .venv/bin/python hack/failures.py "${failed[@]/#/$reports/}" >&2
