@@ -17,7 +17,7 @@ from triton_operator.repository.model import DEFAULT_FILES, Data, Model, Reposit
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node
-from triton_operator.repository.textformat import TextError, parse
+from triton_operator.repository.textformat import MAX_VALUES, TextError, TooManyValuesError, parse
 
 MAX_CONFIG = 32 * 2**20
 """Maximum size of a config.pbtxt in bytes. The check skips larger ones. Triton has no limit."""
@@ -53,8 +53,8 @@ class _Reader:
             else "make sure that the path is a valid regular file or directory",
         )
 
-    def too_large(self, path: str, max_bytes: int) -> None:
-        message = f"not checked, because it is larger than {max_bytes} bytes"
+    def too_large(self, path: str, why: str) -> None:
+        message = f"not checked, because it {why}"
         self._add("TR005", Severity.WARNING, path, message, "make sure that it is the correct file")
 
     def outside(self, path: str, target: str) -> None:
@@ -101,7 +101,7 @@ class _Reader:
             self.failed(path, error)
             return None
         if len(content) > max_bytes:
-            self.too_large(path, max_bytes)
+            self.too_large(path, f"is larger than {max_bytes} bytes")
             return None
         return content
 
@@ -321,6 +321,9 @@ def _config(reader: _Reader, path: str) -> tuple[Any, Node]:
         config, where = parse(text)
     except TextError as error:
         reader.findings.append(_syntax(one_line(path), text, error))
+        return None, nowhere
+    except TooManyValuesError:
+        reader.too_large(path, f"has more than {MAX_VALUES} values")
         return None, nowhere
     return config, where
 

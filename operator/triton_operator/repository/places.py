@@ -13,14 +13,14 @@ Place = Callable[[int], tuple[int, int]]
 class Row:
     """The values of a field, in the order of the text.
 
-    Keeps a long list of numbers as text, and finds the position of a number only on access.
+    Keeps a list of numbers or words as text, and finds their positions only on access.
     """
 
     __slots__ = ("_nodes", "_text")
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
-        self._text: tuple[str, int, int, int, Place] | None = None
+        self._text: tuple[str, int, int, Place] | None = None
 
     def append(self, node: Node) -> None:
         """Adds one value."""
@@ -28,16 +28,16 @@ class Row:
             self._unfold()
         self._nodes.append(node)
 
-    def add_text(self, text: str, start: int, end: int, count: int, place: Place) -> None:
-        """Adds the `count` numbers between two offsets, separated by commas."""
+    def add_text(self, text: str, start: int, count: int, place: Place) -> None:
+        """Adds the `count` numbers or words in `text`, separated by commas. `start` is the offset of `text`."""
         if self._nodes or self._text is not None:
             self._unfold()
-            self._nodes += _nodes(text, start, end, place)
+            self._nodes += _nodes(text, start, place)
         else:
-            self._text = text, start, end, count, place
+            self._text = text, start, count, place
 
     def __len__(self) -> int:
-        return self._text[3] if self._text is not None else len(self._nodes)
+        return self._text[2] if self._text is not None else len(self._nodes)
 
     def __getitem__(self, index: int) -> Node:
         self._unfold()
@@ -49,16 +49,16 @@ class Row:
 
     def _unfold(self) -> None:
         if self._text is not None:
-            text, start, end, _, place = self._text
+            text, start, _, place = self._text
             self._text = None
-            self._nodes += _nodes(text, start, end, place)
+            self._nodes += _nodes(text, start, place)
 
 
-def _nodes(text: str, start: int, end: int, place: Place) -> Iterator[Node]:
+def _nodes(text: str, start: int, place: Place) -> Iterator[Node]:
     at = start
-    for part in text[start:end].split(","):
+    for part in text.split(","):
         lead = len(part) - len(part.lstrip())
-        yield Node(*place(at + lead), part.strip(), NO_FIELDS)
+        yield Node(*place(at + lead), "".join(part.split()), NO_FIELDS)
         at += len(part) + 1
 
 

@@ -27,18 +27,15 @@ _ITEM = re.compile(rf"{_SPACE}(?:{_VALUE}|(?P<mark>.))?", re.DOTALL)
 _MORE = re.compile(rf"{_SPACE}(?P<string>{_STRING})")
 _AFTER = re.compile(rf"{_SPACE}[,;]?")
 _MARK = re.compile(rf"{_SPACE}(?P<mark>.?)", re.DOTALL)
-_INTEGERS = re.compile(r"[ \t\r\n0-9,-]*+\]")
-_NO_INTEGERS = re.compile(
-    r"[0-9-][ \t\r\n]+[0-9]|[0-9][ \t\r\n]*-|-[^1-9]|(?:^|,)[ \t\r\n]*[,\]]|(?<![0-9])0[0-9]|[0-9]{20}"
-)
-"""Matches text that isn't allowed in a list of integers.
-
-One expression for the whole list would need a possessive group, which Python 3.11.2 matches incorrectly.
-"""
+_PLAIN = re.compile(r"[^\[\]{}<>\"'#]*+(?:#[^\n]*+[^\[\]{}<>\"'#]*+)*+\]")
+"""Matches the rest of a list of numbers or words, with comments."""
+_COMMENT = re.compile(r"#[^\n]*")
+_BLANK = " \t\r\n\f\v"
 _ESCAPE = re.compile(
-    r"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}))"
+    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|)"
 )
-_SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "?": 63, "'": 39, '"': 34}
+"""Matches an escape sequence; only the backslash if it is invalid."""
+_SIMPLE = {b"a": 7, b"b": 8, b"f": 12, b"n": 10, b"r": 13, b"t": 9, b"v": 11, b"\\": 92, b"?": 63, b"'": 39, b'"': 34}
 _CLOSE = {"{": "}", "<": ">"}
 _WORDS = {"true": True, "True": True, "t": True, "false": False, "False": False, "f": False}
 _FLOATS = {"inf": "inf", "infinity": "inf", "nan": "nan"}
@@ -50,7 +47,19 @@ _RANGES = {
     _F.CPPTYPE_UINT32: (0, 2**32 - 1),
     _F.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
+_NO_PLAIN = frozenset({_F.CPPTYPE_STRING, _F.CPPTYPE_MESSAGE})
 _ENUM_RANGE = _RANGES[_F.CPPTYPE_INT32]
+
+
+MAX_VALUES = 300_000
+"""Maximum number of values of a text, to limit the time. A list of numbers or words counts only its different ones.
+
+Triton has no maximum. 4 MiB of a usual configuration have about 250,000.
+"""
+
+
+class TooManyValuesError(ValueError):
+    """The text has more than MAX_VALUES values."""
 
 
 class TextError(ValueError):
@@ -65,7 +74,7 @@ class TextError(ValueError):
 
 
 def parse(text: str) -> tuple[Any, Node]:
-    """Returns the ModelConfig in `text`, and the positions of its values. Raises TextError."""
+    """Returns the ModelConfig in `text`, and the positions of its values. Raises TextError or TooManyValuesError."""
     config = ModelConfig()
     reader = _Reader(text)
     root = Node(1, 1)
@@ -124,6 +133,9 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self._left = MAX_VALUES
+        self._plain_values: dict[int, dict[str, Any]] = {}
+        """The values of numbers and words in lists, by the field's id and the text."""
         if (zero := text.find("\0")) >= 0:
             self._lines = [0, *(match.end() for match in re.finditer("\n", text[:zero]))]
             raise self.error("Invalid character: U+0000", zero)
@@ -144,6 +156,7 @@ class _Reader:
                     raise self._unexpected(match.start("mark") if mark else len(text), end)
                 self.at = match.end()
                 return
+            self._count()
             field = known.get(name)
             if field is None:
                 raise self.error(
@@ -186,16 +199,8 @@ class _Reader:
     def _list(self, into: Any, field: _Field, node: Node, start: int) -> None:
         if not field.repeated:
             raise self.error(f'Field "{field.name}" takes one value, not a list', start - 1)
-        row = _INTEGERS.match(self.text, start) if field.kind in _RANGES else None
-        if row is not None and not _NO_INTEGERS.search(row[0]):
-            parts = row[0][:-1].split(",")
-            values = list(map(int, parts))
-            low, high = _RANGES[field.kind]
-            if min(values) >= low and max(values) <= high:
-                getattr(into, field.name).extend(values)
-                _held(node, field.name).add_text(self.text, start, row.end() - 1, len(parts), self.place)
-                self.at = row.end()
-                return
+        if self._plain(into, field, node, start):
+            return
         self.at = start
         closing = _MARK.match(self.text, start)
         if closing is not None and closing["mark"] == "]":
@@ -205,6 +210,7 @@ class _Reader:
         while True:
             match = _ITEM.match(self.text, self.at)
             assert match is not None  # noqa: S101
+            self._count()
             first = match.start("open") if match["open"] else self._next(self.at)
             if match["open"] == "[":
                 raise self.error("A list can't contain a list", first)
@@ -216,6 +222,30 @@ class _Reader:
                 return
             if mark["mark"] != ",":
                 raise self._unexpected(mark.start("mark"), "]", 'Expected ","')
+
+    def _plain(self, into: Any, field: _Field, node: Node, start: int) -> bool:
+        """Reads a list of numbers or words. Reads each different one once. Returns False for any other list."""
+        row = _PLAIN.match(self.text, start) if field.kind not in _NO_PLAIN else None
+        if row is None:
+            return False
+        text = _COMMENT.sub(lambda match: " " * len(match[0]), row[0][:-1])
+        parts = text.split(",")
+        known = self._plain_values.setdefault(id(field), {})
+        for part in set(parts).difference(known):
+            self._count()
+            value = _plain_value(field, part.strip(_BLANK))
+            if value is None:
+                return False
+            known[part] = value
+        getattr(into, field.name).extend([known[part] for part in parts])
+        _held(node, field.name).add_text(text, start, len(parts), self.place)
+        self.at = row.end()
+        return True
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyValuesError
 
     def _one(self, into: Any, field: _Field, node: Node, match: re.Match[str], at: int) -> None:
         """Reads one value of a field. For a message, `at` is the offset of its field's name or of its bracket."""
@@ -325,16 +355,19 @@ class _Reader:
         inner = literal[1:-1]
         if "\\" not in inner:
             return inner.encode("utf-8", "replace")
-        out, last = bytearray(), 0
-        find = inner.find
-        while (place := find("\\", last)) >= 0:
-            match = _ESCAPE.match(inner, place)
-            if match is None:
-                raise self.error("Invalid escape sequence in string literal", at + 1 + place)
-            out += inner[last:place].encode("utf-8", "replace")
-            out += _escaped(match)
-            last = match.end()
-        return bytes(out + inner[last:].encode("utf-8", "replace"))
+        raw = inner.encode("utf-8", "replace")
+        known: dict[bytes, bytes] = {}
+
+        def decoded(match: re.Match[bytes]) -> bytes:
+            found = known.get(match[0])
+            if found is None:
+                if match[0] == b"\\":
+                    before = len(raw[: match.start()].decode("utf-8"))
+                    raise self.error("Invalid escape sequence in string literal", at + 1 + before)
+                found = known[match[0]] = _escaped(match)
+            return found
+
+        return _ESCAPE.sub(decoded, raw)
 
     def _next(self, at: int) -> int:
         """Returns the offset of the next token."""
@@ -371,7 +404,19 @@ def _held(node: Node, name: str) -> Row:
     return found
 
 
-def _escaped(match: re.Match[str]) -> bytes:
+def _plain_value(field: _Field, part: str) -> Any:
+    """Returns the value of a number or a word; None if it is invalid."""
+    reader = _Reader(part)
+    match = _ITEM.fullmatch(part)
+    if match is None or (match["number"] is None and match["word"] is None):
+        return None
+    try:
+        return reader._scalar(field, match)[0]
+    except TextError:
+        return None
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
     simple, octal, byte, short, long = match.groups()
     if simple:
         return bytes((_SIMPLE[simple],))

@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from support.mutations import edit, folder, forbid, move, remove, write
 from triton_operator.repository.load import MAX_CONFIG, MAX_TEXT, load
+from triton_operator.repository.rules.base import MAX_FINDINGS
 from unit.repository.gen import brief, findings, good
 
 
@@ -203,6 +205,22 @@ def test_warns_about_files_that_are_too_large(tmp_path, path, max_bytes):
     """It isn't an error, because Triton has no limit."""
     root = good(tmp_path, write(path, b"#" * (max_bytes + 1)))
     assert brief(findings(root)) == [f"warning TR005 {path}"]
+
+
+def test_warns_about_a_configuration_with_too_many_values(tmp_path):
+    """It isn't an error, because Triton has no limit."""
+    root = good(tmp_path, edit("net/config.pbtxt", "dynamic_batching", "output{}" * 300_001 + " dynamic_batching"))
+    found = findings(root)
+    assert brief(found) == ["warning TR005 net/config.pbtxt"]
+    assert "has more than 300000 values" in found[0].message
+
+
+def test_limits_the_findings_of_a_check(tmp_path):
+    """A million findings take a minute and a gigabyte."""
+    root = good(tmp_path, edit("net/config.pbtxt", "dynamic_batching", "output{}" * 100_000 + " dynamic_batching"))
+    codes = Counter(f.code for f in findings(root) if f.file == "net/config.pbtxt")
+    assert codes["TR115"] == MAX_FINDINGS
+    assert len(codes) > 1
 
 
 def test_accepts_windows_line_endings(tmp_path):

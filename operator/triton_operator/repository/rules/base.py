@@ -39,6 +39,9 @@ class Expected:
         return 1 if self.gpus is None else self.gpus
 
 
+MAX_FINDINGS = 1000
+"""Maximum number of findings of a check for each model. Nobody reads more, and millions take a minute."""
+
 NOTHING = Expected()
 """No expectations: the checks look only at the repository."""
 
@@ -52,7 +55,7 @@ def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check
         for model in repository.models.values():
             # layout.stray reports directories that are not models.
             if model.looks_like_model() and not model.unread:
-                yield from check(repository, model)
+                yield from islice(check(repository, model), MAX_FINDINGS)
 
     return run
 
@@ -63,7 +66,7 @@ def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[
     def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
         for model in repository.models.values():
             if model.looks_like_model() and not model.unread:
-                yield from check(repository, model, expected)
+                yield from islice(check(repository, model, expected), MAX_FINDINGS)
 
     return run
 
