@@ -90,7 +90,7 @@ def test_servers_that_lie_or_are_slow_change_no_other_decision(scene: Scene, beg
             if name != "bad-nobody":
                 stack.enter_context(bad_servers.server(address, BAD[name.removeprefix("bad-")], PORT))
         liar, slow, good = (stack.enter_context(counting_server.running(f"127.0.0.{n}", ENTRY)) for n in (61, 62, 63))
-        slow.delay = 0.7
+        slow.delay = 2.5  # longer than the interval of the polls
         operator = stack.enter_context(begin(WORKERS="4"))
         leads(operator)
         every = {**broken, "liar": "127.0.0.61", "slow": "127.0.0.62", "good": "127.0.0.63"}

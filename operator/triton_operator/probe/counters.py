@@ -13,7 +13,9 @@ from triton_operator.api.servers import Counters
 
 from .fetch import FetchError, Limits, fetch
 
-LIMITS = Limits(connect_seconds=1.0, total_seconds=1.5, body_bytes=1 << 20)
+LIMITS = Limits(connect_seconds=1.0, total_seconds=4.0, body_bytes=1 << 20)
+"""A server under the load that needs more servers may take seconds for its metrics. The time is shorter than the one
+after which a server counts as silent (scaling/demand.py)."""
 _MAX_LINES = 2000
 _FIELDS = {
     "nv_inference_request_success": "success",

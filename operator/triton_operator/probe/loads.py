@@ -14,13 +14,14 @@ import aiohttp
 from triton_operator.api.servers import Counters, History, Sample, Server, Subject
 
 from . import fetch
-from .counters import counters
+from .counters import LIMITS, counters
 from .fetch import FetchError
 from .schedule import jittered
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
+PATIENCE_SECONDS = LIMITS.total_seconds
 HISTORY_SECONDS = 60.0
 _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
@@ -37,7 +38,7 @@ class _Target:
 
 @dataclass(eq=False)
 class _Group:
-    """The servers of one TritonModel. `slow`: whether a server didn't answer in the last poll."""
+    """The servers of one TritonModel. `slow`: whether a server didn't answer in the last poll, or took longer than POLL_SECONDS."""
 
     key: str
     subject: Subject
@@ -54,8 +55,9 @@ class LoadProbes:
 
     `on_poll(key)` is called in that loop after each poll of the servers of `key`.
 
-    A poll lasts at most POLL_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels with such
-    a server are polled in a slow lane, so that they don't delay others.
+    A poll lasts at most PATIENCE_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels whose
+    poll takes longer than POLL_SECONDS, or with a server that doesn't answer, are polled in a slow lane, so that they
+    don't delay others.
     """
 
     def __init__(self, on_poll: Callable[[str], None], read: Read = counters) -> None:
@@ -126,8 +128,9 @@ class LoadProbes:
         while not group.removed:
             began = loop.time()
             async with slow if group.slow else fast:
+                started = loop.time()
                 answered = await self._poll_once(client, group)
-            group.slow = not answered
+            group.slow = not answered or loop.time() - started > POLL_SECONDS
             if not group.removed:
                 self._on_poll(group.key)
             await asyncio.sleep(max(0.0, began + jittered(POLL_SECONDS) - loop.time()))
@@ -137,13 +140,15 @@ class LoadProbes:
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(_CONCURRENT_SERVERS)
         with self._lock:
             targets, subject = list(group.targets.values()), group.subject
-        end = loop.time() + POLL_SECONDS
+        end = loop.time() + PATIENCE_SECONDS
 
         async def poll(target: _Target) -> bool:
             try:
                 async with asyncio.timeout_at(end), places:
                     models = {subject.entrypoint, *subject.steps}
-                    sample = subject.sample(loop.time(), await self._read(client, target.server.metrics, models))
+                    found = await self._read(client, target.server.metrics, models)
+                # A busy server counts at the end of its answer, after the request has waited.
+                sample = subject.sample(loop.time(), found)
             except (FetchError, TimeoutError) as error:
                 _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
                 return False

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from triton_operator.api.servers import History
 
 STALE_SECONDS = 6.0
-"""A server without a sample for this long counts as one that doesn't answer. It is the time of three polls."""
+"""A server without a sample for this long counts as one that doesn't answer. It is the time of three polls,
+and longer than a poll may take."""
 _MIN_SECONDS = 1.0
 """Minimum length of a measurement: two polls."""
 _MOST = 1e12

@@ -13,6 +13,7 @@ from triton_operator.api.servers import Counters, Server, Subject
 from triton_operator.probe import loads
 from triton_operator.probe.fetch import FetchError
 from triton_operator.probe.loads import LoadProbes
+from triton_operator.scaling import demand
 
 KEY = "ns/a"
 MODEL = Subject("m")
@@ -23,11 +24,12 @@ def server(name: str = "pod", restarts: int = 0) -> Server:
 
 
 class SimulatedServers:
-    """Each server returns its number of requests as its counter. A server in `silent` fails after `delay` seconds."""
+    """Each server returns its number of requests as its counter. A server in `silent` fails after `delay` seconds, and
+    one in `slow` answers after them."""
 
     def __init__(self) -> None:
         self.requests, self.polls = Counter[str](), Counter[str]()
-        self.silent: set[str] = set()
+        self.silent, self.slow = set[str](), set[str]()
         self.delay = 0.0
         self.broken = False
         self.probes = LoadProbes(lambda key: self.polls.update([key]), self.get_counters)
@@ -39,6 +41,8 @@ class SimulatedServers:
         if name in self.silent:
             await asyncio.sleep(self.delay)
             raise FetchError("no answer")
+        if name in self.slow:
+            await asyncio.sleep(self.delay)
         return {model: Counters(success=self.requests[name]) for model in models}
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
@@ -48,6 +52,7 @@ class SimulatedServers:
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> SimulatedServers:
     monkeypatch.setattr(loads, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 0.04)
     return SimulatedServers()
 
 
@@ -112,6 +117,29 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
         await until(lambda: servers.polls["ns/healthy"] >= 20)
 
     servers.run(scene)
+
+
+def test_a_server_that_needs_longer_than_a_poll_still_has_samples_and_delays_no_other(
+    servers: SimulatedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 0.6)
+    servers.slow, servers.delay = {"slow"}, 0.2
+
+    async def scene() -> None:
+        for number in range(loads._CONCURRENT_POLLS + loads._CONCURRENT_SLOW_POLLS):
+            servers.probes.track(f"ns/slow-{number}", [server("slow")], MODEL)
+        servers.probes.track(KEY, [server("slow")], MODEL)
+        await until(lambda: len(servers.probes.track(KEY, [server("slow")], MODEL)["slow"]) >= 2)
+        servers.probes.track("ns/healthy", [server()], MODEL)
+        await until(lambda: servers.polls["ns/healthy"] >= 3 * servers.polls[KEY])
+
+    servers.run(scene)
+
+
+def test_a_sample_arrives_before_the_server_counts_as_silent() -> None:
+    """Two polls in a row may each take as long as is allowed."""
+    longest = max(loads.PATIENCE_SECONDS, 1.1 * loads.POLL_SECONDS)
+    assert longest < demand.STALE_SECONDS
 
 
 def test_polling_continues_after_an_unexpected_error(servers: SimulatedServers) -> None:
