@@ -30,7 +30,7 @@ from triton_operator.render import Choices, render
 pytestmark = pytest.mark.integration
 
 NAME, POD = "detection", "detection-calibration"
-ANNOTATION = "tritonoperator.io/max-qps-per-replica"
+ANNOTATION, EVIDENCE = "tritonoperator.io/max-qps-per-replica", "tritonoperator.io/calibration"
 RULES = [
     {"apiGroups": ["tritonoperator.io"], "resources": ["tritonmodels"], "verbs": ["get"]},
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
@@ -152,8 +152,23 @@ def test_apply_sets_the_value_for_a_user_who_may_set_thresholds(
     with kubelet(team.api()):
         done = calibrate(team, "oncall", "--apply")
     assert done.exit_code == 0, done.output
-    value = team.api().get("TritonModel", NAME)["metadata"]["annotations"][ANNOTATION]
-    assert CAPACITY * 0.95 <= float(value) <= CAPACITY
+    found = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
+    assert CAPACITY * 0.95 <= float(found[ANNOTATION]) <= CAPACITY
+    assert json.loads(found[EVIDENCE])["maxQpsPerReplica"] == found[ANNOTATION]
+
+
+def test_only_who_may_set_thresholds_writes_the_evidence(team: Team, model: Object) -> None:
+    def write(user: str, text: str | None) -> None:
+        team.api(user).patch("TritonModel", NAME, {"metadata": {"annotations": {EVIDENCE: text}}})
+
+    with pytest.raises(RefusedError, match=r"may not set thresholds .*calibration: changed"):
+        write("developer", "{}")
+    with pytest.raises(RefusedError, match="at most 4096 characters"):
+        write("oncall", "x" * 4097)
+    write("oncall", "x" * 4096)
+    with pytest.raises(RefusedError, match="may not set thresholds"):
+        write("developer", None)
+    write("oncall", None)
 
 
 def test_apply_without_the_verb_is_refused_before_a_pod_exists(

@@ -46,6 +46,10 @@ ANNOTATION_DELIVERY = f"{GROUP}/delivery"
 ANNOTATION_SPEC = f"{GROUP}/spec-hash"
 ANNOTATION_POD_TEMPLATE = f"{GROUP}/pod-template"
 """On the Deployment: hash of the spec fields that concern pods, and the compressed pod template made from them."""
+ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
+"""On the TritonModel: the last result of `kubectl triton calibrate` that was applied, as JSON."""
+CALIBRATION_MAX = 4096
+"""Maximum number of characters of that annotation."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """On pods, as `kubectl rollout restart` sets it."""
 

@@ -99,6 +99,21 @@ class AutoscalingStatus(Base):
     """When the engine decided this."""
 
 
+class CalibrationStatus(Base):
+    """The last result of `kubectl triton calibrate --apply`."""
+
+    max_qps_per_replica: Text = ""
+    """Requests per second that one server handled; empty if the annotation can't be read."""
+    target: Text = ""
+    """The target of the latency p99 that was met."""
+    time: Timestamp | None = None
+    """When the calibration began."""
+    current: bool
+    """False if what was measured differs from the servers that run now, or if the annotation can't be read."""
+    message: Text
+    """The result as a sentence, and what has changed since."""
+
+
 class TritonModelStatus(Base):
     """The current state."""
 
@@ -122,6 +137,8 @@ class TritonModelStatus(Base):
     """The limit in requests per second for all versions of the model."""
     autoscaling: AutoscalingStatus | None = None
     """The decision of the engine Direct (spec.autoscaling.engine)."""
+    calibration: CalibrationStatus | None = None
+    """What one server handles, as measured."""
     image: ImageStatus | None = None
     """The model image in use."""
     newer_template: bool | None = None

@@ -50,7 +50,7 @@ def sections(found: Found, now: datetime) -> list[Section]:
     alerts = (found.samples.alerts or {}).get(fleet.key_of(found.model), ())
     events = sorted(found.events, key=event_time, reverse=True)
     pods = sorted(found.pods, key=lambda p: str(p["metadata"]["name"]))
-    scaling = show_scaling.sentences(found.model, status.autoscaling, found.autoscaler, now)
+    scaling = show_scaling.sentences(found.model, status, found.autoscaler, now)
     every = [
         _section("Alerts", ("ALERT", "SEVERITY"), [
             [fleet.cell(a.name, "bad" if a.severity == "critical" else "warn"), fleet.cell(a.severity)] for a in alerts

@@ -38,7 +38,7 @@ def status(model: Object, pods: Sequence[Object], autoscaler: Object | None, now
     width = max((len(c.type) for c in seen.conditions), default=0)
     for condition in seen.conditions:
         lines += _wrap(f"  {_mark(condition)} {condition.type:<{width}} {condition.reason}: ", condition.message)
-    scaling = show_scaling.sentences(model, seen.autoscaling, autoscaler, now)
+    scaling = show_scaling.sentences(model, seen, autoscaler, now)
     lines += ["", *(line for words in scaling for line in _wrap("  ", words))] if scaling else []
     if seen.thresholds:
         lines += ["", *table(["THRESHOLD", "VALUE", "SINCE", "SOURCE"], [_threshold(t) for t in seen.thresholds])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from triton_operator.api.status import AutoscalingStatus
+from triton_operator.api.status import CalibrationStatus, TritonModelStatus
 
 from . import autoscaler_load
 
@@ -13,12 +13,17 @@ Object = dict[str, Any]
 _NAME = "HorizontalPodAutoscaler"
 
 
-def sentences(model: Object, direct: AutoscalingStatus | None, autoscaler: Object | None, now: datetime) -> list[str]:
-    """Returns the engine, its last decision, and the state of the HorizontalPodAutoscaler; nothing without autoscaling.
+def sentences(model: Object, seen: TritonModelStatus, autoscaler: Object | None, now: datetime) -> list[str]:
+    """Returns the engine, its last decision, the state of the HorizontalPodAutoscaler, and the last calibration.
 
-    - `direct`: status.autoscaling, which the engine Direct writes.
+    Leaves out what there isn't.
     """
-    spec = model["spec"].get("autoscaling")
+    measured = _calibration(seen.calibration, now) if seen.calibration else []
+    return [*_engine(model, seen, autoscaler, now), *measured]
+
+
+def _engine(model: Object, seen: TritonModelStatus, autoscaler: Object | None, now: datetime) -> list[str]:
+    spec, direct = model["spec"].get("autoscaling"), seen.autoscaling
     if not spec:
         return []
     engine = spec.get("engine", "HPA")
@@ -45,6 +50,12 @@ def _autoscaler(found: Object, now: datetime) -> list[str]:
         if one["status"] != ("False" if one["type"] == "ScalingLimited" else "True"):
             lines.append(f"{_NAME}: {one['type']} {one['status']}, {one.get('reason', '')}: {one.get('message', '')}")
     return lines
+
+
+def _calibration(found: CalibrationStatus, now: datetime) -> list[str]:
+    state = "current" if found.current else "out of date" if found.time else "invalid"
+    when = f" {_ago(found.time, now)}, for p99 of at most {found.target}" if found.time else ""
+    return [f"calibration: {state},{when}: {found.message}" if when else f"calibration: {state}: {found.message}"]
 
 
 def _ago(time: str, now: datetime) -> str:

@@ -57,7 +57,7 @@ def _values() -> Object:
             # Includes likely mistakes: a missing prefix, or the wrong one of `-` and `_`. They would have no effect.
             "written": f"""\
 variables.after.filter(k,
-  !(k in variables.before && variables.before[k] == variables.after[k]) &&
+  !(k in variables.before && variables.before[k] == variables.after[k]) && k != {_CALIBRATION} &&
   (k.startsWith({cel_text(thresholds.PREFIX)}) || k.split('.')[0].replace('_', '-') in {cel_list(_NAMES)}))
 .map(k, {{
   'key': string(k),
@@ -101,6 +101,13 @@ variables.after.filter(k,
                 "reason": "Invalid",
             },
             {
+                "expression": f"size(variables.after[?{_CALIBRATION}].orValue('')) <= {names.CALIBRATION_MAX} ||\n"
+                f"variables.after[?{_CALIBRATION}] == variables.before[?{_CALIBRATION}]",
+                "message": f"the annotation {names.ANNOTATION_CALIBRATION} has at most {names.CALIBRATION_MAX} "
+                "characters: it contains the last result of kubectl triton calibrate",
+                "reason": "Invalid",
+            },
+            {
                 "expression": f"""\
 !({cel_text(_MAX_TPS)} in variables.after) || variables.counter != '' ||
 oldObject == null || oldObject.spec.?monitoring.?tokenCounter.orValue('') == ''""",
@@ -111,6 +118,7 @@ oldObject == null || oldObject.spec.?monitoring.?tokenCounter.orValue('') == ''"
     )
 
 
+_CALIBRATION = cel_text(names.ANNOTATION_CALIBRATION)
 _MAX_TPS = thresholds.PREFIX + thresholds.MAX_TPS.name
 
 
@@ -182,9 +190,10 @@ def _spellings() -> str:
 
 
 def _authors() -> Object:
-    """Requires the verb SET_THRESHOLDS for changes of thresholds and the verb `update` for other changes.
+    """Requires the verb SET_THRESHOLDS for changes of thresholds, and the verb `update` for other changes.
 
-    Records each change of a threshold in the audit log.
+    The result of a calibration, which is the reason for a threshold, needs SET_THRESHOLDS too. Records each change of a
+    threshold in the audit log.
     """
     changes = "variables.changes.join(', ')"
     return policy(
@@ -196,14 +205,15 @@ def _authors() -> Object:
             "changed": "variables.before.filter(k, !(k in variables.after && variables.after[k] == "
             "variables.before[k])) +\nvariables.after.filter(k, !(k in variables.before))",
             "changes": f"""\
-variables.changed.filter(k, {_is_threshold("k")})
-.map(k, k + ': ' + variables.before[?k].orValue('none') + ' → ' + variables.after[?k].orValue('none'))""",
+variables.changed.filter(k, {_is_guarded("k")})
+.map(k, k == {_CALIBRATION} ? k + ': changed' :
+  k + ': ' + variables.before[?k].orValue('none') + ' → ' + variables.after[?k].orValue('none'))""",
             # Without managedFields, which the API server changes with every write.
             "others": f"""\
 request.operation != 'UPDATE' ? [] :
 (object.spec == oldObject.spec ? [] : ['spec']) +
 {" + ".join(_differs(f, e) for f, e in (("labels", "{}"), ("ownerReferences", "[]"), ("finalizers", "[]")))} +
-variables.changed.filter(k, !({_is_threshold("k")})).map(k, 'the annotation ' + k)""",
+variables.changed.filter(k, !({_is_guarded("k")})).map(k, 'the annotation ' + k)""",
         },
         validations=[
             {
@@ -392,6 +402,11 @@ def _is_threshold(key: str) -> str:
     )
     aliases = [f"{key} == {cel_text(k.alias)} || {key}.startsWith({cel_text(k.alias + '.')})" for k in _ALIASED]
     return " || ".join([f"({known})", *aliases])
+
+
+def _is_guarded(key: str) -> str:
+    """CEL: whether the annotation needs the verb SET_THRESHOLDS."""
+    return f"{_is_threshold(key)} || {key} == {_CALIBRATION}"
 
 
 def _allowed(verb: str, of_one: bool = True) -> str:

@@ -21,7 +21,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.render.children import CHILDREN
 from triton_operator.repository.report import Report
 
-from . import churn, counting, load, pods, thresholds
+from . import calibration, churn, counting, load, pods, thresholds
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
 from .observation import Object, Observation, Problem
@@ -79,6 +79,11 @@ def assess(
         scraping_suspended_until=suspended,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
         autoscaling=observed.scaling,
+        calibration=calibration.status(
+            model.metadata.annotations.get(names.ANNOTATION_CALIBRATION),
+            (observed.deployment or {}).get("spec", {}).get("template"),
+            {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: pods.server_digests(current)},
+        ),
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
         ),

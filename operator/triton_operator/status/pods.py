@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -75,7 +75,16 @@ def restarts(pod: Object) -> int:
 
 def digest(pod: Object) -> str:
     """Returns the digest of the model image of this pod; "" if it isn't known yet."""
-    image_id = str(_container(pod, names.CONTAINER_FETCH).get("imageID", ""))
+    return _image_digest(pod, names.CONTAINER_FETCH)
+
+
+def server_digests(pods: Iterable[Object]) -> set[str]:
+    """Returns the digests of the server images of these pods, as far as they are known."""
+    return {_image_digest(pod, names.CONTAINER_SERVER) for pod in pods} - {""}
+
+
+def _image_digest(pod: Object, container: str) -> str:
+    image_id = str(_container(pod, container).get("imageID", ""))
     return image_id.rpartition("@")[2] if "sha256:" in image_id else ""
 
 

@@ -210,6 +210,20 @@ def test_status_says_what_scales_the_servers(scaling: Any, decision: Any, autosc
 
 
 @pytest.mark.parametrize(
+    ("more", "words"),
+    [({"current": True, "time": "2025-12-30T11:00:00Z", "target": "200 ms"},
+      "calibration: current, 2 d ago, for p99 of at most 200 ms: words"),
+     ({"current": False, "time": "2025-12-30T11:00:00Z", "target": "200 ms"},
+      "calibration: out of date, 2 d ago, for p99 of at most 200 ms: words"),
+     ({"current": False}, "calibration: invalid: words")],
+)  # fmt: skip
+def test_status_has_the_age_of_the_calibration(more: Any, words: str) -> None:
+    found = gen.raw(gen.put("status", {"calibration": {"message": "words", **more}}))
+    lines = show.status(found, [], None, NOW).splitlines()
+    assert [line.strip() for line in lines if "calibration" in line] == [words]
+
+
+@pytest.mark.parametrize(
     ("time", "words"),
     [("2026-01-01T11:58:20Z", "100 s ago"), ("2026-01-01T11:50:00Z", "10 min ago"), ("2025-12-30T11:00:00Z", "2 d ago"),
      ("2026-01-01T12:00:09Z", "0 s ago"), ("yesterday", "yesterday"), ("2026-01-01T12:00:00", "2026-01-01T12:00:00")],

@@ -67,7 +67,8 @@ def calibrate(plan: Plan, namespace: str | None, context: str | None, apply_: bo
             sent = load.Load(entrypoint, plan.protocol, INPUT if plan.inputs.content else "random")
             wanted = pod(model, deployment, plan.image, plan.resources, seconds)
             with running(connection, wanted, start, _say) as session:
-                found = result.evidence(session.pod())
+                measured = session.pod()
+                found = result.evidence(measured)
                 outcome = _search(session, sent, plan)
     except (cluster.UnreachableError, SessionError, load.LoadError) as error:
         raise click.ClickException(one_line(str(error))) from None
@@ -87,7 +88,8 @@ def calibrate(plan: Plan, namespace: str | None, context: str | None, apply_: bo
     if outcome.rate is None:
         return 1
     if apply_:
-        _set(connection, model, proposal(outcome.rate))
+        template = deployment["spec"]["template"]
+        _set(connection, model, proposal(outcome.rate), result.annotation(plan.goal, outcome, when, template, measured))
     return 0
 
 
@@ -138,8 +140,8 @@ def _may_set(connection: cluster.Cluster, name: str) -> None:
             )
 
 
-def _set(connection: cluster.Cluster, model: Object, value: str) -> None:
-    """Sets the threshold. Fails if the TritonModel was replaced meanwhile."""
+def _set(connection: cluster.Cluster, model: Object, value: str, evidence: str) -> None:
+    """Sets the threshold, and stores the evidence for it. Fails if the TritonModel was replaced meanwhile."""
     metadata = model["metadata"]
     body = {
         "apiVersion": names.API_VERSION,
@@ -147,7 +149,7 @@ def _set(connection: cluster.Cluster, model: Object, value: str) -> None:
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "annotations": {result.ANNOTATION: value},
+            "annotations": {result.ANNOTATION: value, names.ANNOTATION_CALIBRATION: evidence},
         },
     }
     try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 from triton_operator.api import thresholds
 from triton_operator.api.text import one_line
+from triton_operator.status import calibration, pods
 
 from . import plot
 from .pod import Object
@@ -55,6 +57,26 @@ def document(model: Object, goal: Goal, outcome: Outcome, sent: Object, when: st
         "load": sent,
         **found,
     }
+
+
+def annotation(goal: Goal, outcome: Outcome, when: str, template: Object, pod: Object) -> str:
+    """Returns the confirmed result as the value of the annotation, by which the operator knows when it is out of date.
+
+    `template`: the Deployment's pod template. `pod`: the pod that was measured.
+    """
+    if outcome.rate is None:
+        raise ValueError("there is no confirmed rate")
+    images = {calibration.MODEL_IMAGE: pods.digest(pod), calibration.SERVER_IMAGE: "".join(pods.server_digests([pod]))}
+    return calibration.Evidence(
+        time=datetime.fromisoformat(when),
+        max_qps_per_replica=proposal(outcome.rate),
+        target_p99=goal.p99,
+        p99=[p.p99 for p in outcome.confirmations if math.isfinite(p.p99)],
+        at_least=outcome.at_least,
+        measurements=len(outcome.points),
+        template=calibration.parts(template),
+        images=images,
+    ).text()
 
 
 def _row(point: Point) -> Object:
