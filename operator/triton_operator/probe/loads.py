@@ -38,7 +38,10 @@ class _Target:
 
 @dataclass(eq=False)
 class _Group:
-    """The servers of one TritonModel. `slow`: whether a server didn't answer in the last poll, or took longer than POLL_SECONDS."""
+    """The servers of one TritonModel.
+
+    `slow`: whether a server didn't answer in the last poll, or took longer than POLL_SECONDS.
+    """
 
     key: str
     subject: Subject

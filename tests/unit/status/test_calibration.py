@@ -27,9 +27,13 @@ RESOURCES = {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"nvidia.com/gpu
 
 def template(*modifiers: gen.Modifier) -> gen.Object:
     """Returns the pod template of a TritonModel with these changes."""
+    return dict(deployment(*modifiers)["spec"]["template"])
+
+
+def deployment(*modifiers: gen.Modifier) -> gen.Object:
     model = gen.model(gen.put("spec.server.resources", RESOURCES), *modifiers)
     [found] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
-    return dict(found["spec"]["template"])
+    return found
 
 
 def measured() -> str:
@@ -121,7 +125,8 @@ def test_hostile_text_makes_one_printable_line(text: str) -> None:
 def test_the_status_compares_the_live_deployment_and_pods() -> None:
     model = gen.model(gen.put("metadata.annotations", {names.ANNOTATION_CALIBRATION: measured()}))
     for resources, current in ((RESOURCES, True), ({}, False)):
-        live = {"spec": {"template": template(gen.put("spec.server.resources", resources))}}
+        changed = gen.put("spec.template", template(gen.put("spec.server.resources", resources)))
+        live = gen.live(deployment(), changed)
         observed = Observation(template=gen.TEMPLATE, delivery="Copy", deployment=live, pods=(gen.pod(),))
         found = assess(model, observed, "", TritonModelStatus(), "2026-01-02T12:00:00.000Z").calibration
         assert found is not None

@@ -1,0 +1,153 @@
+"""The engine KEDA with a real KEDA and real load. KEDA is installed for this file only."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import keda_cluster, keda_process
+from support.api import Api, condition, eventually
+from support.cluster import Cluster, Namespace
+from support.live import SPEC, Subject
+from support.load import load
+from support.prometheus import Monitoring
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.alone,
+    pytest.mark.skipif(keda_process.program() is None, reason="hack/world.sh keda hasn't built KEDA"),
+]
+
+AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
+PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
+AT_ONCE = {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 0}}
+SCALING: dict[str, Any] = {"engine": "HPA", "min": 1, "max": 3, "behavior": AT_ONCE}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def keda(cluster: Cluster) -> Iterator[None]:
+    with keda_cluster.installed(cluster):
+        yield
+
+
+class Recorded:
+    """Records the Deployment's numbers of servers, and the largest number of autoscalers at a time, with watches."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.replicas: list[int] = []
+        self.most_autoscalers = 0
+        for watch in (self._watch_replicas, self._watch_autoscalers):
+            threading.Thread(target=watch, daemon=True).start()
+        eventually(lambda: self.replicas and self.most_autoscalers, 60, "the watches")
+
+    def _watch_replicas(self) -> None:
+        for _, _, deployment in self._api.watch("Deployment", seconds=1200):
+            self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(deployment["spec"]["replicas"])])]
+
+    def _watch_autoscalers(self) -> None:
+        present: set[str] = set()
+        for _, event, autoscaler in self._api.watch(AUTOSCALER, seconds=1200):
+            uid = autoscaler["metadata"]["uid"]
+            (present.discard if event == "DELETED" else present.add)(uid)
+            self.most_autoscalers = max(self.most_autoscalers, len(present))
+
+
+def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_change_of_the_engine(
+    cluster: Cluster, monitoring: Monitoring, namespace: Namespace
+) -> None:
+    model = namespace.model("echo", cluster.image(), autoscaling=SCALING, **SPEC)
+    annotations = {"tritonoperator.io/max-qps": "1000", PER_REPLICA: "15"}
+    namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
+    namespace.wait_until_complete("echo")
+    subject = Subject(monitoring, namespace, "echo")
+    subject.known(hurry=True)
+    eventually(lambda: owner(namespace) == "TritonModel", 60, lambda: described(namespace))
+    first, recorded = subject.lives(), Recorded(namespace.api)
+    began = time.monotonic()
+
+    def note(what: str) -> None:
+        print(f"{time.monotonic() - began:.0f} s: {what}")
+
+    with load(namespace, "echo", 20) as sent:
+        # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
+        change(namespace, "KEDA")
+        wait_for_servers(namespace, 2)
+        assert owner(namespace) == SCALED_OBJECT
+        note("two servers by the load")
+        # A lower limit needs one more server. The annotation alone is enough.
+        generation = namespace.api.get(SCALED_OBJECT, "echo")["metadata"]["generation"]
+        subject.annotate(f"{PER_REPLICA}=8")
+        wait_for_servers(namespace, 3)
+        note("three servers by the threshold")
+        assert namespace.api.get(SCALED_OBJECT, "echo")["metadata"]["generation"] == generation
+        namespace.wait_for_condition("echo", "AutoscalerActive", "True", "ScalerActive")
+        second = subject.lives()
+        with without_prometheus(cluster, monitoring):
+            message = namespace.wait_for_condition("echo", "AutoscalerActive", "False", "FallbackExists", 240)
+            assert "it removes no server" in message
+            note("KEDA doesn't get the load")
+            change(namespace, "HPA")
+            eventually(lambda: owner(namespace) == "TritonModel", 120, lambda: described(namespace))
+            note("the operator's own autoscaler")
+        # It gets the load, and needs all three servers.
+        namespace.wait_for_condition("echo", "AutoscalerActive", "True", "AtMaximum", 240)
+        note("it scales")
+        assert namespace.api.find(SCALED_OBJECT, "echo") is None
+    assert sent.failures() == []
+    assert recorded.replicas == [1, 2, 3]
+    assert recorded.most_autoscalers == 1
+    assert first.items() <= second.items()
+    assert subject.lives() == second, "a server was restarted or replaced"
+
+
+def change(namespace: Namespace, engine: str) -> None:
+    namespace.api.patch("TritonModel", "echo", {"spec": {"autoscaling": {"engine": engine}}})
+
+
+@contextlib.contextmanager
+def without_prometheus(cluster: Cluster, monitoring: Monitoring) -> Iterator[None]:
+    """Stops Prometheus while the context lasts."""
+
+    def scale(replicas: int) -> None:
+        cluster.api.patch("Prometheus", "triton", {"spec": {"replicas": replicas}}, namespace="monitoring")
+
+    try:
+        scale(0)
+        eventually(lambda: not monitoring.answers(), 120, "Prometheus to end")
+        yield
+    finally:
+        scale(1)
+        eventually(monitoring.answers, 240, "Prometheus to answer")
+
+
+def wait_for_servers(namespace: Namespace, count: int) -> None:
+    def look() -> bool:
+        status = namespace.api.get("TritonModel", "echo")["status"]
+        return replicas(namespace) == status.get("readyReplicas") == count
+
+    eventually(look, 240, lambda: f"{count} servers; {described(namespace)}", every=0.5)
+
+
+def replicas(namespace: Namespace) -> int:
+    return int(namespace.api.get("Deployment", "echo")["spec"]["replicas"])
+
+
+def owner(namespace: Namespace) -> str:
+    """Returns the kind of the owner of the autoscaler, "" if there is none."""
+    found = namespace.api.find(AUTOSCALER, "echo")
+    return str(found["metadata"]["ownerReferences"][0]["kind"]) if found else ""
+
+
+def described(namespace: Namespace) -> str:
+    """Returns the autoscalers' states, for failure messages."""
+    scaled_object = namespace.api.find(SCALED_OBJECT, "echo") or {}
+    autoscaler = namespace.api.find(AUTOSCALER, "echo") or {}
+    active = condition(namespace.api.get("TritonModel", "echo"), "AutoscalerActive")
+    return f"{replicas(namespace)} servers; {active}; {scaled_object.get('status')}; {autoscaler.get('status')}"
