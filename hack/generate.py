@@ -9,6 +9,7 @@ from pathlib import Path
 import dashboards
 import helm_chart
 import permissions_page
+import runbook_steps
 import top_picture
 import validate_page
 import world_page
@@ -40,6 +41,7 @@ def generated() -> dict[Path, str]:
         Path("docs/bare-machine.md"): world_page.text(),
         **helm_chart.files(),
         Path("docs/images/top.svg"): top_picture.text(),
+        Path("operator/triton_operator/cli/runbooks.json"): runbook_steps.text(),
     }
 
 

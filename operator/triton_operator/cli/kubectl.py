@@ -15,7 +15,7 @@ from triton_operator.api.text import one_line
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, choose, render
 
-from . import models, options, parsing, show, top, validate
+from . import explain, models, options, parsing, show, top, validate
 from .calibrate.command import calibrate
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     """
 
 
-for command in (validate.command, top.command, *models.COMMANDS, calibrate):
+for command in (validate.command, top.command, explain.command, *models.COMMANDS, calibrate):
     main.add_command(command)
 
 

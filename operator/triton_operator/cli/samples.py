@@ -6,9 +6,9 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from triton_operator.api.text import one_line
@@ -20,9 +20,16 @@ MAX_ALERTS = 20
 _WORD_MAX = 100
 Key = str
 """namespace/name of a TritonModel."""
+Series = dict[str, Any]
+"""One series of a query result."""
+T = TypeVar("T")
 _BY = "namespace,tritonmodel"
 _ENTRY = "and on (namespace,tritonmodel,model,version) tritonmodel:requests_served:rate1m"
 _QUANTILE = 'max by ({by}) (nv_inference_request_summary_us{{{of},quantile="{q}"}} {entry}) / 1e6'
+
+
+class NoAnswerError(Exception):
+    """Prometheus gave no usable answer. The message is for the user, as one line."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +77,33 @@ def queries(namespace: str | None) -> dict[str, str]:
 
 def read(url: str, namespace: str | None) -> Samples:
     """Returns the samples of the Prometheus at this URL. Blocks for at most SECONDS."""
+    try:
+        return ask(url, {name: {"query": query} for name, query in queries(namespace).items()}, of)
+    except NoAnswerError as error:
+        return Samples(error=str(error))
+
+
+def ask(url: str, wanted: Mapping[str, Mapping[str, str]], read: Callable[[Mapping[str, list[Series]]], T]) -> T:
+    """Returns what `read` makes of the results of these queries. Blocks for at most SECONDS.
+
+    - `wanted`: the parameters of each query by its name; with `start`, `end` and `step` it is a range query
+
+    Raises NoAnswerError, also if `read` can't read a result.
+    """
     from triton_operator.probe.fetch import FetchError  # the import of the HTTP client takes a tenth of a second
 
-    wanted, shown = queries(namespace), re.sub(r"//[^/@]*@", "//", url)
-    urls = [f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}" for query in wanted.values()]
+    shown = re.sub(r"//[^/@]*@", "//", url)
+    urls = [
+        f"{url.rstrip('/')}/api/v1/{'query_range' if 'step' in one else 'query'}?{urlencode(one)}"
+        for one in wanted.values()
+    ]
     try:
         bodies = asyncio.run(_fetch_all(urls))
-        return of(dict(zip(wanted, map(_result, bodies), strict=True)))
+        return read(dict(zip(wanted, map(_result, bodies), strict=True)))
     except FetchError as error:
-        return Samples(error=one_line(f"no answer from Prometheus at {shown}: {error}"[:300]))
+        raise NoAnswerError(one_line(f"no answer from Prometheus at {shown}: {error}"[:300])) from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return Samples(error=one_line(f"the server at {shown} is not a Prometheus"[:300]))
+        raise NoAnswerError(one_line(f"the server at {shown} is not a Prometheus"[:300])) from None
 
 
 def of(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Samples:
@@ -105,7 +128,7 @@ async def _fetch_all(urls: Sequence[str]) -> list[bytes]:
         return await asyncio.gather(*(fetch(client, "GET", url, limits) for url in urls))
 
 
-def _result(body: bytes) -> list[dict[str, Any]]:
+def _result(body: bytes) -> list[Series]:
     found = json.loads(body)["data"]["result"]
     if not isinstance(found, list):
         raise TypeError
@@ -121,17 +144,19 @@ def _alerts(series: Sequence[Mapping[str, Any]]) -> dict[Key, tuple[Alert, ...]]
     found: dict[Key, set[Alert]] = {}
     for one in series:
         labels = one["metric"]
-        alert = Alert(_word(labels["alertname"]), _word(labels.get("severity", "")))
+        alert = Alert(word(labels["alertname"]), word(labels.get("severity", "")))
         found.setdefault(_key(labels), set()).add(alert)
-    return {key: tuple(sorted(each, key=_urgency)[:MAX_ALERTS]) for key, each in found.items()}
+    return {key: tuple(sorted(each, key=urgency)[:MAX_ALERTS]) for key, each in found.items()}
 
 
-def _urgency(alert: Alert) -> tuple[int, str]:
+def urgency(alert: Alert) -> tuple[int, str]:
+    """Returns the order of alerts: critical ones first."""
     order = {"critical": 0, "warning": 1, "info": 2}
     return order.get(alert.severity, 1), alert.name
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """Returns a label's value as one short line."""
     return one_line(text[:_WORD_MAX])
 
 

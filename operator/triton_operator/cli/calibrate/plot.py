@@ -63,12 +63,6 @@ def svg(title: str, points: Sequence[Point], target: float, rate: float | None) 
     def y(part: float) -> str:
         return f"{top + (1 - part) * height:.1f}"
 
-    def line(x1: str, y1: str, x2: str, y2: str, style: str) -> str:
-        return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {style}/>'
-
-    def text(at: str, y: str, words: str, anchor: str = "middle") -> str:
-        return f'<text x="{at}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'
-
     axis, floor = 'stroke="#333"', y(0)
     parts = [
         text(x(end / 2), "22", title),
@@ -93,8 +87,23 @@ def svg(title: str, points: Sequence[Point], target: float, rate: float | None) 
             f'<circle cx="{x(row[0])}" cy="{y(row[column])}" r="3" fill="{color}"><title>{name}</title></circle>'
             for row in ordered
         ]
+    return document(left + width + 30, top + height + 50, parts)
+
+
+def line(x1: str, y1: str, x2: str, y2: str, style: str) -> str:
+    """Returns a line of an SVG document."""
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {style}/>'
+
+
+def text(at: str, y: str, words: str, anchor: str = "middle") -> str:
+    """Returns a text of an SVG document."""
+    return f'<text x="{at}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def document(width: int, height: int, parts: Sequence[str]) -> str:
+    """Returns an SVG document of these elements."""
     body = "\n".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 30} {top + height + 50}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
     )

@@ -1,0 +1,99 @@
+"""What each alert is about: the picture to show, and the next command. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from importlib import resources
+
+from triton_operator.status.load import THRESHOLD_INVALID
+
+from .incident import Firing, Shown, selector
+
+RUNBOOKS: dict[str, dict[str, list[str]]] = json.loads(
+    resources.files(__package__).joinpath("runbooks.json").read_text(encoding="utf-8")
+)
+"""By alert: the paragraphs `meaning`, `look` and `do` of its runbook."""
+NAMES = tuple(name for name in RUNBOOKS if name.startswith("TritonModel"))
+"""The alerts about one TritonModel."""
+_SERVERS = {
+    "TritonModelNotServing", "TritonModelServersMissing", "TritonModelServerRestarts", "TritonModelNeverStarted",
+    "TritonModelMetricsAbsent", "TritonModelSeriesChurn",
+}  # fmt: skip
+_FAILURES = {"TritonModelRequestFailures", "TritonModelErrorBudgetBurn"}
+_HEADROOM = 1.2
+"""A proposed limit is the highest demand of the last hour times this, rounded up to two digits."""
+
+
+def full_name(name: str) -> str:
+    """Returns the name of an alert that is given with or without `TritonModel`; "" for an unknown one."""
+    return next((n for n in NAMES if name in (n, n.removeprefix("TritonModel"))), "")
+
+
+def shown(alert: str, namespace: str, name: str) -> Shown:
+    """Returns what the picture for this alert shows."""
+    of = selector(namespace, name)
+    if alert in _SERVERS:
+        return Shown("Ready servers", "", f"tritonmodel:servers:ready{{{of}}}", f"tritonmodel:servers:desired{{{of}}}",
+                     "wanted")  # fmt: skip
+    if alert in _FAILURES:
+        return Shown("Failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
+    if alert == "TritonModelQueueDuration":
+        return Shown("Time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
+    if alert == "TritonModelAtMaxReplicas":
+        return Shown("Load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
+                     f"tritonmodel:servers:ready{{{of}}}", "ready servers")  # fmt: skip
+    limit = f'tritonmodel:threshold:effective{{{of},kind="%s",version=""}}'
+    if alert == "TritonModelTpsOverflow":
+        tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
+        return Shown("Tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
+    demand = f'tritonmodel:demand:rate1m{{{of},version=""}}'
+    return Shown("Demand", "requests/s", demand, limit % "max-qps", "max-qps")
+
+
+def commands(found: Firing, namespace: str, name: str, peak: float | None, most: int | None) -> list[str]:
+    """Returns the commands to run next, the first one first.
+
+    - `peak`: the highest value of the picture in the last hour
+    - `most`: spec.autoscaling.max
+    """
+    at, alert = f"-n {namespace}", found.alert.name
+    status, log = f"kubectl triton status {name} {at}", f"kubectl logs deploy/{name} {at} -c triton --tail=50"
+    annotate = f"kubectl annotate tm/{name} {at} tritonoperator.io/"
+    if alert in ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelQpsLimitMissing"):
+        kind = "max-tps" if alert == "TritonModelTpsOverflow" else "max-qps"
+        version = next((f".v{p.split()[1]}" for p in found.about.split(", ") if p.startswith("version ")), "")
+        return [f"{annotate}{kind}{version}={_proposed(peak)} --overwrite", f"kubectl triton top {name} {at}"]
+    if alert == "TritonModelQpsSpike":
+        return [f"kubectl triton top {name} {at}", f"{annotate}spike-factor=5 --overwrite"]
+    if alert == "TritonModelThresholdInvalid":
+        where = '{.status.conditions[?(@.type=="ThresholdLive")].message}'
+        return [f"kubectl get tm {name} {at} -o jsonpath='{where}'"]
+    if alert == "TritonModelAtMaxReplicas":
+        more = "N" if most is None else str(most + 1)
+        patch = f'{{"spec":{{"autoscaling":{{"max":{more}}}}}}}'
+        return [f"kubectl patch tm {name} {at} --type merge -p '{patch}'", status]
+    if alert in ("TritonModelRequestFailures", "TritonModelErrorBudgetBurn"):
+        return [status, log]
+    if alert == "TritonModelQueueDuration":
+        return [f"kubectl triton models {name} {at}", status]
+    if alert in ("TritonModelNotServing", "TritonModelServersMissing", "TritonModelServerRestarts"):
+        return [status, f"{log} --previous"]
+    return [status, f"kubectl describe tm {name} {at}"]
+
+
+def _proposed(peak: float | None) -> str:
+    """Returns a limit above the peak; N without one."""
+    if not peak or not math.isfinite(peak):
+        return "N"
+    wanted = peak * _HEADROOM
+    unit = 10.0 ** (math.floor(math.log10(wanted)) - 1)
+    return f"{math.ceil(wanted / unit) * unit:.10g}"
+
+
+def suspected(ready: int, wanted: int, threshold_reason: str) -> Sequence[str]:
+    """Returns the alerts that the status suggests, for use without Prometheus."""
+    found = ["TritonModelNotServing"] if ready == 0 < wanted else []
+    found += ["TritonModelServersMissing"] if 0 < ready < wanted else []
+    return found + (["TritonModelThresholdInvalid"] if threshold_reason == THRESHOLD_INVALID else [])

@@ -1,0 +1,196 @@
+"""`kubectl triton explain-alert`: the text, the picture, the commands, and what it says without Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from support import fleet as objects
+from support import gen
+from triton_operator.cli import alerts, cluster, curve, explain, incident
+from triton_operator.cli.incident import Firing, Numbers
+from triton_operator.cli.kubectl import main
+from triton_operator.cli.samples import Alert, NoAnswerError
+from triton_operator.render.rules import alerts as rules
+
+NOW = datetime(2026, 1, 1, 0, 30, tzinfo=UTC).timestamp()
+MODEL = gen.raw(objects.status())
+OVERFLOW = Firing(Alert("TritonModelQpsOverflow", "critical"), since=NOW - 720)
+CURVE = [(NOW - 3600 + 60 * k, 40.0 + k) for k in range(61)]
+NUMBERS = Numbers(
+    {"demand": [("", 100.0)], "thresholds": [("kind max-qps", 80.0)], "queue": [("model infer", 0.25)],
+     "errors": [("", 0.021)], "wanted": [("", 3.0)], "ready": [("", 2.0)]},
+    CURVE, [(at, 80.0) for at, _ in CURVE],
+)  # fmt: skip
+CASE = explain.Case(
+    MODEL, OVERFLOW, True, NOW, alerts.shown(OVERFLOW.alert.name, gen.NAMESPACE, gen.NAME), NUMBERS
+)  # fmt: skip
+ESCAPE = "\x1b]0;owned\x07\x9b31m"
+
+
+class Connection:
+    """The API server: one TritonModel without an autoscaler."""
+
+    namespace = gen.NAMESPACE
+
+    def __init__(self, model: Any = MODEL) -> None:
+        self._model = model
+
+    def model(self, _: str) -> Any:
+        return self._model
+
+    def autoscaler(self, _: Any) -> None:
+        return None
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, model: Any = MODEL) -> Any:
+    monkeypatch.setattr(cluster, "connect", lambda *_: Connection(model))
+    return CliRunner().invoke(main, ["explain-alert", gen.NAME, *arguments])
+
+
+def test_an_overflow_shows_the_demand_beside_its_limit_and_how_to_raise_it() -> None:
+    words = " ".join(explain.text(CASE).split())
+    key = f"{gen.NAMESPACE}/{gen.NAME}"
+    assert words.startswith(
+        f"TritonModelQpsOverflow (critical) fires for {key}; its condition holds since 2026-01-01 00:18:00Z (12m)"
+    )
+    assert "For 30 seconds, the demand has been above `max-qps`." in words
+    assert "demand 100 requests/s" in words
+    assert "threshold max-qps 80, accepted 30m ago from the annotation tritonoperator.io/max-qps" in words
+    assert "time in the queue, model infer 250 ms" in words
+    assert "failed requests 2.1 % of the last five minutes" in words
+    assert "servers 2 ready of 2 wanted; Prometheus has 2 of 3" in words
+    assert "- Which client sends more than agreed?" in words
+    # The highest demand of the last hour is 100, and a fifth more is 120.
+    annotate = f"kubectl annotate tm/{gen.NAME} -n {gen.NAMESPACE} tritonoperator.io/max-qps=120 --overwrite"
+    assert f"Next command {annotate}" in words
+    assert words.endswith("/runbooks/TritonModelQpsOverflow.md")
+
+
+def test_the_limit_of_a_version_has_its_own_annotation() -> None:
+    found = replace(OVERFLOW, about="version 2")
+    assert "tritonoperator.io/max-qps.v2=120 " in explain.text(replace(CASE, found=found))
+
+
+def test_the_text_says_which_client_wrote_a_threshold() -> None:
+    fields = {"f:metadata": {"f:annotations": {"f:tritonoperator.io/max-qps": {}}}}
+    entry = {"manager": "kubectl-annotate", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}
+    model = gen.raw(objects.status(), gen.put("metadata.managedFields", [entry]))
+    words = " ".join(explain.text(replace(CASE, model=model)).split())
+    assert "written by kubectl-annotate at 2026-01-01T00:00:00Z" in words
+
+
+def test_a_threshold_that_the_rules_do_not_use_yet_is_marked() -> None:
+    numbers = replace(NUMBERS, now={**NUMBERS.now, "thresholds": [("kind max-qps", 100.0)]})
+    assert "; the rules use 100" in " ".join(explain.text(replace(CASE, numbers=numbers)).split())
+
+
+def test_other_alerts_are_named() -> None:
+    other = Firing(Alert("TritonModelQueueDuration", "warning"), "model infer", NOW - 60)
+    assert "Fires too: TritonModelQueueDuration, model infer; its condition" in explain.text(
+        replace(CASE, others=[other])
+    )
+
+
+def test_no_line_has_control_characters() -> None:
+    model = gen.raw(objects.status("False", ESCAPE, ESCAPE))
+    found = Firing(Alert("TritonModelNotServing", ESCAPE), ESCAPE)
+    shown = explain.text(replace(CASE, model=model, found=found, notes=[ESCAPE]))
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
+@pytest.mark.parametrize("since", [float("nan"), float("inf"), -1e30, 1e30])
+def test_a_time_that_is_not_one_is_not_an_error(since: float) -> None:
+    assert "fires for" in explain.text(replace(CASE, found=replace(OVERFLOW, since=since)))
+
+
+@pytest.mark.parametrize("name", alerts.NAMES)
+def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
+    found = Firing(Alert(name, "warning"))
+    shown = alerts.shown(name, "a", "b")
+    assert shown.title
+    assert 'namespace="a",tritonmodel="b"' in shown.value
+    text = explain.text(replace(CASE, found=found, shown=shown))
+    assert re.search(r"First steps\n  - [\w`]", text)
+    assert re.search(r"Next command\n  kubectl ", text)
+
+
+def test_every_alert_of_the_rules_has_a_runbook() -> None:
+    source = Path(rules.__file__).read_text()
+    assert set(re.findall(r'"(TritonModel\w+)"', source)) <= set(alerts.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("peak", "limit"), [(100, "120"), (96.1, "120"), (7.3, "8.8"), (0.04, "0.048"), (12345, "15000"), (None, "N")]
+)
+def test_the_proposed_limit_is_above_the_peak(peak: float | None, limit: str) -> None:
+    first = alerts.commands(OVERFLOW, "a", "b", peak, None)[0]
+    assert first == f"kubectl annotate tm/b -n a tritonoperator.io/max-qps={limit} --overwrite"
+
+
+def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
+    case = replace(CASE, found=replace(OVERFLOW, alert=Alert("<script>", "")))
+    root = ElementTree.fromstring(explain.picture(case))
+    paths = [e for e in root.iter() if e.tag.endswith("path")]
+    assert len(paths) == 2
+    assert not [e for e in root.iter() if e.tag.endswith("script")]
+    assert "max-qps 80 requests/s" in "".join(root.itertext())
+
+
+def test_the_terminal_draws_the_value_and_the_limit() -> None:
+    lines = curve.terminal(CURVE, NUMBERS.limit, NOW - 3600, NOW, str)
+    drawn = "".join(lines[:9])
+    assert drawn.count("o") == 61
+    assert drawn.count("-") > 40
+    assert curve.terminal([], [], NOW - 3600, NOW, str) == []
+
+
+def test_without_prometheus_it_explains_the_given_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, "QpsOverflow")
+    assert result.exit_code == 0
+    assert result.output.startswith("TritonModelQpsOverflow may fire for")
+    assert "threshold max-qps" in result.output
+    assert "tritonoperator.io/max-qps=N --overwrite" in result.output
+    assert "without --prometheus URL" in result.output
+
+
+def test_without_prometheus_the_status_suggests_an_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    down = gen.raw(objects.status("False", "CrashLoop", "exit code 1", readyReplicas=0))
+    assert "TritonModelNotServing may fire" in run(monkeypatch, model=down).output
+    fine = run(monkeypatch)
+    assert fine.exit_code == 1
+    assert "name an alert: the status" in fine.output
+
+
+def test_an_unknown_alert_is_an_error_that_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, "Qps")
+    assert result.exit_code == 2
+    assert "QpsOverflow" in result.output
+
+
+def test_it_says_so_if_no_alert_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incident, "firing", lambda *_: [])
+    result = run(monkeypatch, "--prometheus", "http://x")
+    assert (result.exit_code, result.output) == (0, f"no alert of {gen.NAME} fires\n")
+
+
+def test_a_prometheus_without_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> list[Firing]:
+        raise NoAnswerError("no answer from Prometheus at http://x")
+
+    monkeypatch.setattr(incident, "firing", fail)
+    result = run(monkeypatch, "QpsOverflow", "--prometheus", "http://x")
+    assert result.exit_code == 0
+    assert "Note: no answer from Prometheus at http://x" in result.output
+
+
+def test_the_wheel_has_the_runbooks() -> None:
+    assert set(json.loads(Path(alerts.__file__).with_name("runbooks.json").read_text())) >= set(alerts.NAMES)
