@@ -66,6 +66,11 @@ _SETTING_SCHEMAS: dict[str, tuple[str, Schema]] = {
         _number(1),
     ),
     "SAMPLE_LIMIT": ("Maximum number of samples of one scrape of a server.", _number(100)),
+    "SAMPLES_PER_NAMESPACE": ("Maximum number of samples of one scrape of all servers of a namespace.", _number(100)),
+    "TARGET_LABELS": (
+        "Labels that your Prometheus adds to all targets (podTargetLabels, scrape classes), separated by commas.",
+        _STRING,
+    ),
     "METRICS_JOB": ("The label `job` of the operator's metrics, if your scrape configuration sets it.", _STRING),
     "RUNBOOKS_URL": ("Base URL of the runbooks, for the alerts.", _URL),
 }

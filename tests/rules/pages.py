@@ -20,6 +20,7 @@ from support.prometheus_process import Json, Page
 from triton_operator.api import names, thresholds
 from triton_operator.api.status import READY
 from triton_operator.api.types import TritonModel
+from triton_operator.render import series
 from triton_operator.render.choices import Choices
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.runtime.metrics import Metrics, facts
@@ -163,7 +164,7 @@ def scrape_configs(address: str) -> list[Json]:
         target(f"/operator/{i}", namespace="triton-operator", pod=f"triton-operator-{i}", service=JOB) for i in (0, 1)
     ]
     return [
-        {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers},
+        {"job_name": f"{NAMESPACE}/{NAME}", "static_configs": servers, "metric_relabel_configs": _kept()},
         {"job_name": JOB, "honor_labels": True, "static_configs": operators},
         {
             "job_name": "kubelet", "honor_labels": True, "static_configs": [target("/kubelet")],
@@ -174,6 +175,15 @@ def scrape_configs(address: str) -> list[Json]:
             "static_configs": [target("/kube-state-metrics")],
         },
     ]  # fmt: skip
+
+
+def _kept() -> list[Json]:
+    """Returns the relabelings of the PodMonitor of a TritonModel with a GPU."""
+    models = ("detection", "preprocess", "yolov5s", "postprocess")
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    subject = gen.model(monitoring={"tokenCounter": TOKENS}, server=gpu)
+    rules = series.keep(subject, [(model, "1") for model in models])
+    return [{"source_labels" if k == "sourceLabels" else k: v for k, v in rule.items()} for rule in rules]
 
 
 def _grown(line: str, done: float, idle: bool) -> str:

@@ -22,8 +22,9 @@ from support.controlplane import ROOT
 from support.prometheus_process import Page, Prometheus, running, scrape_config, serving
 from triton_operator.api import names
 from triton_operator.render.choices import Choices
-from triton_operator.render.pod_monitor import UNUSED, pod_monitor
+from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.rules.churn import series_churn
+from triton_operator.render.series import SUMMARIES
 
 pytestmark = pytest.mark.rules
 
@@ -35,7 +36,16 @@ TRITON = [
     if 'model="yolov5s"' in line
 ]
 """The series of one version of a model."""
-KEPT = sum(not re.fullmatch(UNUSED, re.split("[{ ]", line)[0]) for line in TRITON)
+KEPT = sum(not re.fullmatch(SUMMARIES, re.split("[{ ]", line)[0]) for line in TRITON)
+
+
+def monitor(name: str) -> dict[str, Any]:
+    """Returns a PodMonitor that keeps all names and labels, as with devices or TARGET_LABELS a server can vary some."""
+    found = pod_monitor(gen.model(gen.put("metadata.name", name)), CHOICES)
+    (endpoint,) = found["spec"]["podMetricsEndpoints"]
+    endpoint["metricRelabelings"] = [{"sourceLabels": ["__name__"], "regex": SUMMARIES, "action": "drop"}]
+    found["spec"] |= {"sampleLimit": names.SAMPLE_LIMIT, "bodySizeLimit": f"{names.SAMPLE_LIMIT * 256}B"}
+    return found
 
 
 def page(models: list[str]) -> str:
@@ -100,7 +110,7 @@ def scraped() -> Iterator[list[dict[str, Any]]]:
         for name, server in {**HOSTILE, **HONEST, SCALED: HONEST["constant"]}.items():
             pages = [server() for _ in range(PODS if name == SCALED else 1)]
             targets = {stack.enter_context(serving({"/metrics": one})): f"{name}-{n}" for n, one in enumerate(pages)}
-            configs += scrape_config(pod_monitor(gen.model(gen.put("metadata.name", name)), CHOICES), targets)
+            configs += scrape_config(monitor(name), targets)
         yield configs
 
 

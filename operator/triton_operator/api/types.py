@@ -223,6 +223,9 @@ class Autoscaling(Base):
 _SECONDS = {"ge": 1, "le": 300}
 
 
+_METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
+
+
 class Monitoring(Base):
     """Metrics, recording rules and alerts in Prometheus.
 
@@ -256,9 +259,13 @@ class Monitoring(Base):
     """Percentage of requests that should succeed. The burn-rate alerts use it."""
     queue_milliseconds: Annotated[int, Field(ge=1, le=600000)] = 100
     """Maximum time in milliseconds that requests wait in a model's queue, as the mean of a minute, before an alert."""
-    token_counter: Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", max_length=253)] | None = None
+    token_counter: Annotated[str, Field(pattern=_METRIC, max_length=253)] | None = None
     """Name of the counter of tokens in the server's metrics, e.g. a custom metric of your Python model. The annotation
     max-tps needs it."""
+    metrics: Annotated[list[Annotated[str, Field(pattern=_METRIC, max_length=253)]], Field(max_length=32)] = []
+    """Names of other metrics of the servers that Prometheus keeps, e.g. custom metrics of your Python model or
+    vllm:num_requests_running, each exactly as on the metrics page (a histogram has NAME_bucket, NAME_sum and
+    NAME_count). Prometheus keeps Triton's own metrics without this. Of the labels it keeps model, version and le."""
 
 
 _ANNOTATIONS = 64 << 10

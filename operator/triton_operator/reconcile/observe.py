@@ -17,7 +17,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, selector
 from triton_operator.render.scaled_object import address
-from triton_operator.status.observation import Observation, Problem
+from triton_operator.status.observation import Listed, Observation, Problem
 from triton_operator.status.pods import server
 
 Object = dict[str, Any]
@@ -44,12 +44,14 @@ class Observer:
         requested: Thresholds,
         refused: Mapping[str, Problem],
         scaling: AutoscalingStatus | None,
+        listed: Listed,
     ) -> Observation:
         """Returns the state after the writes.
 
         - `requested`: the thresholds in the annotations.
         - `refused`: refused writes, by kind.
         - `scaling`: the decision of the engine Direct, if it decides.
+        - `listed`: the versions of models in the PodMonitor.
         """
         key = model.key
         children = self._store.children(key, model.metadata.uid)
@@ -79,6 +81,7 @@ class Observer:
             thresholds=choices.thresholds,
             installed=self._installed(model, choices),
             has_rules=bool(choices.entrypoint),
+            series=listed,
         )
         return replace(observed, answer=self._answer(model, observed))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from triton_operator.api import kinds, thresholds
+from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import MONITORING_AVAILABLE, THRESHOLD_LIVE, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
@@ -35,6 +35,7 @@ from .keda import wake_up
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
+from .series import SeriesBudget
 from .unread import invalid, too_large
 from .write_children import ChildWriter, Written, is_orphan
 from .write_status import StatusWriter
@@ -71,6 +72,7 @@ class Reconciler:
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `on_scale_up`: called after each scale-up of the engine Direct. `elapsed`: a monotonic clock, in seconds.
+    - `samples_per_namespace`: see `SeriesBudget`.
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     """
 
@@ -88,6 +90,7 @@ class Reconciler:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_scale_up: Callable[[], None] = lambda: None,
         elapsed: Callable[[], float] = time.monotonic,
+        samples_per_namespace: int = names.SAMPLES_PER_NAMESPACE,
     ) -> None:
         self._api, self._store, self._defaults, self._served, self._clock = api, store, defaults, served, clock
         self._children = ChildWriter(api, store)
@@ -95,6 +98,7 @@ class Reconciler:
         self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = LeftoverPodCollector(api, store, clock)
         self._direct = DirectEngine(api, prober, on_scale_up, elapsed)
+        self._series = SeriesBudget(samples_per_namespace, clock)
         self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._caches: dict[str, ReconcileCache] = {}
@@ -106,6 +110,7 @@ class Reconciler:
         if raw is None or is_deleting(raw):
             # Kubernetes deletes the children by their owner references.
             self._caches.pop(key, None)
+            self._series.forget(key)
             self._observer.forget(key)
             return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
@@ -129,6 +134,8 @@ class Reconciler:
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
         autoscaler, scaled_object = find_kind(live, kinds.AUTOSCALER), find_kind(live, kinds.SCALED_OBJECT)
         choices = replace(choices, prometheus=self._observer.for_keda(model, choices, scaled_object))
+        listed = self._series.choose(model, choices, before, find_kind(live, kinds.POD_MONITOR))
+        choices = replace(choices, series=listed.pairs)
         wake_up(self._api, model, deployment, scaled_object, log)
         decision = self._direct.decide(model, choices, deployment, autoscaler, pods, before, cache)
         suspended = seconds_left(before, self._clock())
@@ -150,12 +157,12 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         scaling = scaling_status(decision, before.autoscaling, now)
-        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling)
+        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed)
         status = assess(model, observed, endpoint(model), before, now)
         self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
         # Scraping begins again when the suspension ends.
-        requeue_after = suspended or None
+        requeue_after = _earliest(suspended or None, listed.again)
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():
@@ -165,11 +172,13 @@ class Reconciler:
                 cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
-                    if _reconcile_triggers(answer) != _reconcile_triggers(raw) or (
-                        status.scraping_suspended_until and not suspended
+                    if (
+                        _reconcile_triggers(answer) != _reconcile_triggers(raw)
+                        or (status.scraping_suspended_until and not suspended)
+                        or self._series.is_outdated(key, status)
                     ):
                         # The spec changed meanwhile. Our own answer contains it, so its event will be ignored. Or the
-                        # scraping is suspended from now on.
+                        # scraping is suspended from now on. Or the servers have other models.
                         requeue_after = 0.0
         if deployment is not None:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))

@@ -27,6 +27,8 @@ class Choices:
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `suspended`: whether the scraping is suspended, because a server replaces its series.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
+    - `series`: the (model, version) that Prometheus keeps; empty for version 1 of the entrypoint.
+    - `target_labels`: labels that the Prometheus of the administrator adds to targets.
     - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
@@ -48,6 +50,8 @@ class Choices:
     metrics_job: str = names.METRICS_JOB
     suspended: bool = False
     sample_limit: int = names.SAMPLE_LIMIT
+    series: tuple[tuple[str, str], ...] = ()
+    target_labels: tuple[str, ...] = ()
     runbooks: str = names.RUNBOOKS
     template: dict[str, Any] | None = None
     newer_template: bool = False

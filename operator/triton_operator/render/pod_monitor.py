@@ -8,17 +8,11 @@ from triton_operator.api import kinds
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
+from . import series
 from .child import Child
 from .choices import Choices
 from .common import obj, selector
-from .server import asks_for_summaries
 
-RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
-"""Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
-its limits or suppress its alerts."""
-BAD_VERSION = "(?s)nv_[^;]*;(.*[^0-9].*|.{20,})"
-"""Matches `name;version` of Triton's metrics if the version isn't a number of up to 19 digits, as in Triton. Versions
-become labels of alerts."""
 LIMITS = {
     # A target has about ten labels, a metric of Triton up to four.
     "labelLimit": 32,
@@ -27,12 +21,12 @@ LIMITS = {
     "labelValueLengthLimit": 512,
 }
 """Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
-UNUSED = "nv_(inference_(queue|compute_[a-z]+)|cache_(hit|miss))_summary_us(_sum|_count)?"
-"""Summaries that no rule and no dashboard reads: half of a page's samples. Triton exposes all summaries or none."""
-_BYTES_OF_A_SAMPLE = 256
-"""Maximum size of a page, in bytes per allowed sample. Triton's pages have about 80 for each line, and two lines for
-each sample that is kept. It must be small: in many versions of Prometheus, all series of a page that exceeds the sample
-limit use memory (prometheus/prometheus#16427)."""
+_BYTES_OF_A_SAMPLE = 512
+"""Maximum size of a page, in bytes per allowed sample. Triton's pages have 190 to 310, because of the summaries that
+are dropped. It must be small: Prometheus remembers every line of a page, also of dropped series, until the next scrape.
+"""
+_LEAST_BYTES, _MOST_BYTES = 64 << 10, 256
+"""The smallest limit of a page in bytes, and the largest in bytes per sample of `Choices.sample_limit`."""
 _SCRAPE_TIMEOUT = 10
 """Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
@@ -40,10 +34,14 @@ _SCRAPE_TIMEOUT = 10
 def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns a PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, which the rules use.
 
-    The servers run the code of tenants. So the PodMonitor limits their metrics pages, and ignores their target labels
-    and timestamps. It has no podTargetLabels: a pod label `version` would rename Triton's label to exported_version.
+    The servers run the code of tenants. So the PodMonitor limits their metrics pages, keeps only known series, and
+    ignores their target labels and timestamps. It has no podTargetLabels: a pod label `version` would rename Triton's
+    label to exported_version.
     """
     monitoring = model.spec.monitoring
+    pairs = choices.series or ([(choices.entrypoint, "1")] if choices.entrypoint else [])
+    limit = min(choices.sample_limit, series.samples(model, max(len(pairs), series.LEAST)))
+    size = min(max(_LEAST_BYTES, limit * _BYTES_OF_A_SAMPLE), choices.sample_limit * _MOST_BYTES)
     relabelings = [
         # During its init containers, a pod has an address but no metrics.
         {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
@@ -59,18 +57,14 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         # A redirect could make Prometheus send requests to any address.
         "followRedirects": False,
         "relabelings": relabelings,
-        "metricRelabelings": [
-            {"sourceLabels": ["__name__"], "regex": RESERVED, "action": "drop"},
-            {"sourceLabels": ["__name__", "version"], "regex": BAD_VERSION, "action": "drop"},
-            *([] if asks_for_summaries(model) else [{"sourceLabels": ["__name__"], "regex": UNUSED, "action": "drop"}]),
-        ],
+        "metricRelabelings": series.keep(model, pairs, choices.target_labels),
     }
     spec = {
         "selector": {"matchLabels": selector(model, choices)},
         "podMetricsEndpoints": [endpoint],
-        "sampleLimit": choices.sample_limit,
+        "sampleLimit": limit,
         # Applies before metricRelabelings drop samples.
-        "bodySizeLimit": f"{choices.sample_limit * _BYTES_OF_A_SAMPLE}B",
+        "bodySizeLimit": f"{size}B",
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)

@@ -277,6 +277,7 @@ class App:
             operator_namespace=self._settings.namespace,
             metrics_job=self._settings.metrics_job,
             sample_limit=self._settings.sample_limit,
+            target_labels=self._settings.target_labels,
             runbooks=self._settings.runbooks,
         )
         self._prober.start()
@@ -292,6 +293,7 @@ class App:
             self._settings.progress_seconds,
             self._settings.collect_seconds,
             on_scale_up=self._metrics.scale_ups.inc,
+            samples_per_namespace=self._settings.samples_per_namespace,
         )
 
     async def _wait_for_crd(self) -> None:

@@ -26,6 +26,8 @@ class Settings:
     - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
+    - `samples_per_namespace`: the same of all servers of a namespace.
+    - `target_labels`: labels that Prometheus adds to targets, other than those of a PodMonitor.
     - `runbooks`: base URL of the alerts' runbooks.
     """
 
@@ -43,6 +45,8 @@ class Settings:
     prometheus_url: str = ""
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
+    samples_per_namespace: int = names.SAMPLES_PER_NAMESPACE
+    target_labels: tuple[str, ...] = ()
     runbooks: str = names.RUNBOOKS
     metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
@@ -72,6 +76,8 @@ class Settings:
             prometheus_url=_url(env, "PROMETHEUS_URL"),
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, minimum=100),
+            samples_per_namespace=_number(env, "SAMPLES_PER_NAMESPACE", names.SAMPLES_PER_NAMESPACE, minimum=100),
+            target_labels=_labels(env, "TARGET_LABELS"),
             runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
@@ -81,6 +87,13 @@ class Settings:
 
 def _list(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:
     return tuple(part.strip() for part in env.get(name, default).split(",") if part.strip())
+
+
+def _labels(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    found = _list(env, name)
+    if wrong := next((label for label in found if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label)), None):
+        raise ValueError(f"{name} must be names of labels, separated by commas; {wrong!r} isn't one")
+    return found
 
 
 def _number(env: Mapping[str, str], name: str, default: int, minimum: int = 1) -> int:

@@ -58,6 +58,15 @@ def monitoring_available(model: TritonModel, observed: Observation, suspended: s
             "the autoscaler and the alerts about requests have no metrics. Find the metric with changing labels and "
             "correct the model's code: see the runbook TritonModelSeriesChurn",
         )  # fmt: skip
+    if missing := observed.series.missing:
+        return condition(
+            MONITORING_AVAILABLE, "False", "TooManySeries",
+            f"Prometheus gets the metrics of {len(observed.series.pairs)} versions of models, and not of {missing} "
+            "others that the servers report: with them, a scrape of all servers of the namespace would have more "
+            "samples than the operator's setting SAMPLES_PER_NAMESPACE. If the page of a server is larger than the "
+            "PodMonitor's bodySizeLimit, Prometheus gets none of its metrics. Serve fewer models or versions, lower "
+            "autoscaling.max or replicas, delete TritonModels, or ask an administrator to raise the setting",
+        )  # fmt: skip
     if observed.installed.prometheuses is None:
         return condition(
             MONITORING_AVAILABLE, "Unknown", "NotPermitted",

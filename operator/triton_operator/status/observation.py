@@ -10,6 +10,7 @@ from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import Index, Uncounted
 from triton_operator.api.status import AutoscalingStatus
 from triton_operator.api.thresholds import ThresholdKey, Thresholds
+from triton_operator.render.series import Pair
 
 Object = Mapping[str, Any]
 
@@ -20,6 +21,18 @@ class Problem:
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The versions of models of which Prometheus gets the metrics.
+
+    - `missing`: how many known versions don't fit. `again`: after how many seconds to decide again.
+    """
+
+    pairs: tuple[Pair, ...]
+    missing: int = 0
+    again: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,7 @@ class Observation:
       Prometheus that KEDA queries, "" if none is known.
     - `installed`: the cluster's monitoring, None if its CRDs are missing.
     - `has_rules`: whether there is a PrometheusRule.
+    - `series`: the versions of models in the PodMonitor.
     - `answer`: Prometheus' last answer, None if there is no Prometheus to query.
     """
 
@@ -64,3 +78,4 @@ class Observation:
     installed: Installed | None = None
     has_rules: bool = False
     answer: Answer | None = None
+    series: Listed = field(default_factory=lambda: Listed(()))
