@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support import gen
-from triton_operator.api.status import ModelStatus, TritonModelStatus
+from triton_operator.api.status import MONITORING_AVAILABLE, TOO_MANY_SERIES, Condition, ModelStatus, TritonModelStatus
 from triton_operator.reconcile.series import SeriesBudget
 from triton_operator.render.choices import Choices
 from triton_operator.render.pod_monitor import pod_monitor
@@ -136,3 +136,14 @@ def test_more_servers_leave_room_for_fewer_models() -> None:
     one, forty = (ask(SeriesBudget(10_000, Clock()), *many(1900), replicas=n) for n in (1, 40))
     assert len(one.pairs) > 300
     assert 5 <= len(forty.pairs) < 12
+
+
+def test_a_restart_does_not_change_what_the_status_says_about_the_budget() -> None:
+    clock = Clock()
+    full = ask(SeriesBudget(600, clock), *many(100))
+    monitor = pod_monitor(gen.model(), Choices("operator:1", "Copy", series=full.pairs))
+    for reason, missing in ((TOO_MANY_SERIES, full.missing), ("Selected", 0)):
+        said = Condition(type=MONITORING_AVAILABLE, status="False", reason=reason, message="")
+        before = reported(*many(100)).model_copy(update={"conditions": [said]})
+        found = SeriesBudget(600, clock).choose(gen.model(entrypoint="all"), CHOICES, before, monitor)
+        assert (found.pairs, found.missing, found.again) == (full.pairs, missing, 30)

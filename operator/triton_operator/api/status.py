@@ -15,6 +15,8 @@ MODELS_LOADED = "ModelsLoaded"
 THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
+TOO_MANY_SERIES = "TooManySeries"
+"""The reason of MonitoringAvailable while not all versions of models fit into the namespace's budget of series."""
 
 Truth = Literal["True", "False", "Unknown"]
 Text = Annotated[str, AfterValidator(one_line)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.status import TOO_MANY_SERIES, TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, series
 from triton_operator.render.pod_monitor import monitored
@@ -19,6 +19,7 @@ from triton_operator.status.series import REMEMBERED, choose, fair_share, known
 
 _PAUSE = timedelta(seconds=30)
 """Minimum time between two changes of the list. Prometheus loads its configuration again after each."""
+_UNLIMITED = 1 << 30
 _AGAIN_SECONDS = 60.0
 """After how many seconds to look again whether others have made room."""
 
@@ -59,15 +60,19 @@ class SeriesBudget:
         now, found, live = self._clock(), known(before.models), series.listed(monitor)
         entrypoint = model.spec.entrypoint or before.entrypoint
         memory = self._memories.setdefault(model.key, _Memory(dict.fromkeys(live or [], now), now if live else None))
-        room = self._room(model, memory, len(choose(memory.seen, found, entrypoint, len(found) + 999, now)), now)
-        chosen = choose(memory.seen, found, entrypoint, room, now)
+        wait = memory.changed + _PAUSE - now if memory.changed else timedelta()
+        paused = timedelta() < wait <= _PAUSE
+        wanted = len(choose(memory.seen, found, entrypoint, _UNLIMITED, now))
+        chosen = choose(memory.seen, found, entrypoint, self._room(model, memory, wanted, paused, now), now)
+        if paused:
+            chosen = {pair: at for pair, at in chosen.items() if pair in memory.seen}
         missing = len(set(found) - chosen.keys())
         again = _AGAIN_SECONDS if missing and self._is_owed(model) else None
-        wait = memory.changed + _PAUSE - now if memory.changed else timedelta()
-        if chosen.keys() - memory.seen.keys() and timedelta() < wait <= _PAUSE:
-            chosen = {pair: at for pair, at in chosen.items() if pair in memory.seen}
+        if paused and missing:
             again = wait.total_seconds()
-        elif chosen.keys() != memory.seen.keys():
+            # Until the pause is over, the status keeps saying whether they fit.
+            missing = missing if any(c.reason == TOO_MANY_SERIES for c in before.conditions) else 0
+        if chosen.keys() != memory.seen.keys():
             # The first list is made before a server has answered, and the second one comes at once.
             memory.changed = now if found else None
         memory.seen = chosen
@@ -89,18 +94,23 @@ class SeriesBudget:
                 if not found.wants:
                     del self._namespaces[namespace]
 
-    def _room(self, model: TritonModel, memory: _Memory, pairs: int, now: datetime) -> int:
+    def _room(self, model: TritonModel, memory: _Memory, pairs: int, paused: bool, now: datetime) -> int:
         """Returns how many versions `model` may list. Counts the most that it wanted lately: servers may alternate."""
         if pairs >= memory.most or memory.most_at is None or now - memory.most_at > REMEMBERED:
             memory.most, memory.most_at = pairs, now
-        servers, least = series.servers(model), series.samples(model, series.LEAST)
+        servers = series.servers(model)
+        wanted, used, least = (
+            servers * series.samples(model, max(number, series.LEAST)) for number in (memory.most, len(memory.seen), 0)
+        )
         with self._lock:
             found = self._namespaces[model.namespace]
-            found.wants[model.key] = servers * series.samples(model, max(memory.most, series.LEAST))
-            free = self._total - sum(size for key, size in found.granted.items() if key != model.key)
+            found.wants[model.key] = wanted
             fair = fair_share(self._total, found.wants, model.key)
-            found.granted[model.key] = max(servers * least, min(fair, free))
-            return series.room(model, found.granted[model.key] // servers)
+            free = self._total - sum(size for key, size in found.granted.items() if key != model.key)
+            # A TritonModel keeps what it has, up to its share. It takes more only if others don't have it.
+            granted = max(least, min(fair, used if paused else max(free, used)))
+            found.granted[model.key] = granted
+        return series.room(model, granted // servers)
 
     def _is_owed(self, model: TritonModel) -> bool:
         """Returns whether others still have some of the share of `model`."""

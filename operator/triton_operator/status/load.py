@@ -11,6 +11,7 @@ from triton_operator.api.status import (
     AUTOSCALER_ACTIVE,
     MONITORING_AVAILABLE,
     THRESHOLD_LIVE,
+    TOO_MANY_SERIES,
     Condition,
     ThresholdStatus,
 )
@@ -60,7 +61,7 @@ def monitoring_available(model: TritonModel, observed: Observation, suspended: s
         )  # fmt: skip
     if missing := observed.series.missing:
         return condition(
-            MONITORING_AVAILABLE, "False", "TooManySeries",
+            MONITORING_AVAILABLE, "False", TOO_MANY_SERIES,
             f"Prometheus gets the metrics of {len(observed.series.pairs)} versions of models, and not of {missing} "
             "others that the servers report: with them, a scrape of all servers of the namespace would have more "
             "samples than the operator's setting SAMPLES_PER_NAMESPACE. If the page of a server is larger than the "
