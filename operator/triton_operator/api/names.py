@@ -20,8 +20,9 @@ METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
 SAMPLE_LIMIT = 3000
-SAMPLES_PER_NAMESPACE = 10_000
 """Maximum number of samples of one scrape of a server. Prometheus keeps up to 24 for each version of a model."""
+SAMPLES_PER_NAMESPACE = 10_000
+"""Maximum number of samples of one scrape of all servers of a namespace."""
 RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
 """Default base URL of the runbooks."""
 PROMETHEUS_NAMESPACE = "monitoring"

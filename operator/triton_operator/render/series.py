@@ -38,7 +38,7 @@ _OTHERS = (
     "nv_gpu_power_(usage|limit)",
     "nv_energy_consumption",
 )
-_BOUNDS = r"0\.0{0,3}([1-9]|15|25|75)|([1-9]|15|25|75)0{0,5}(\.0)?|[1-9]\.5|\+Inf"
+_BOUNDS = r"0\.0{0,3}([1-9]|15|25|75)|([1-9]|15|25|75)0{0,8}(\.0)?|[1-9](\.5)?(e[+-]0[0-9])?|\+Inf"
 """Matches the boundaries of buckets: those of Triton and vLLM, and other round numbers."""
 _VALUES = rf"(|REJECTED|CANCELED|BACKEND|OTHER);(|0\.([1-9]|[1-9]5|98|99|999|9999));(|{_BOUNDS})"
 """Matches `reason;quantile;le`."""

@@ -9,8 +9,8 @@ from triton_operator.api.status import ModelStatus
 from triton_operator.render.series import Pair, usable
 
 REMEMBERED = timedelta(hours=3)
-"""How long a version stays in the list after the last server has reported it. Prometheus keeps the series of a version
-in memory for so long. So a server that reports new versions all the time fills its own room, and no more."""
+"""How long a version stays in the list after a server last reported it. Prometheus keeps its series in memory for up to
+three hours. So a server that reports new versions all the time only fills its own room."""
 
 
 def known(models: Iterable[ModelStatus]) -> list[Pair]:

@@ -84,6 +84,15 @@ def test_drops_what_a_server_can_invent(line: str) -> None:
     assert kept(line) == []
 
 
+@pytest.mark.parametrize(
+    "bound",
+    ["0.0001", "0.005", "0.25", "0.75", "1", "1.0", "2.5", "7.5", "10", "100", "2000", "1e+06", "2.5e+08", "+Inf"],
+)
+def test_keeps_usual_boundaries_of_buckets(bound: str) -> None:
+    """Those of Triton, vLLM, Prometheus' clients and the sample models."""
+    assert kept(f'nv_inference_first_response_histogram_ms_bucket{{model="detection",version="1",le="{bound}"}} 1')
+
+
 def test_removes_labels_that_a_server_can_invent() -> None:
     line = 'nv_inference_count{model="detection",version="1",turn="17",gpu_uuid="GPU-1",exported_namespace="x"} 1'
     assert kept(line) == [{"__name__": "nv_inference_count", "model": "detection", "version": "1"}]

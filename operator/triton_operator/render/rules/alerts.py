@@ -239,7 +239,7 @@ def _metrics_absent(subject: Subject) -> Rule:
         "autoscaler doesn't scale or adds too few servers. Look at the targets of the PodMonitor in Prometheus. Is the "
         "PodMonitor selected (spec.monitoring.labels)? Can Prometheus reach port 8002 (NetworkPolicy)? Is the entry "
         "model loaded? If the target's error is an exceeded limit (sampleLimit and others), Prometheus drops all "
-        "samples: expose fewer metrics, or ask an administrator to raise SAMPLE_LIMIT of the operator.",
+        "samples: expose fewer metrics, or ask an administrator to raise SAMPLES_PER_NAMESPACE of the operator.",
     )  # fmt: skip
 
 
