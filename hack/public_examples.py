@@ -60,8 +60,14 @@ SOURCES = (
            "6a749f5ee0a9136f8e6e35b3aa65493a39bafbe7^"),
     Source("triton-inference-server/fastertransformer_backend", "BSD-3-Clause"),
     Source("triton-inference-server/redis_cache", "BSD-3-Clause"),
+    Source("triton-inference-server/paddlepaddle_backend", "BSD-3-Clause"),
+    Source("Azure/azureml-examples", "MIT"),
     Source("FunAudioLLM/CosyVoice", "Apache-2.0"),
+    Source("GoogleCloudPlatform/kubernetes-engine-samples", "Apache-2.0"),
     Source("HarinKhakhi/yolov8-triton", "Apache-2.0"),
+    Source("NVIDIA-AI-IOT/deepstream_triton_model_deploy", "Apache-2.0"),
+    Source("NVIDIA-ISAAC-ROS/isaac_ros_dnn_inference", "Apache-2.0"),
+    Source("NVIDIA-ISAAC-ROS/isaac_ros_image_segmentation", "Apache-2.0"),
     Source("PaddlePaddle/FastDeploy", "Apache-2.0"),
     Source("PatrykNeubauer/sentence-transformers-triton-config", "MIT"),
     Source("SWivid/F5-TTS", "MIT"),
@@ -69,13 +75,17 @@ SOURCES = (
     Source("TejasARathod/AgriDoc-PlantDiseaseClassification-Triton", "MIT"),
     Source("TejasARathod/PhyCV-PhysicsNemo-Triton-Yolov9", "MIT"),
     Source("TerboucheHacene/triton-mlops-deployment", "MIT"),
+    Source("danieljdevine/model-serving-triton", "MIT"),
     Source("dev6699/yolotriton", "MIT"),
     Source("fauxpilot/fauxpilot", "MIT"),
     Source("k2-fsa/sherpa", "Apache-2.0"),
     Source("kozistr/triton-grpc-proxy-rs", "Apache-2.0"),
     Source("modelscope/FunASR", "MIT"),
+    Source("nv-morpheus/Morpheus", "Apache-2.0", ("models",)),
     Source("omarabid59/yolov8-triton", "Apache-2.0"),
+    Source("rapidsai/cloud-ml-examples", "Apache-2.0"),
     Source("softwaremill/triton_playground", "Apache-2.0"),
+    Source("speechmatics/ctranslate2_triton_backend", "MIT"),
     Source("yiqisoft/YOLOv8-TritonServer-Python-Post-Processing-Pipeline", "Apache-2.0"),
 )  # fmt: skip
 """Their models load on some server. Left out: repositories with faults that Triton refuses too, and those without a
@@ -88,9 +98,24 @@ LICENCES = {
 """Words of a LICENSE file, and the licence's SPDX name."""
 
 LEFT_OUT = frozenset(
-    {"TR105", "TR201", "TR204", "TR205", "TR206", "TR208", "TR209", "TR314", "TR401", "TR502", "TR607", "TR701"}
+    {
+        "TR004",
+        "TR105",
+        "TR201",
+        "TR204",
+        "TR205",
+        "TR206",
+        "TR208",
+        "TR209",
+        "TR314",
+        "TR401",
+        "TR502",
+        "TR607",
+        "TR701",
+    }
 )
-"""Codes about files that scripts of the authors create, and about the entrypoint, which the examples don't name."""
+"""Codes about files that scripts of the authors create or mount, and about the entrypoint, which the examples don't
+name."""
 BROKEN = re.compile(
     r"qa/(L0_model_config|L0_.*_config|L0_parameters|L0_json|L0_response_cache/models/decoupled_cache|custom_models/.*bad"
     r"|python_models/(bls_finalize_error|bls_init_error|bls_undefined|init_error|fini_error|init_exit|model_env|wrong_model)/"
@@ -192,7 +217,14 @@ def _filled(match: re.Match[str], text: str) -> str:
 
 
 def _large(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if (Path(folder) / name).is_file() and (Path(folder) / name).stat().st_size > 2**22}
+    """Returns the names of large files and of Git LFS pointers."""
+    files = {name: Path(folder, name) for name in names if Path(folder, name).is_file()}
+    return {name for name, file in files.items() if file.stat().st_size > 2**22 or _is_pointer(file)}
+
+
+def _is_pointer(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(24).startswith(b"version https://git-lfs")
 
 
 def _clone(source: Source, clones: Path, mirror: Path | None) -> Path | None:

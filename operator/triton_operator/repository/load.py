@@ -8,12 +8,15 @@ import os
 import posixpath
 import tokenize
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from triton_operator.repository import contents
+from triton_operator.repository.contents import Contents, weights_of
 from triton_operator.repository.files import Directory, Entry, FileKind, Files, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
-from triton_operator.repository.model import DEFAULT_FILES, Data, Model, Repository, files_in_parameters
+from triton_operator.repository.model import Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node
@@ -141,7 +144,7 @@ def load(source: str | os.PathLike[str] | Store) -> tuple[Repository, tuple[Find
 def _model(reader: _Reader, directory: str) -> Model:
     held = reader.children(directory)
     config_file = join(directory, "config.pbtxt")
-    contents: dict[str, frozenset[str]] = {}
+    folders: dict[str, frozenset[str]] = {}
     closed = set()
     for name, entry in held.items():
         path = join(directory, name)
@@ -152,7 +155,7 @@ def _model(reader: _Reader, directory: str) -> Model:
             closed.add(one_line(name))
         if entry.kind is FileKind.FOLDER or (entry.kind is FileKind.OUTSIDE and name.isdecimal()):
             inner = reader.children(path) if name.isdecimal() and entry.kind is FileKind.FOLDER else {}
-            contents[one_line(name)] = frozenset(map(one_line, inner))
+            folders[one_line(name)] = frozenset(map(one_line, inner))
     has_config = "config.pbtxt" in held
     config, where = _config(reader, config_file) if has_config else (None, Node(1, 1))
     model = Model(
@@ -161,15 +164,15 @@ def _model(reader: _Reader, directory: str) -> Model:
         config=config,
         config_path=one_line(config_file),
         has_config=has_config,
-        folders=contents,
-        files=frozenset(one_line(name) for name, entry in held.items() if one_line(name) not in contents),
+        folders=folders,
+        files=frozenset(one_line(name) for name, entry in held.items() if one_line(name) not in folders),
         closed=frozenset(closed),
         where=where,
     )
     model = replace(model, data=_data(reader, directory, model), named=_named(reader, directory, model))
     model = replace(model, pointers=frozenset(p for p in model.model_files if _is_pointer(reader, directory, model, p)))
     sources, networks = _model_files(reader, directory, model)
-    model = replace(model, sources=sources, networks=networks)
+    model = replace(model, sources=sources, networks=networks, contents=_contents(reader, directory, model))
     return replace(model, named={**model.named, **_weights(reader, model)})
 
 
@@ -179,7 +182,7 @@ def _named(reader: _Reader, directory: str, model: Model) -> dict[str, Entry]:
     paths: set[str] = set()
     for version in model.served:
         names = {config.default_model_filename} if config is not None and config.default_model_filename else set()
-        names = names or set(DEFAULT_FILES.get(model.backend, ())) & model.folders.get(str(version), frozenset())
+        names = names or set(model.default_files) & model.folders.get(str(version), frozenset())
         paths |= {f"{version}/{name.lstrip('/')}" for name in names}
         if config is not None:
             paths |= {f"{version}/{name}" for name in config.cc_model_filenames.values()}
@@ -226,9 +229,33 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
     return sources, networks
 
 
+def _contents(reader: _Reader, directory: str, model: Model) -> dict[str, Contents]:
+    """Returns what the model files of other backends say about themselves, by path relative to the model."""
+    found: dict[str, Contents] = {}
+    platform = model.config.platform if model.config is not None else ""
+    for path in model.model_files:
+        entry = model.named[path]
+        by_python = path.endswith(".py") or (model.config is not None and model.config.runtime)
+        whole = join(directory, path)
+        content = None
+        with suppress(OSError):  # _model_files reports it
+            if entry.kind is FileKind.FOLDER and platform == "tensorflow_savedmodel":
+                content = contents.saved_model(reader.files.names(whole))
+            elif entry.kind is FileKind.FILE and entry.size and path not in model.pointers and not by_python:
+                with reader.files.open(whole) as file:
+                    content = contents.read(model.backend, path, platform, file, entry.size)
+        if content is not None:
+            found[path] = content
+    return found
+
+
 def _weights(reader: _Reader, model: Model) -> dict[str, Entry]:
     """Returns the entries at the paths of external weights, relative to the model."""
-    found: dict[str, Entry] = {}
+    found = {
+        weights_of(path): reader.files.look(join(model.directory, weights_of(path)))
+        for path, content in model.contents.items()
+        if content.weights
+    }
     for file, network in model.networks.items():
         for name in network.external if isinstance(network, Network) else ():
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from triton_operator.repository.contents import Contents
 from triton_operator.repository.files import Entry
 from triton_operator.repository.onnx import Network
 from triton_operator.repository.places import Node
@@ -20,6 +21,7 @@ MODEL_FILES = {
     "model.onnx": "onnxruntime",
     "model.plan": "tensorrt",
     "model.pt": "pytorch",
+    "model.pt2": "pytorch",
     "model.savedmodel": "tensorflow",
     "model.graphdef": "tensorflow",
     "model.xml": "openvino",
@@ -31,18 +33,21 @@ DEFAULT_FILES = {
     "onnxruntime": ("model.onnx",),
     "tensorrt": ("model.plan",),
     "pytorch": ("model.pt",),
+    "torch_aoti": ("model.pt2",),
     "tensorflow": ("model.savedmodel", "model.graphdef"),
     "openvino": ("model.xml",),
     "dali": ("model.dali", "dali.py"),
     "vllm": ("model.json",),
 }
-"""Model files by backend. A version directory needs one of them. Backends that aren't listed have other rules."""
+"""Model files by backend, or by the platform torch_aoti. A version directory needs one of them. Backends that aren't
+listed have other rules."""
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "tensorflow_graphdef": "tensorflow",
     "tensorflow_savedmodel": "tensorflow",
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
+    "torch_aoti": "pytorch",
 }
 """Platforms, the older setting, and their backends. The platform `ensemble` has no backend."""
 
@@ -95,6 +100,8 @@ class Model:
     """The Python model files: path relative to the repository → text."""
     networks: Mapping[str, Network | str] = field(default_factory=dict)
     """The ONNX model files: path relative to the repository → its interface, or why it isn't an ONNX model."""
+    contents: Mapping[str, Contents] = field(default_factory=dict)
+    """What other model files say about themselves: path relative to the model → contents."""
     data: Mapping[str, Data] = field(default_factory=dict)
     """The files of warmup/ and initial_state/ by path relative to the model, e.g. `warmup/image`."""
     named: Mapping[str, Entry] = field(default_factory=dict)
@@ -152,6 +159,12 @@ class Model:
             return PLATFORMS.get(self.config.platform, "")
         by_file = next((MODEL_FILES[name] for name in sorted(self.entries) if name in MODEL_FILES), "")
         return by_file or (self.name.rpartition(".")[2] if "." in self.name else "")
+
+    @property
+    def default_files(self) -> tuple[str, ...]:
+        """The names of the model files that the backend looks for without default_model_filename."""
+        aoti = self.config is not None and self.config.platform == "torch_aoti"
+        return DEFAULT_FILES.get("torch_aoti" if aoti else self.backend, ())
 
     @property
     def entries(self) -> frozenset[str]:

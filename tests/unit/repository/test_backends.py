@@ -11,6 +11,7 @@ from support.onnx_file import FP32, INT64, model, value
 from unit.repository.gen import findings
 
 ONNX = model([value("a", FP32, [4])], [value("b", FP32, [4])])
+SCRIPT = (Path(__file__).parent / "model_files/script.pt").read_bytes()
 TENSORS = """\
 input { name: "a" data_type: TYPE_FP32 dims: [ 4 ] }
 output { name: "b" data_type: TYPE_FP32 dims: [ 4 ] }
@@ -23,7 +24,7 @@ def said(tmp_path: Path, backend: str, config: str, content: bytes = ONNX, serve
         b"import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n"
         b"    def execute(self, requests):\n        return [self.f(request) for request in requests]\n"
     )
-    write("m/1/" + name, program if backend == "python" else content)(tmp_path)
+    write("m/1/" + name, {"python": program, "pytorch": SCRIPT}.get(backend, content))(tmp_path)
     write("m/config.pbtxt", f'backend: "{backend}"\n' + config)(tmp_path)
     found = findings(tmp_path, server=server)
     return [f"{f.severity} {f.code}" for f in found if str(f.severity) != "note"]

@@ -347,6 +347,11 @@ class TestMessages:
         (finding, *_) = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", written)))
         assert f"did you mean {meant!r}?" in finding.message
 
+    def test_calls_another_backend_no_misspelling(self, tmp_path):
+        """NVIDIA's Kaldi example is no misspelt DALI."""
+        found = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", "kaldi")))
+        assert brief(found) == ["note TR106 net/config.pbtxt:1:10"]
+
     def test_explains_a_byte_order_mark(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "\ufeff" + NET)))
         assert (finding.code, finding.line, finding.column) == ("TR101", 1, 1)

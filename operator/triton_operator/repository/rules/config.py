@@ -31,6 +31,8 @@ KNOWN_BACKENDS = (
 
 _WITH_PLATFORM = frozenset(PLATFORMS.values())
 """Backends for which Triton checks the platform."""
+_ALIKE = 0.8
+"""How similar a misspelt backend is, as for difflib. Below it, `kaldi` looks like `dali`."""
 _OFTEN_MEANT = {
     "onnx": "onnxruntime",
     "ort": "onnxruntime",
@@ -148,5 +150,5 @@ def _has_own_backend(model: Model) -> bool:
 
 
 def _near(word: str, known: tuple[str, ...]) -> str:
-    near = _OFTEN_MEANT.get(word.lower()) or next(iter(get_close_matches(word.lower(), known, 1)), "")
+    near = _OFTEN_MEANT.get(word.lower()) or next(iter(get_close_matches(word.lower(), known, 1, _ALIKE)), "")
     return f"; did you mean {near!r}?" if near in known else ""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from triton_operator.repository.files import FileKind
 from triton_operator.repository.findings import Finding
 from triton_operator.repository.model import (
-    DEFAULT_FILES,
     MODEL_FILES,
     NOT_VERSIONS,
     Model,
@@ -178,7 +177,7 @@ def model_files(_: Repository, model: Model, expected: Expected) -> Iterator[Fin
     The python backend of server 2.51 doesn't fail then: it logs an error and hangs for 20 minutes or more, and no
     model becomes ready.
     """
-    wanted = DEFAULT_FILES.get(model.backend, ())
+    wanted = model.default_files
     by_gpu: tuple[str, ...] = ()
     if model.config is not None:
         if model.config.runtime and model.backend != "python":
