@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support import gen
+from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import MONITORING_AVAILABLE, TOO_MANY_SERIES, Condition, ModelStatus, TritonModelStatus
 from triton_operator.reconcile.series import SeriesBudget
 from triton_operator.render.choices import Choices
@@ -39,7 +40,7 @@ def ask(
     budget: SeriesBudget, *models: str, name: str = "a", monitor: Any = None, choices: Choices = CHOICES, **spec: Any
 ) -> Listed:
     model = gen.model(gen.put("metadata.name", name), entrypoint="all", **spec)
-    return budget.choose(model, choices, reported(*models), monitor)
+    return budget.choose(model, choices, reported(*models), {}, monitor)
 
 
 def test_new_models_are_listed_after_half_a_minute_at_most() -> None:
@@ -115,7 +116,7 @@ def test_namespaces_have_budgets_of_their_own() -> None:
     budget = SeriesBudget(10_000, Clock())
     ask(budget, *many(1900))
     other = gen.model(gen.put("metadata.namespace", "other"), entrypoint="all")
-    assert budget.choose(other, CHOICES, reported(*many(100)), None).missing == 0
+    assert budget.choose(other, CHOICES, reported(*many(100)), {}, None).missing == 0
 
 
 def test_a_server_that_alternates_does_not_change_the_shares_of_others() -> None:
@@ -132,6 +133,13 @@ def test_a_server_that_alternates_does_not_change_the_shares_of_others() -> None
         first = found
 
 
+def test_lists_models_that_the_status_leaves_out() -> None:
+    index = tuple(IndexEntry(name, "1", "READY", "") for name in many(300))
+    budget, model = SeriesBudget(10_000, Clock()), gen.model(entrypoint="all")
+    found = budget.choose(model, CHOICES, reported("m0"), {"a-1": index}, None)
+    assert {name for name, _ in found.pairs} == {"all", *many(300)}
+
+
 def test_more_servers_leave_room_for_fewer_models() -> None:
     one, forty = (ask(SeriesBudget(10_000, Clock()), *many(1900), replicas=n) for n in (1, 40))
     assert len(one.pairs) > 300
@@ -145,5 +153,5 @@ def test_a_restart_does_not_change_what_the_status_says_about_the_budget() -> No
     for reason, missing in ((TOO_MANY_SERIES, full.missing), ("Selected", 0)):
         said = Condition(type=MONITORING_AVAILABLE, status="False", reason=reason, message="")
         before = reported(*many(100)).model_copy(update={"conditions": [said]})
-        found = SeriesBudget(600, clock).choose(gen.model(entrypoint="all"), CHOICES, before, monitor)
+        found = SeriesBudget(600, clock).choose(gen.model(entrypoint="all"), CHOICES, before, {}, monitor)
         assert (found.pairs, found.missing, found.again) == (full.pairs, missing, 30)

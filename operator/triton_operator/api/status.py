@@ -124,7 +124,8 @@ class TritonModelStatus(Base):
     conditions: list[Condition] = []
     """Ready, Progressing, ModelsLoaded, ThresholdLive, AutoscalerActive, MonitoringAvailable."""
     models: list[ModelStatus] = []
-    """The models of the repository, as Triton reports them on all servers."""
+    """The models of the repository, as Triton reports them on all servers: at most 100, those that aren't READY first.
+    The field loaded counts all."""
     loaded: Text = ""
     """Number of loaded models, of the models that should be loaded, e.g. 4/4."""
     entrypoint: Text = ""

@@ -46,6 +46,9 @@ def status(model: Object, pods: Sequence[Object], autoscaler: Object | None, now
         lines += ["", *table(["MODEL", "VERSION", "STATE", "PODS"], [_row(m) for m in seen.models])]
         for failed in (m for m in seen.models if m.reason):
             lines += _wrap(f"  {failed.name}: ", failed.reason)
+        all_ = seen.loaded.rpartition("/")[2]
+        if all_.isdecimal() and int(all_) > len(seen.models):
+            lines += [f"  {int(all_) - len(seen.models)} more models: kubectl triton models {metadata['name']}"]
     if pods:
         lines += ["", *table(["POD", "READY", "RESTARTS", "NOW"], [_pod(p) for p in pods])]
     return "\n".join(map(one_line, lines))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.api.servers import Subject
+from triton_operator.api.servers import Index, Subject
 from triton_operator.api.status import AutoscalingStatus, TritonModelStatus
 from triton_operator.api.thresholds import ENSEMBLE_COEFFICIENT, MAX_QPS_PER_REPLICA, ThresholdKey
 from triton_operator.api.types import TritonModel
@@ -48,8 +49,11 @@ class DirectEngine:
         pods: Sequence[Object],
         before: TritonModelStatus,
         cache: ReconcileCache,
+        indexes: Mapping[str, Index] = MappingProxyType({}),
     ) -> Decision | None:
         """Returns the decision; None with another engine, and until there is something to scale.
+
+        `indexes`: the last answers of the servers, because the status doesn't have all models.
 
         From then on the prober reads the servers' counters. Servers count when they are ready, so that the requests of
         a warm-up don't.
@@ -64,7 +68,7 @@ class DirectEngine:
         spec = autoscaler["spec"]
         seen = Observed(
             now=self._elapsed(),
-            histories=self._prober.loads.track(model.key, servers, _subject(choices, before)),
+            histories=self._prober.loads.track(model.key, servers, _subject(choices, before, indexes)),
             per_server=choices.thresholds.get(ThresholdKey(MAX_QPS_PER_REPLICA.name), math.inf),
             coefficient=choices.thresholds.get(ThresholdKey(ENSEMBLE_COEFFICIENT.name), 1),
             least=wanted.min,
@@ -116,10 +120,11 @@ def scaling_status(decision: Decision | None, before: AutoscalingStatus | None, 
     )
 
 
-def _subject(choices: Choices, before: TritonModelStatus) -> Subject:
+def _subject(choices: Choices, before: TritonModelStatus, indexes: Mapping[str, Index]) -> Subject:
     if not choices.ensemble:
         return Subject(choices.entrypoint)
-    steps = frozenset(one.name for one in before.models) - {choices.entrypoint}
+    reported = (entry.name for index in indexes.values() for entry in index)
+    steps = frozenset((*reported, *(one.name for one in before.models))) - {choices.entrypoint}
     return Subject(choices.entrypoint, steps, FAILURES_PER_REQUEST)
 
 

@@ -15,6 +15,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.probe import Prober
+from triton_operator.probe.servers import ServerAnswers
 from triton_operator.render import Choices, selector
 from triton_operator.render.scaled_object import address
 from triton_operator.status.observation import Listed, Observation, Problem
@@ -36,6 +37,17 @@ class Observer:
         """Stops polling for a deleted TritonModel."""
         self._prober.forget(key)
 
+    def servers(self, model: TritonModel, choices: Choices) -> ServerAnswers:
+        """Returns the last answers of the servers of `model`, which the prober polls from now on."""
+        pods = self._store.of_kind(model.key, kinds.POD.kind)
+        explicit = model.spec.server.model_control == "explicit"
+        return self._prober.servers.track(
+            model.key,
+            [one for pod in pods if (one := server(pod))],
+            explicit=explicit,
+            entrypoint=choices.entrypoint,
+        )
+
     def observe(
         self,
         model: TritonModel,
@@ -45,21 +57,18 @@ class Observer:
         refused: Mapping[str, Problem],
         scaling: AutoscalingStatus | None,
         listed: Listed,
+        servers: ServerAnswers,
     ) -> Observation:
         """Returns the state after the writes.
 
         - `requested`: the thresholds in the annotations.
         - `refused`: refused writes, by kind.
         - `scaling`: the decision of the engine Direct, if it decides.
-        - `listed`: the versions of models in the PodMonitor.
+        - `listed`: the versions of models in the PodMonitor. `servers`: the last answers of the servers.
         """
         key = model.key
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
-        explicit = model.spec.server.model_control == "explicit"
-        servers = self._prober.servers.track(
-            key, [one for pod in pods if (one := server(pod))], explicit=explicit, entrypoint=choices.entrypoint
-        )
         observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,

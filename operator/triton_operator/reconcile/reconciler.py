@@ -134,10 +134,11 @@ class Reconciler:
         choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
         autoscaler, scaled_object = find_kind(live, kinds.AUTOSCALER), find_kind(live, kinds.SCALED_OBJECT)
         choices = replace(choices, prometheus=self._observer.for_keda(model, choices, scaled_object))
-        listed = self._series.choose(model, choices, before, find_kind(live, kinds.POD_MONITOR))
+        servers = self._observer.servers(model, choices)
+        listed = self._series.choose(model, choices, before, servers.indexes, find_kind(live, kinds.POD_MONITOR))
         choices = replace(choices, series=listed.pairs)
         wake_up(self._api, model, deployment, scaled_object, log)
-        decision = self._direct.decide(model, choices, deployment, autoscaler, pods, before, cache)
+        decision = self._direct.decide(model, choices, deployment, autoscaler, pods, before, cache, servers.indexes)
         suspended = seconds_left(before, self._clock())
         floor = 0 if decision is None else decision.floor
         desired = render(model, replace(choices, suspended=bool(suspended), autoscaler_floor=floor))
@@ -157,7 +158,7 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         scaling = scaling_status(decision, before.autoscaling, now)
-        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed)
+        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed, servers)
         status = assess(model, observed, endpoint(model), before, now)
         self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
@@ -172,13 +173,11 @@ class Reconciler:
                 cache.due = clock + self._progress
                 if answer is not None:
                     written.states.add(state(answer))
-                    if (
-                        _reconcile_triggers(answer) != _reconcile_triggers(raw)
-                        or (status.scraping_suspended_until and not suspended)
-                        or self._series.is_outdated(key, status)
+                    if _reconcile_triggers(answer) != _reconcile_triggers(raw) or (
+                        status.scraping_suspended_until and not suspended
                     ):
                         # The spec changed meanwhile. Our own answer contains it, so its event will be ignored. Or the
-                        # scraping is suspended from now on. Or the servers have other models.
+                        # scraping is suspended from now on.
                         requeue_after = 0.0
         if deployment is not None:
             requeue_after = _earliest(requeue_after, self._server_collector.delete_leftovers(key, deployment, cache))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from triton_operator.api.servers import Index
 from triton_operator.api.status import TOO_MANY_SERIES, TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, series
@@ -51,13 +52,22 @@ class SeriesBudget:
         self._memories: dict[str, _Memory] = {}
 
     def choose(
-        self, model: TritonModel, choices: Choices, before: TritonModelStatus, monitor: Mapping[str, Any] | None
+        self,
+        model: TritonModel,
+        choices: Choices,
+        before: TritonModelStatus,
+        indexes: Mapping[str, Index],
+        monitor: Mapping[str, Any] | None,
     ) -> Listed:
-        """Returns what the PodMonitor lists. `monitor`: the live one."""
+        """Returns what the PodMonitor lists. `monitor`: the live one.
+
+        The models are those of `indexes`, and of the last status, which is known before a server answers.
+        """
         if not monitored(model, choices):
             self.forget(model.key)
             return Listed(())
-        now, found, live = self._clock(), known(before.models), series.listed(monitor)
+        now, live = self._clock(), series.listed(monitor)
+        found = known([*before.models, *(entry for index in indexes.values() for entry in index)])
         entrypoint = model.spec.entrypoint or before.entrypoint
         memory = self._memories.setdefault(model.key, _Memory(dict.fromkeys(live or [], now), now if live else None))
         wait = memory.changed + _PAUSE - now if memory.changed else timedelta()
@@ -77,11 +87,6 @@ class SeriesBudget:
             memory.changed = now if found else None
         memory.seen = chosen
         return Listed(tuple(sorted(chosen)), missing, again)
-
-    def is_outdated(self, key: str, status: TritonModelStatus) -> bool:
-        """Returns whether the servers report versions that aren't listed."""
-        memory = self._memories.get(key)
-        return memory is not None and not memory.seen.keys() >= set(known(status.models))
 
     def forget(self, key: str) -> None:
         """Gives back the share of a deleted TritonModel, or of one that isn't monitored."""

@@ -14,12 +14,16 @@ from .observation import Problem
 READY = "READY"
 MISSING = "MISSING"
 MAX_MODELS = 5000
-"""Maximum number of models in the status, by name and version. A server lists at most 2,000; each may list others."""
+"""Maximum number of models that the conditions count, by name and version. A server lists at most 2,000; each may list
+others."""
 _MAX_REASONS = 50
 """Maximum number of failed models whose reason a condition contains."""
 _REASON_MAX = 1024
-_ROOM = 256 << 10
-"""Maximum size of the models in the status, in bytes of JSON. Spec and status must fit into etcd's limit of 1.5 MiB."""
+_LISTED = 100
+"""Maximum number of models in the status. Each costs the API server about 0.09 ms of CPU time at every write of the
+TritonModel, also at those of users."""
+_ROOM = 32 << 10
+"""Maximum size of the models in the status, in bytes of JSON."""
 _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configuration can't be read"
 
 
@@ -62,16 +66,18 @@ def loaded(models: Sequence[ModelStatus]) -> str:
 
 
 def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """Returns `models` within the maximum size.
+    """Returns `models` within the maximum number and size.
 
     Long reasons are cut. If that isn't enough, models are left out, READY ones first. `status.loaded` counts all of
     them.
     """
-    reasoned = [m.model_copy(update={"reason": ""}) for m in models if m.reason]
+    first = sorted(models, key=lambda m: m.state == READY)[:_LISTED]
+    reasoned = [m.model_copy(update={"reason": ""}) for m in first if m.reason]
     room = max(0, _ROOM - sum(map(_size, reasoned)))
     longest = min(_REASON_MAX, room // (_MAX_BYTES * max(len(reasoned), 1)))
-    kept, room = [], _ROOM
-    for model in sorted((_short(m, longest) for m in models), key=lambda m: m.state == READY):
+    kept: list[ModelStatus] = []
+    room = _ROOM
+    for model in (_short(m, longest) for m in first):
         size = _size(model)
         if size <= room:
             kept.append(model)

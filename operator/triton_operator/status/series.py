@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import ModelStatus
 from triton_operator.render.series import Pair, usable
 
@@ -13,7 +14,7 @@ REMEMBERED = timedelta(hours=3)
 three hours. So a server that reports new versions all the time only fills its own room."""
 
 
-def known(models: Iterable[ModelStatus]) -> list[Pair]:
+def known(models: Iterable[ModelStatus | IndexEntry]) -> list[Pair]:
     """Returns the versions of models that the servers have reported."""
     return usable((model.name, model.version) for model in models)
 

@@ -163,6 +163,13 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     assert all(len(line) <= 110 for line in text.splitlines() if "sha256" not in line)
 
 
+def test_status_says_where_to_see_the_models_that_it_leaves_out() -> None:
+    for loaded, shown in (("300/301", True), ("0/1", False)):
+        text = show.status(gen.raw(gen.put("status", {**STATUS, "loaded": loaded})), [], None, NOW)
+        left = 301 - len(STATUS["models"])
+        assert (f"{left} more models: kubectl triton models {gen.NAME}" in text) == shown
+
+
 def test_status_of_a_new_tritonmodel_shows_no_endpoint() -> None:
     text = show.status(gen.raw(), [], None, NOW)
     assert "endpoint  -" in text
