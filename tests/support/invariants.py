@@ -10,6 +10,7 @@ from typing import Any
 
 from triton_operator.api import names, quantity
 from triton_operator.api.lists import LIST_KEYS
+from triton_operator.render import series
 from triton_operator.render.children import KINDS
 
 from .api import MIN_WAIT_SECONDS, Api, Object, condition, eventually
@@ -184,7 +185,10 @@ def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[
         for obj in work.api.list(kind.kind)
     }
     wanted = {
-        name: {(o["kind"], o["metadata"]["name"]): o for o in desired(m, there.get(("Deployment", name)), monitoring)}
+        name: {
+            (o["kind"], o["metadata"]["name"]): o
+            for o in desired(m, there.get(("Deployment", name)), monitoring, there.get(("PodMonitor", name)))
+        }
         for name, m in models.items()
     }
     found = [f"found {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
@@ -210,6 +214,13 @@ def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring
         yield from (f"{name}: {kind} {child} differs at {path}" for path in unlike(want, have))
         if "deletionTimestamp" in have["metadata"]:
             yield f"{name}: {kind} {child} is being deleted"
+        if kind == "PodMonitor" and (missing := _reported(status) - set(series.listed(have) or ())):
+            yield f"{name}: {kind} {child} lacks {missing}"
+
+
+def _reported(status: Object) -> set[series.Pair]:
+    """Returns the versions of models that the servers report."""
+    return set(series.usable((m["name"], m["version"]) for m in status.get("models", [])))
 
 
 def _servers(api: Api, there: Objects) -> Iterator[str]:

@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from triton_operator.api import names, thresholds
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, render
+from triton_operator.render import Choices, choose, render, series
 
 from . import gen
 from .api import Api, Object, RefusedError, eventually
@@ -143,14 +143,19 @@ def model(namespace: str, name: str, number: int, chance: random.Random) -> Obje
     }
 
 
-def desired(raw: Object, live: Object | None = None, monitoring: bool = True) -> list[Object]:
-    """Returns the desired children of the TritonModel `raw`. `live` is its Deployment."""
+def desired(
+    raw: Object, live: Object | None = None, monitoring: bool = True, monitor: Object | None = None
+) -> list[Object]:
+    """Returns the desired children of the TritonModel `raw`. `live` is its Deployment.
+
+    `monitor`: its PodMonitor. The models in it depend on what the servers have reported in the last hours.
+    """
     parsed = TritonModel.model_validate(raw)
     # In these tests every repository check reports the same repository. Without a pod there is no report and no rules.
     known = raw.get("status", {}).get("entrypointType") == "Ensemble"
     fresh = Choices(
         TOOLS_IMAGE, "Copy", entrypoint=ENTRY if known else "", ensemble=True, monitoring=monitoring,
-        thresholds=thresholds.effective_of(raw),
+        thresholds=thresholds.effective_of(raw), series=tuple(series.listed(monitor) or ()),
     )  # fmt: skip
     return render(parsed, choose(parsed, live, fresh))
 
