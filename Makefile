@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit cluster monitoring clean purge venv
+.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -47,6 +47,8 @@ lock: venv ## Update the locks of the Python packages (make lock UPGRADE=1 takes
 	@.venv/bin/python hack/lock.py $(if $(UPGRADE),--upgrade)
 sbom: ## Write the SBOM of the operator's image to dist/operator.cdx.json
 	@hack/supply.sh sbom
+release: venv ## Make everything that a tag publishes in dist/: make release VERSION=0.1.0 [KEY=cosign.key]
+	@.venv/bin/python -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(RELEASE_OPTIONS)
 audit: venv ## Look up known vulnerabilities of the locked packages; needs the internet
 	@hack/supply.sh audit
 cluster: ## Create the kind cluster and install the operator

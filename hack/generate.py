@@ -10,6 +10,7 @@ import dashboards
 import helm_chart
 import permissions_page
 import runbook_steps
+import stamps
 import top_picture
 import validate_page
 import world_page
@@ -25,6 +26,8 @@ DASHBOARDS = Path("manifests/monitoring/dashboards")
 def generated() -> dict[Path, str]:
     """Returns the text of each generated file, by path."""
     return {
+        # First, because the others may generate some of these files.
+        **stamps.files(),
         Path("crds/tritonoperator.io_tritonmodels.yaml"): yaml_text.text(crd.definition()),
         Path("manifests/rbac/operator.yaml"): yaml_text.text(*rbac.manifests()),
         Path("manifests/rbac/roles.yaml"): yaml_text.text(*rbac.roles()),

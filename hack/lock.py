@@ -30,10 +30,18 @@ UNUSED = (
     "mdurl", "ml-dtypes", "numpy", "platformdirs", "pygments", "python-rapidjson", "rich", "textual", "zope-event",
     "zope-interface",
 )  # fmt: skip
+# Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
+UNUSED_BY_PLUGIN = (
+    "aiohttp-retry", "brotli", "dateparser", "gevent", "geventhttpclient", "greenlet", "iso8601", "jsonpatch",
+    "jsonpointer", "kopf", "prometheus-api-client", "prometheus-client", "python-json-logger", "pytz", "regex",
+    "tzdata", "tzlocal", "zope-event", "zope-interface",
+)  # fmt: skip
+OMITTED = {"operator.lock": UNUSED, "plugin.lock": UNUSED_BY_PLUGIN}
 SOURCES = {
     "operator.lock": ["pyproject.toml"],
     "build.lock": [str(BUILD.relative_to(ROOT))],
     "dev.lock": ["pyproject.toml", "--extra=dev", str(BUILD.relative_to(ROOT))],
+    "plugin.lock": ["pyproject.toml", "-c", "requirements/dev.lock"],
     "supply.lock": [str(SUPPLY.relative_to(ROOT))],
     "client.lock": [str(CLIENT.relative_to(ROOT)), "-c", "requirements/dev.lock"],
     "perf_analyzer.lock": [str(PERF_ANALYZER.relative_to(ROOT))],
@@ -71,9 +79,8 @@ def compile_lock(name: str, upgrade: bool) -> str:
     # No header and no index URL: the file must not depend on the command line or on where packages come from.
     command = [uv(), "pip", "compile", *SOURCES[name], "-o", out, "-q", "--universal", "--python-version=3.11"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
-    if name == "operator.lock":
-        command += [f"--no-emit-package={package}" for package in UNUSED]
-    else:
+    command += [f"--no-emit-package={package}" for package in OMITTED.get(name, ())]
+    if name != "operator.lock":
         command += ["-c", LOCKS / "operator.lock"]
     subprocess.run([*command, *(["--upgrade"] if upgrade else [])], check=True, cwd=ROOT)
     return out.read_text()

@@ -1,4 +1,4 @@
-"""Writes tests/support/vendor: reduced copies of the published manifests of prometheus-operator and KEDA.
+"""Writes tests/support/vendor: reduced copies of the published manifests of prometheus-operator, KEDA and OLM.
 
     vendor.py NAME         downloads the release
     vendor.py NAME FILE    reads a downloaded file
@@ -62,6 +62,14 @@ BUNDLES = {
             version="v2.19.0",
             url="https://github.com/kedacore/keda/releases/download/v2.19.0/keda-2.19.0.yaml",
             proof="kedacore/keda:2.19.0",
+        ),
+        # The CRD of ClusterServiceVersions, for the test of the OLM bundle. The file doesn't contain its own version.
+        Bundle(
+            name="olm",
+            owner="The Operator Framework Authors",
+            version="v0.45.0",
+            url="https://raw.githubusercontent.com/operator-framework/api/v0.45.0/crds/operators.coreos.com_clusterserviceversions.yaml",
+            proof="name: clusterserviceversions.operators.coreos.com",
         ),
     )
 }

@@ -30,6 +30,7 @@ _TOKEN = "admin"
 _MANAGER = "system:kube-controller-manager"
 _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
+_OLM = ROOT / "tests" / "support" / "vendor" / "olm.yaml"
 _MONITORING_CRDS = [f"{plural}.monitoring.coreos.com" for plural in ("podmonitors", "prometheusrules", "prometheuses")]
 _WRITTEN = (
     "tritonmodels|deployments|services|serviceaccounts|poddisruptionbudgets|horizontalpodautoscalers|podmonitors"
@@ -110,6 +111,10 @@ class ControlPlane:
     def install_keda(self) -> None:
         """Installs KEDA's CRD of ScaledObjects."""
         self._install(crd for crd in yaml.safe_load_all(_KEDA.read_text()) if _name(crd) == _SCALED_OBJECTS)
+
+    def install_olm(self) -> None:
+        """Installs OLM's CRD of ClusterServiceVersions."""
+        self._install(yaml.safe_load_all(_OLM.read_text()))
 
     def remove_keda(self) -> None:
         """Deletes this CRD with all its objects."""

@@ -14,6 +14,8 @@ from .cluster import ROOT, Namespace
 
 EXAMPLE = ROOT / "examples" / "commit-to-live"
 ACCOUNT = "model-deployer"
+_LABEL = "--label=io.tritonoperator.world=clone"
+"""The label of the tests' images, for `make purge`."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,15 @@ class Pipeline:
         path.write_text(json.dumps(config))
         # Not the name of an image that other tests push.
         registry = f"localhost:{os.environ.get('REGISTRY_PORT', '5001')}"
-        return cls(namespace, path, f"{registry}/triton-operator/{namespace.name}")
+        return cls(namespace, path, f"{registry}/triton-operator/pipeline")
 
     def run(self, model: str, context: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs the script for the folder with the Dockerfile."""
         path = f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}"
         env = {
             **os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig), "NAMESPACE": self.namespace.name,
-            "MODEL": model, "IMAGE": self.image, "DOCKER_BUILDKIT": os.environ.get("DOCKER_BUILDKIT", "0"), **variables,
+            "MODEL": model, "IMAGE": self.image, "BUILD_OPTIONS": _LABEL,
+            "DOCKER_BUILDKIT": os.environ.get("DOCKER_BUILDKIT", "0"), **variables,
         }  # fmt: skip
         command = ["sh", EXAMPLE / "deploy.sh", context]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)

@@ -70,7 +70,7 @@ def test_operator_image_installs_the_locked_packages() -> None:
 def test_every_lock_is_audited() -> None:
     text = (ROOT / "hack" / "supply.sh").read_text()
     assert "for lock in requirements/*.lock" in text
-    assert {lock.stem for lock in LOCKS} == {"build", "client", "dev", "operator", "perf_analyzer", "supply"}
+    assert {lock.stem for lock in LOCKS} == {"build", "client", "dev", "operator", "perf_analyzer", "plugin", "supply"}
     (command,) = re.findall(r"bin/pip-audit\" (.*) 2>&1", text)
     assert {"--strict", "--require-hashes", "--disable-pip"} <= set(command.split())
 

@@ -20,6 +20,7 @@ from .calibrate.command import calibrate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="triton-operator", message="%(version)s")
 def main() -> None:
     """Checks model repositories, renders TritonModels without a cluster, and shows their status.
 

@@ -1,0 +1,97 @@
+"""Makes everything that a tag publishes.
+
+Helm charts, install manifests, the OLM bundle, the krew plugin, the Python wheel, images, the SBOM, checksums and a
+signature. It publishes nothing, except images with --push.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from . import archive, bundle, images, krew, project, sums
+from .project import ROOT, ReleaseError
+
+CHARTS = ("triton-operator", "triton-operator-crds")
+MANIFESTS = {"install.yaml": "default", "policies.yaml": "policies", "monitoring.yaml": "monitoring"}
+
+
+def make(folder: Path, version: str, time: int) -> None:
+    """Writes what needs neither Docker nor a network into the folder."""
+    for chart in CHARTS:
+        archive.write(folder / f"{chart}-{version}.tgz", archive.of_folder(ROOT / "charts" / chart, chart), time)
+    for file, source in MANIFESTS.items():
+        (folder / file).write_text(project.kustomized(source))
+    files = {f"bundle/{path}": text.encode() for path, text in bundle.files(version).items()}
+    archive.write(folder / f"triton-operator-bundle-{version}.tar.gz", files, time)
+    krew.write(folder, version, wheel(folder, time), time)
+
+
+def wheel(folder: Path, time: int) -> Path:
+    """Builds the project's wheel with the tools of .venv, and returns its path."""
+    command: list[str | Path] = [
+        ROOT / ".venv/bin/pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+    ]
+    with tempfile.TemporaryDirectory() as copy:
+        # A copy of what the Dockerfile copies, too: files that aren't tracked stay out.
+        for name in project.git("ls-files", "pyproject.toml", "README.md", "LICENSE", "operator").splitlines():
+            (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, Path(copy) / name)
+        env = {"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(time)}
+        done = subprocess.run(
+            [*command, "--disable-pip-version-check", copy], env=env, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise ReleaseError(f"pip wheel: {done.stderr.strip()}")
+    [found] = folder.glob("*.whl")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make release", description=__doc__)
+    parser.add_argument(
+        "--version", default=project.version(), help="the version, which must be that of pyproject.toml"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="an empty or new folder")
+    parser.add_argument("--registry", default=project.IMAGES, help="registry and path of the images")
+    parser.add_argument("--no-images", action="store_true", help="make no images and no SBOM: needs no Docker")
+    parser.add_argument("--push", action="store_true", help="push the images instead of writing archives")
+    parser.add_argument("--key", type=Path, help="key for the signature: of cosign, or an EC key as PEM for openssl")
+    parser.add_argument("--dirty", action="store_true", help="allow changes that aren't committed, for a try")
+    options = parser.parse_args()
+    folder: Path = options.out.resolve()
+    try:
+        project.check(options.version, dirty=options.dirty)
+        if folder.exists() and any(folder.iterdir()):
+            raise ReleaseError(f"{folder} isn't empty; delete it first")
+        folder.mkdir(parents=True, exist_ok=True)
+        make(folder, options.version, project.time())
+        notes = ["no images and no SBOM (--no-images)"]
+        if not options.no_images:
+            notes = images.build(folder, options.version, options.registry, push=options.push)
+            images.sbom(folder / f"operator-{options.version}.cdx.json")
+        sums.write(folder)
+        if options.key:
+            sums.sign(folder, options.key)
+        else:
+            notes.append("NOT signed: give a key with --key")
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    print(*(folder / sums.SUMS).read_text().splitlines(), sep="\n")
+    print(*(f"release: {note}" for note in notes), sep="\n", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""A release, made in a temporary folder and used as a user would: sums, signature, charts, manifests, OLM bundle."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.release import project
+from support import released
+from support.api import Object
+from support.controlplane import ControlPlane
+from support.helm import CRDS, NAMESPACE, OPERATOR, by_key, kustomized, rendered
+
+pytestmark = pytest.mark.integration
+
+VERSION = project.version()
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released.make(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="module")
+def bundle(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    return released.unpack(dist / f"triton-operator-bundle-{VERSION}.tar.gz", folder) / "bundle"
+
+
+def objects_of(bundle: Path) -> list[Object]:
+    return [yaml.safe_load(path.read_text()) for path in sorted((bundle / "manifests").iterdir())]
+
+
+def csv_of(bundle: Path) -> Object:
+    [found] = [obj for obj in objects_of(bundle) if obj["kind"] == "ClusterServiceVersion"]
+    return found
+
+
+def test_the_checksums_and_the_signature_verify_until_a_byte_changes(dist: Path, tmp_path: Path) -> None:
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=dist, capture_output=True, check=False).returncode == 0
+    listed = {line.split("  ")[1] for line in (dist / "SHA256SUMS").read_text().splitlines()}
+    assert listed == {p.name for p in dist.iterdir()} - {"SHA256SUMS", "SHA256SUMS.sig"}
+    signature = tmp_path / "signature"
+    signature.write_bytes(base64.b64decode((dist / "SHA256SUMS.sig").read_text()))
+    verify = ("dgst", "-sha256", "-verify", dist.parent / "release.pub", "-signature", signature)
+    assert released.openssl(*verify, dist / "SHA256SUMS")
+
+    changed = tmp_path / "dist"
+    changed.mkdir()
+    for path in dist.iterdir():
+        (changed / path.name).write_bytes(path.read_bytes())
+    (changed / "policies.yaml").write_text((dist / "policies.yaml").read_text().replace("Fail", "Fall", 1))
+    assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode != 0
+    digest = hashlib.sha256((changed / "policies.yaml").read_bytes()).hexdigest()
+    former = hashlib.sha256((dist / "policies.yaml").read_bytes()).hexdigest()
+    (changed / "SHA256SUMS").write_text((dist / "SHA256SUMS").read_text().replace(former, digest))
+    assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode == 0
+    assert not released.openssl(*verify, changed / "SHA256SUMS")
+
+
+def test_the_chart_packages_render_what_the_charts_render(dist: Path) -> None:
+    for chart in (OPERATOR, CRDS):
+        assert rendered(dist / f"{chart.name}-{VERSION}.tgz") == rendered(chart)
+
+
+def test_the_install_manifests_are_those_of_kustomize_with_the_image_of_the_release(dist: Path) -> None:
+    found = by_key((dist / "install.yaml").read_text())
+    assert found == kustomized("default")
+    deployment = found["Deployment", NAMESPACE, "triton-operator"]
+    images = [c["image"] for c in deployment["spec"]["template"]["spec"]["containers"]]
+    assert images == [f"ghcr.io/triton-operator/operator:{VERSION}"]
+    assert by_key((dist / "policies.yaml").read_text()) == kustomized("policies")
+
+
+def test_the_bundle_contains_the_installation_except_what_olm_cannot_install(bundle: Path) -> None:
+    """OLM creates the account and its roles from the CSV. The user applies the policies."""
+    everything = {(kind, name) for kind, _, name in kustomized("default")}
+    policies = {(kind, name) for kind, _, name in kustomized("policies")}
+    # What the CSV contains, and the namespace.
+    own = {(kind, "triton-operator") for kind in (
+        "Namespace", "Deployment", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+    )}  # fmt: skip
+    found = {(obj["kind"], obj["metadata"]["name"]) for obj in objects_of(bundle)}
+    assert found - {("ClusterServiceVersion", f"triton-operator.v{VERSION}")} == everything - policies - own
+
+    install = csv_of(bundle)["spec"]["install"]["spec"]
+    manifests = kustomized("default")
+    [deployment] = install["deployments"]
+    plain = manifests["Deployment", NAMESPACE, "triton-operator"]
+    assert without_watched(deployment["spec"]) == without_watched(plain["spec"])
+    [cluster], [own_namespace] = install["clusterPermissions"], install["permissions"]
+    assert cluster["rules"] == manifests["ClusterRole", "", "triton-operator"]["rules"]
+    assert own_namespace["rules"] == manifests["Role", NAMESPACE, "triton-operator"]["rules"]
+
+
+def without_watched(spec: Object) -> Object:
+    """Returns the Deployment's spec without the variable that OLM sets to the namespaces."""
+    [container] = spec["template"]["spec"]["containers"]
+    env = [entry for entry in container["env"] if entry["name"] != "WATCH_NAMESPACES"]
+    pod = {**spec["template"]["spec"], "containers": [{**container, "env": env}]}
+    return {**spec, "template": {**spec["template"], "spec": pod}}
+
+
+def test_the_api_server_accepts_the_bundle(bundle: Path, control_plane: ControlPlane, namespace: str) -> None:
+    """With the CRD of ClusterServiceVersions of OLM. Unknown fields are errors."""
+    control_plane.install_olm()
+    arguments = ["apply", "--server-side", "--force-conflicts", "--validate=strict", f"--namespace={namespace}"]
+    kubectl = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", *arguments, "-f"]
+    done = subprocess.run([*kubectl, bundle / "manifests"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # The CRD checks less of the Deployment than the API server.
+    [deployment] = csv_of(bundle)["spec"]["install"]["spec"]["deployments"]
+    obj = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "olm"}, "spec": deployment["spec"]}
+    done = subprocess.run([*kubectl, "-"], input=yaml.safe_dump(obj), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
