@@ -61,12 +61,10 @@ def make(parent, target):
         pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
         run([*pip, "--only-binary=:all:", "--require-hashes", "-r", HERE / "requirements.txt"], HINT)
         run([*pip, "--no-index", wheel()], HINT)
+        if works(target):  # another run was faster, and may use it
+            return
         shutil.rmtree(str(target), ignore_errors=True)
-        try:
-            folder.rename(target)
-        except OSError:
-            if not works(target):  # otherwise another run was faster
-                raise
+        folder.rename(target)
     finally:
         shutil.rmtree(str(folder), ignore_errors=True)
 
