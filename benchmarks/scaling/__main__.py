@@ -7,6 +7,7 @@ operator, and Prometheus, are killed while the load of a TritonModel with the en
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from dataclasses import asdict
 from statistics import mean, median
 
 from support import cluster as clusters
+from support import keda_cluster
 from support.machine import machine
 from support.prometheus import Monitoring
 
@@ -26,7 +28,7 @@ from .figures import Outcome
 from .loads import BASE, HIGH, LEAST, MOST, PER_SERVER, UTILIZATION, Load
 from .world import World
 
-HPA, DIRECT = "HPA", "Direct"
+HPA, DIRECT, KEDA = "HPA", "Direct", "KEDA"
 _NEEDED = 4
 """Servers that the load after a step needs."""
 _PHASE_SECONDS = 15
@@ -59,8 +61,9 @@ def compare(world: World, engines: Sequence[str], names: Sequence[str], seconds:
     for number in range(rounds):
         for name in names:
             load = loads.load(name, seconds)
-            # Alternate which engine is first.
-            turns = list(engines if number % 2 == 0 else reversed(engines))
+            # Another engine begins each round.
+            first = number % len(engines)
+            turns = [*engines[first:], *engines[:first]]
             models = {engine: f"{engine.lower()}-{name}-{number}" for engine in turns}
             world.create({model: engine for engine, model in models.items()})
             for engine in turns:
@@ -126,7 +129,9 @@ def _ratio(mine: Runs, hpa: Runs, key: str) -> float | None:
 def main() -> int:
     environ = os.environ.get
     parser = argparse.ArgumentParser(prog="scaling", description=__doc__)
-    parser.add_argument("--engines", default=environ("ENGINES", f"{HPA},{DIRECT}"), help="values of autoscaling.engine")
+    parser.add_argument(
+        "--engines", default=environ("ENGINES", f"{HPA},{DIRECT},{KEDA}"), help="values of autoscaling.engine"
+    )
     parser.add_argument("--loads", default=environ("LOADS", ",".join(loads.NAMES)), help="step, ramp, conv and code")
     parser.add_argument("--seconds", type=int, default=int(environ("SECONDS", "600")), help="length of each load")
     parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS", "3")), help="how often each load runs")
@@ -137,7 +142,10 @@ def main() -> int:
     clusters.ensure_monitoring()
     runs: Runs = {}
     killed: dict[str, bool | None] = {"killed_operator_ok": None, "killed_prometheus_ok": None}
-    with cluster.namespace(f"scaling-{uuid.uuid4().hex[:5]}") as namespace:
+    with contextlib.ExitStack() as stack:
+        if KEDA in engines:
+            stack.enter_context(keda_cluster.installed(cluster))
+        namespace = stack.enter_context(cluster.namespace(f"scaling-{uuid.uuid4().hex[:5]}"))
         world = World(namespace, Monitoring(cluster))
         if options.rounds:
             runs = compare(world, engines, names, options.seconds, options.rounds)

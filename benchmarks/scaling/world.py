@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from support.api import Api, Object, eventually
@@ -91,6 +92,9 @@ class World:
             self._namespace.wait_until_complete(name)
         for name in names:
             Subject(self._monitoring, self._namespace, name).known(hurry=True)
+            # KEDA creates it some time after the ScaledObject.
+            found = partial(self._namespace.api.find, "HorizontalPodAutoscaler", name)
+            eventually(found, 120, f"the autoscaler of {name}")
 
     def delete(self, name: str) -> None:
         """Deletes a TritonModel and waits until its servers have ended."""
