@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import kubernetes
@@ -17,6 +19,9 @@ from triton_operator.cluster.api import ApiError, KubernetesApi
 Object = dict[str, Any]
 _EVENT = Kind("", "v1", "Event", "events")
 _REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
+
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class UnreachableError(Exception):
@@ -124,8 +129,15 @@ def _errors() -> Iterator[None]:
 
 
 def connect(namespace: str | None, context: str | None) -> Cluster:
-    """Returns a connection with the kubeconfig. Sends no request. Raises UnreachableError."""
+    """Returns a connection with the kubeconfig. Sends no request. Raises UnreachableError.
+
+    In a pod without a kubeconfig it uses the pod's ServiceAccount and namespace.
+    """
     configuration = kubernetes.client.Configuration()
+    if context is None and _in_pod():
+        kubernetes.config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        namespace = namespace or _POD_NAMESPACE.read_text().strip()
+        return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)
     try:
         kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
             context=context, client_configuration=configuration
@@ -136,3 +148,9 @@ def connect(namespace: str | None, context: str | None) -> Cluster:
     used = next((c for c in contexts if c["name"] == context), current)
     namespace = namespace or used["context"].get("namespace", "default")
     return Cluster(KubernetesApi(kubernetes.client.ApiClient(configuration)), namespace, configuration)
+
+
+def _in_pod() -> bool:
+    """Returns whether this is a pod with a ServiceAccount and without a kubeconfig."""
+    files = kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    return _POD_NAMESPACE.exists() and not any(Path(file).expanduser().exists() for file in files)

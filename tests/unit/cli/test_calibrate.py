@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import gen
+from triton_operator.cli import cluster
 from triton_operator.cli.calibrate import load, plot, result
+from triton_operator.cli.calibrate.command import calibrate
 from triton_operator.cli.calibrate.pod import CONTAINER, LABEL, pod
 from triton_operator.cli.calibrate.search import Goal, Outcome, Point, Step, proposal
 from triton_operator.cli.kubectl import main
@@ -296,3 +298,57 @@ def test_a_file_in_another_format_is_refused_before_anything_is_created(tmp_path
         done = CliRunner().invoke(main, ["calibrate", "m", "--p99=1s", f"--input-data={file}"])
         assert done.exit_code == 1
         assert "not perf_analyzer's JSON format" in done.output
+
+
+def printed_job(*options: str) -> dict[str, Any]:
+    done = CliRunner().invoke(main, ["calibrate", "yolo", "--p99=200ms", "--as-job=measurer", *options])
+    assert done.exit_code == 0, done.output
+    return dict(json.loads(done.stdout))
+
+
+def test_a_job_runs_the_same_command_as_the_service_account() -> None:
+    found = printed_job("-n", "vision", "--limit=20m", "--start-limit=90s", "--load-cpu=2", "--apply", "-o", "json")
+    assert found["metadata"] == {"generateName": "yolo-calibrate-", "namespace": "vision"}
+    spec = found["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == "measurer"
+    [container] = spec["containers"]
+    program, command, *arguments = container["command"]
+    assert (program, command) == ("kubectl-triton", "calibrate")
+    assert {"yolo", "--p99=0.2s", "--limit=1200s", "--start-limit=90s", "--load-cpu=2", "--apply"} <= set(arguments)
+    assert found["spec"]["activeDeadlineSeconds"] > 1200 + 90
+    # The command can read its own options.
+    parsed = calibrate.make_context("calibrate", arguments)
+    assert parsed.params["target"] == 0.2
+    assert (parsed.params["limit"], parsed.params["form"], parsed.params["account"]) == (1200, "json", None)
+
+
+def test_a_job_passes_the_pod_security_standard_restricted() -> None:
+    found = printed_job()["spec"]["template"]["spec"]
+    container = found["containers"][0]["securityContext"]
+    assert found["securityContext"]["runAsNonRoot"]
+    assert found["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert (container["allowPrivilegeEscalation"], container["capabilities"]) == (False, {"drop": ["ALL"]})
+
+
+def test_a_job_has_no_place_for_a_file(tmp_path: Any) -> None:
+    file = tmp_path / "inputs.json"
+    file.write_text('{"data": []}')
+    done = CliRunner().invoke(main, ["calibrate", "y", "--p99=1s", "--as-job=a", f"--input-data={file}"])
+    assert done.exit_code == 1
+    assert "--as-job has no place for files" in done.output
+
+
+def test_in_a_pod_the_service_account_connects(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "namespace").write_text("vision\n")
+    monkeypatch.setattr(cluster, "_POD_NAMESPACE", tmp_path / "namespace")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.setattr("kubernetes.config.load_incluster_config", lambda found: setattr(found, "host", "https://in"))
+    found = cluster.connect(None, None)
+    assert (found.namespace, found.configuration.host) == ("vision", "https://in")
+    assert cluster.connect("sound", None).namespace == "sound"
+    # A kubeconfig is the user's choice.
+    config = tmp_path / "none"
+    config.write_text(json.dumps({"contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                                  "current-context": "c", "users": [{"name": "u", "user": {}}],
+                                  "clusters": [{"name": "k", "cluster": {"server": "https://out"}}]}))  # fmt: skip
+    assert cluster.connect(None, None).configuration.host == "https://out"

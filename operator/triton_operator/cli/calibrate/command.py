@@ -11,9 +11,12 @@ import click
 
 from triton_operator.api import quantity
 
+from .job import job
 from .search import Goal
 
 _IMAGE = "ghcr.io/triton-operator/perf-analyzer:0.1.0"
+_JOB_IMAGE = "ghcr.io/triton-operator/operator:0.1.0"
+_JOB_START_SECONDS, _JOB_MARGIN_SECONDS = 3600, 600
 _MAX_INPUT = 256 << 20
 
 
@@ -62,6 +65,11 @@ class _Quantity(click.ParamType[str]):
 @click.option("--load-cpu", type=_Quantity(), default="1", show_default=True, help="CPUs of the load generator.")
 @click.option("--load-memory", type=_Quantity(), default="1Gi", show_default=True, help="Memory of the load generator.")
 @click.option("--apply", "apply_", is_flag=True, help="Set the threshold. This needs the verb setthresholds.")
+@click.option(
+    "--as-job", "account", metavar="SERVICEACCOUNT", default=None,
+    help="Print a Job that runs this calibration as the ServiceAccount, for kubectl create -f -.",
+)  # fmt: skip
+@click.option("--job-image", default=_JOB_IMAGE, show_default=True, help="Image of that Job: the operator's.")
 @click.option("--svg", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a picture.")
 @click.option("--output", "-o", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def calibrate(
@@ -77,6 +85,8 @@ def calibrate(
     load_cpu: str,
     load_memory: str,
     apply_: bool,
+    account: str | None,
+    job_image: str,
     svg: Path | None,
     form: str,
 ) -> None:
@@ -85,6 +95,19 @@ def calibrate(
     Starts one more server with the same pod template, which gets no requests of others, and a load generator beside
     it. Deletes both at the end. Exits with 0 if there is a result, with 1 if there is none.
     """
+    if account:
+        if input_data or svg or context:
+            raise click.ClickException(
+                "--as-job has no place for files and contexts: leave out --input-data, --svg and --context"
+            )
+        options = [
+            f"--p99={target:g}s", f"--protocol={protocol}", f"--limit={limit:g}s", f"--load-image={load_image}",
+            f"--load-cpu={load_cpu}", f"--load-memory={load_memory}", f"--output={form}",
+            *([f"--start-limit={start_limit:g}s"] if start_limit else []), *(["--apply"] if apply_ else []),
+        ]  # fmt: skip
+        seconds = int((start_limit or _JOB_START_SECONDS) + limit + _JOB_MARGIN_SECONDS)
+        click.echo(json.dumps(job(name, namespace, account, job_image, options, seconds), indent=2))
+        return
     # The import of the client takes half a second, and other commands don't need it.
     from . import conduct
 
