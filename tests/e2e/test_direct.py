@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import itertools
+import threading
+from typing import Any
 
 import pytest
 
-from support.api import eventually
+from support.api import Object, eventually
 from support.cluster import Cluster, Namespace
 from support.live import SPEC, Subject
 from support.load import load
@@ -14,56 +16,71 @@ from support.prometheus import Monitoring
 
 pytestmark = pytest.mark.e2e
 
-REACTION_SECONDS = 15.0
-"""Half of the time that the HorizontalPodAutoscaler alone needs for the same step."""
+PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
 SCALING = {
     "engine": "Direct",
     "min": 1,
-    "max": 3,
+    "max": 2,
     "behavior": {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 0}},
 }
 
 
-def test_adds_servers_within_seconds_and_the_autoscaler_removes_them(
+class Recorded:
+    """Records the Deployment's numbers of servers, with a watch."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._api = namespace.api
+        self.replicas: list[int] = []
+        threading.Thread(target=self._watch, daemon=True).start()
+        eventually(lambda: self.replicas, 60, "the watch")
+
+    def _watch(self) -> None:
+        for _, _, deployment in self._api.watch("Deployment", seconds=1200):
+            self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(deployment["spec"]["replicas"])])]
+
+
+def test_adds_a_server_itself_and_leaves_the_removal_to_the_autoscaler(
     cluster: Cluster, monitoring: Monitoring, namespace: Namespace
 ) -> None:
     model = namespace.model("echo", cluster.image(), autoscaling=SCALING, **SPEC)
-    annotations = {"tritonoperator.io/max-qps-per-replica": "15", "tritonoperator.io/max-qps": "1000"}
+    annotations = {PER_REPLICA: "15", "tritonoperator.io/max-qps": "1000"}
     namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
     namespace.wait_until_complete("echo")
-    Subject(monitoring, namespace, "echo").known(hurry=True)
-
-    with load(namespace, "echo", 4, "light") as light:
-        # The counters of the servers are known before the step.
-        time.sleep(10)
-        with load(namespace, "echo", 16, "heavy") as heavy:
-            began = time.monotonic()
-            eventually(lambda: replicas(namespace) == 2, 60, lambda: described(namespace), every=0.2)
-            took = time.monotonic() - began
-            assert took < REACTION_SECONDS, (took, described(namespace))
-            assert autoscaling(namespace)["reason"] == "ScaledUp"
-            # Nothing takes the server back while the autoscaler doesn't see the load yet.
-            end = time.monotonic() + 60
-            while time.monotonic() < end:
-                assert replicas(namespace) >= 2, described(namespace)
-                time.sleep(1)
-        # Without the load, the floor ends, and the autoscaler removes the server.
-        eventually(lambda: replicas(namespace) == 1, 300, lambda: described(namespace), every=1)
-        assert autoscaling(namespace)["reason"] == "LeftToHPA"
-    assert heavy.failures() == light.failures() == []
+    subject = Subject(monitoring, namespace, "echo")
+    subject.known(hurry=True)
+    recorded = Recorded(namespace)
+    with load(namespace, "echo", 20) as sent:
+        # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
+        eventually(lambda: recorded.replicas == [1, 2], 180, lambda: described(namespace))
+        assert "lastScaleTime" not in autoscaler(namespace)["status"], described(namespace)
+        eventually(lambda: autoscaling(namespace)["reason"] == "ScaledUp", 60, lambda: described(namespace))
+        assert autoscaler(namespace)["spec"]["minReplicas"] == 2
+        # With a higher limit one server is enough. The autoscaler wants one, and the floor keeps both for a while.
+        subject.annotate(f"{PER_REPLICA}=100")
+        eventually(lambda: limited(namespace), 120, lambda: described(namespace))
+        assert recorded.replicas == [1, 2]
+        eventually(lambda: recorded.replicas == [1, 2, 1], 300, lambda: described(namespace), every=1)
+        eventually(lambda: "lastScaleTime" in autoscaler(namespace)["status"], 60, lambda: described(namespace))
+        eventually(lambda: autoscaling(namespace)["reason"] == "LeftToHPA", 60, lambda: described(namespace))
+    assert sent.failures() == []
 
 
-def replicas(namespace: Namespace) -> int:
-    return int(namespace.api.get("Deployment", "echo")["spec"]["replicas"])
+def autoscaler(namespace: Namespace) -> Object:
+    return namespace.api.get("HorizontalPodAutoscaler", "echo")
 
 
-def autoscaling(namespace: Namespace) -> dict[str, str]:
-    found: dict[str, str] = namespace.api.get("TritonModel", "echo")["status"]["autoscaling"]
+def limited(namespace: Namespace) -> bool:
+    """Returns whether the autoscaler wants fewer servers than its minimum."""
+    conditions = autoscaler(namespace)["status"].get("conditions", [])
+    return ("ScalingLimited", "True", "TooFewReplicas") in {(c["type"], c["status"], c["reason"]) for c in conditions}
+
+
+def autoscaling(namespace: Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = namespace.api.get("TritonModel", "echo")["status"].get("autoscaling", {})
     return found
 
 
 def described(namespace: Namespace) -> str:
     """Returns the decision and the autoscaler, for failure messages."""
-    autoscaler = namespace.api.get("HorizontalPodAutoscaler", "echo")
-    status = namespace.api.get("TritonModel", "echo")["status"].get("autoscaling")
-    return f"{status}; minReplicas {autoscaler['spec']['minReplicas']}; {autoscaler.get('status')}"
+    found = autoscaler(namespace)
+    return f"{autoscaling(namespace)}; minReplicas {found['spec']['minReplicas']}; {found.get('status')}"
