@@ -24,6 +24,8 @@ _PLANS = (b"ftrt", b"ptrt")
 """The first bytes of a TensorRT plan."""
 MAX_TAGS = 400_000
 """Maximum number of tags of an OpenVINO model. The check skips larger models."""
+_NAMED = 11
+"""The first version of OpenVINO's format in which a tensor has only the names of its port."""
 MAX_NAME = 4096
 """Maximum length of the name of an input or output of an OpenVINO model. The check skips models with longer ones."""
 _TAG = re.compile(r"""<(?P<close>/?)(?P<name>[\w:.-]++)(?P<rest>(?:[^<>"']++|"[^"]*+"|'[^']*+')*+)>""")
@@ -196,7 +198,11 @@ def _layers(text: str) -> Contents:
             while path and path.pop() != name:
                 sure = False
             continue
-        if name == "layer":
+        if name == "net" and not path:
+            # OpenVINO adds the names of the layers as names of the tensors of older models.
+            version = attributes.get("version", "")
+            sure = sure and version.isdecimal() and int(version[:9]) >= _NAMED
+        elif name == "layer":
             layer = attributes
             if path == ["net", "layers"] and layer.get("type") == "Result":
                 results[layer.get("id", "")] = len(outputs)
@@ -226,7 +232,7 @@ def _layers(text: str) -> Contents:
 def _tags(text: str) -> Iterator[tuple[bool, str, dict[str, str], bool]]:
     """Returns for each tag whether it closes an element, its name, its attributes, and whether it also ends it."""
     for match in _TAG.finditer(text):
-        wanted = match["name"] in ("layer", "data", "port", "edge")
+        wanted = match["name"] in ("net", "layer", "data", "port", "edge")
         found = _ATTRIBUTE.findall(match["rest"]) if wanted else ()
         yield bool(match["close"]), match["name"], {key: a or b for key, a, b in found}, match["rest"].endswith("/")
 

@@ -170,6 +170,14 @@ def test_compares_the_names_of_openvino(tmp_path, config, told):
     assert openvino(tmp_path, XML, config=config) == told
 
 
+def test_does_not_compare_the_names_of_older_models(tmp_path):
+    """OpenVINO adds the names of the layers to the names of their tensors."""
+    config = OPENVINO.replace('"x"', '"layer"')
+    xml = XML.replace(b'name="x" type', b'name="layer" type')
+    assert openvino(tmp_path / "new", xml, config=config) == ["error TR803 there is no input 'layer' in 1/model.xml"]
+    assert openvino(tmp_path / "old", xml.replace(b'version="11"', b'version="10"'), config=config) == []
+
+
 def test_ignores_the_inputs_of_inner_networks():
     inner = b'<layer id="9" type="If"><body><layers><layer id="0" type="Parameter"><output><port id="0" names="p"/>'
     inner += b"</output></layer></layers></body></layer>"
