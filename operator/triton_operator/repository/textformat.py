@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
+from triton_operator.repository.fields import EscapeError, Field, decoded, table
 from triton_operator.repository.places import NO_FIELDS, Node, Row
 from triton_operator.repository.schema import ModelConfig
 
@@ -31,11 +31,6 @@ _PLAIN = re.compile(r"[^\[\]{}<>\"'#]*+(?:#[^\n]*+[^\[\]{}<>\"'#]*+)*+\]")
 """Matches the rest of a list of numbers or words, with comments."""
 _COMMENT = re.compile(r"#[^\n]*")
 _BLANK = " \t\r\n\f\v"
-_ESCAPE = re.compile(
-    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|)"
-)
-"""Matches an escape sequence; only the backslash if it is invalid."""
-_SIMPLE = {b"a": 7, b"b": 8, b"f": 12, b"n": 10, b"r": 13, b"t": 9, b"v": 11, b"\\": 92, b"?": 63, b"'": 39, b'"': 34}
 _CLOSE = {"{": "}", "<": ">"}
 _WORDS = {"true": True, "True": True, "t": True, "false": False, "False": False, "f": False}
 _FLOATS = {"inf": "inf", "infinity": "inf", "nan": "nan"}
@@ -89,44 +84,6 @@ def parse(text: str) -> tuple[Any, Node]:
     return config, root
 
 
-@dataclass(slots=True)
-class _Field:
-    """A copy of a field's descriptor, because each access to the descriptor takes as long as parsing the field."""
-
-    name: str
-    kind: int
-    repeated: bool
-    is_map: bool
-    oneof: str
-    is_bytes: bool
-    enum: dict[str, int]
-    """Names and numbers of an enum's values; empty for other fields."""
-
-
-_KNOWN: dict[str, dict[str, _Field]] = {}
-
-
-def _table(descriptor: Descriptor) -> dict[str, _Field]:
-    """Returns the fields of a message by name."""
-    found = _KNOWN.get(descriptor.full_name)
-    if found is None:
-        found = _KNOWN[descriptor.full_name] = {f.name: _field(f) for f in descriptor.fields}
-    return found
-
-
-def _field(known: FieldDescriptor) -> _Field:
-    inner, oneof = known.message_type, known.containing_oneof
-    return _Field(
-        known.name,
-        known.cpp_type,
-        known.is_repeated,
-        inner is not None and inner.GetOptions().map_entry,
-        oneof.name if oneof is not None else "",
-        known.type == _F.TYPE_BYTES,
-        {v.name: v.number for v in known.enum_type.values} if known.enum_type is not None else {},
-    )
-
-
 class _Reader:
     """A parser of one text. `at` is its position."""
 
@@ -143,7 +100,7 @@ class _Reader:
 
     def message(self, into: Any, node: Node, end: str) -> None:
         """Reads fields into `into` up to the closing bracket `end`. An empty `end` is the text's end."""
-        known = _table(into.DESCRIPTOR)
+        known = table(into.DESCRIPTOR)
         seen: dict[str, str] = {}
         text, match_field, after = self.text, _FIELD.match, _AFTER.match
         while True:
@@ -183,7 +140,7 @@ class _Reader:
         line = bisect_right(self._lines, at)
         return line, at - self._lines[line - 1] + 1
 
-    def _once(self, field: _Field, seen: dict[str, str], into: Any, at: int) -> None:
+    def _once(self, field: Field, seen: dict[str, str], into: Any, at: int) -> None:
         """Raises TextError for the second value of a field that isn't repeated, or of a oneof."""
         if field.repeated:
             return
@@ -196,7 +153,7 @@ class _Reader:
             if other != field.name:
                 raise self.error(f'Field "{field.name}" is specified along with field "{other}"', at)
 
-    def _list(self, into: Any, field: _Field, node: Node, start: int) -> None:
+    def _list(self, into: Any, field: Field, node: Node, start: int) -> None:
         if not field.repeated:
             raise self.error(f'Field "{field.name}" takes one value, not a list', start - 1)
         if self._plain(into, field, node, start):
@@ -223,7 +180,7 @@ class _Reader:
             if mark["mark"] != ",":
                 raise self._unexpected(mark.start("mark"), "]", 'Expected ","')
 
-    def _plain(self, into: Any, field: _Field, node: Node, start: int) -> bool:
+    def _plain(self, into: Any, field: Field, node: Node, start: int) -> bool:
         """Reads a list of numbers or words. Reads each different one once. Returns False for any other list."""
         row = _PLAIN.match(self.text, start) if field.kind not in _NO_PLAIN else None
         if row is None:
@@ -247,7 +204,7 @@ class _Reader:
         if self._left < 0:
             raise TooManyValuesError
 
-    def _one(self, into: Any, field: _Field, node: Node, match: re.Match[str], at: int) -> None:
+    def _one(self, into: Any, field: Field, node: Node, match: re.Match[str], at: int) -> None:
         """Reads one value of a field. For a message, `at` is the offset of its field's name or of its bracket."""
         if field.kind == _F.CPPTYPE_MESSAGE:
             opened = match["open"]
@@ -268,12 +225,12 @@ class _Reader:
             setattr(into, field.name, value)
         _held(node, field.name).append(Node(*self.place(first), shown, NO_FIELDS))
 
-    def _inner(self, into: Any, field: _Field, node: Node, end: str) -> None:
+    def _inner(self, into: Any, field: Field, node: Node, end: str) -> None:
         held = getattr(into, field.name)
         if field.is_map:
             entry = held.GetEntryClass()()
             self.message(entry, node, end)
-            if _table(entry.DESCRIPTOR)["value"].kind == _F.CPPTYPE_MESSAGE:
+            if table(entry.DESCRIPTOR)["value"].kind == _F.CPPTYPE_MESSAGE:
                 held[entry.key].CopyFrom(entry.value)
             else:
                 held[entry.key] = entry.value
@@ -283,7 +240,7 @@ class _Reader:
             held.SetInParent()
             self.message(held, node, end)
 
-    def _scalar(self, field: _Field, match: re.Match[str]) -> tuple[Any, str, int]:
+    def _scalar(self, field: Field, match: re.Match[str]) -> tuple[Any, str, int]:
         """Reads a scalar. Returns the value, its text and its offset."""
         self.at = match.end()
         kind = field.kind
@@ -316,7 +273,7 @@ class _Reader:
             raise self._wanted(field, shown, start)
         return self._integer(field, number, bool(minus), start), shown, start
 
-    def _integer(self, field: _Field, number: str, minus: bool, start: int) -> int | bool:
+    def _integer(self, field: Field, number: str, minus: bool, start: int) -> int | bool:
         octal = len(number) > 1 and number[0] == "0"
         try:
             value = int(number, 16 if number[:2] in ("0x", "0X") else 8 if octal else 10) if len(number) < 64 else None
@@ -333,7 +290,7 @@ class _Reader:
             raise self.error(f'Enum field "{field.name}" has no value {"-" if minus else ""}{number}', start)
         return -value if minus else value
 
-    def _float(self, field: _Field, shown: str, start: int) -> float:
+    def _float(self, field: Field, shown: str, start: int) -> float:
         plain = shown.lstrip("-").lower()
         if plain in _FLOATS:
             return float(("-" if shown[0] == "-" else "") + _FLOATS[plain])
@@ -341,10 +298,11 @@ class _Reader:
             raise self._wanted(field, shown, start)
         return float(shown.rstrip("fF"))
 
-    def _string(self, field: _Field, match: re.Match[str]) -> tuple[Any, str, int]:
+    def _string(self, field: Field, match: re.Match[str]) -> tuple[Any, str, int]:
         start = match.start("string")
         pieces = [self._decoded(match["string"], start)]
         while more := _MORE.match(self.text, self.at):
+            self._count()
             pieces.append(self._decoded(more["string"], more.start("string")))
             self.at = more.end()
         whole = b"".join(pieces)
@@ -352,29 +310,17 @@ class _Reader:
         return (whole if field.is_bytes else shown), shown, start
 
     def _decoded(self, literal: str, at: int) -> bytes:
-        inner = literal[1:-1]
-        if "\\" not in inner:
-            return inner.encode("utf-8", "replace")
-        raw = inner.encode("utf-8", "replace")
-        known: dict[bytes, bytes] = {}
-
-        def decoded(match: re.Match[bytes]) -> bytes:
-            found = known.get(match[0])
-            if found is None:
-                if match[0] == b"\\":
-                    before = len(raw[: match.start()].decode("utf-8"))
-                    raise self.error("Invalid escape sequence in string literal", at + 1 + before)
-                found = known[match[0]] = _escaped(match)
-            return found
-
-        return _ESCAPE.sub(decoded, raw)
+        try:
+            return decoded(literal[1:-1])
+        except EscapeError as error:
+            raise self.error(str(error), at + 1 + error.at) from None
 
     def _next(self, at: int) -> int:
         """Returns the offset of the next token."""
         match = _MARK.match(self.text, at)
         return match.start("mark") if match is not None else at
 
-    def _wanted(self, field: _Field, got: str, at: int) -> TextError:
+    def _wanted(self, field: Field, got: str, at: int) -> TextError:
         wanted = {
             _F.CPPTYPE_STRING: "a string in quotes",
             _F.CPPTYPE_BOOL: "true or false",
@@ -404,7 +350,7 @@ def _held(node: Node, name: str) -> Row:
     return found
 
 
-def _plain_value(field: _Field, part: str) -> Any:
+def _plain_value(field: Field, part: str) -> Any:
     """Returns the value of a number or a word; None if it is invalid."""
     reader = _Reader(part)
     match = _ITEM.fullmatch(part)
@@ -414,12 +360,3 @@ def _plain_value(field: _Field, part: str) -> Any:
         return reader._scalar(field, match)[0]
     except TextError:
         return None
-
-
-def _escaped(match: re.Match[bytes]) -> bytes:
-    simple, octal, byte, short, long = match.groups()
-    if simple:
-        return bytes((_SIMPLE[simple],))
-    if octal or byte:
-        return bytes(((int(octal, 8) if octal else int(byte, 16)) & 0xFF,))
-    return chr(int(short or long, 16)).encode("utf-8", "surrogatepass")

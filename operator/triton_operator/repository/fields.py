@@ -1,0 +1,85 @@
+"""Fields of Triton's schema, and strings of protobuf's text format."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+_ESCAPE = re.compile(
+    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|)"
+)
+"""Matches an escape sequence; only the backslash if it is invalid."""
+_SIMPLE = {b"a": 7, b"b": 8, b"f": 12, b"n": 10, b"r": 13, b"t": 9, b"v": 11, b"\\": 92, b"?": 63, b"'": 39, b'"': 34}
+
+
+@dataclass(slots=True)
+class Field:
+    """A copy of a field's descriptor, because each access to the descriptor takes as long as parsing the field."""
+
+    name: str
+    kind: int
+    repeated: bool
+    is_map: bool
+    oneof: str
+    is_bytes: bool
+    enum: dict[str, int]
+    """Names and numbers of an enum's values; empty for other fields."""
+
+
+_KNOWN: dict[str, dict[str, Field]] = {}
+
+
+def table(descriptor: Descriptor) -> dict[str, Field]:
+    """Returns the fields of a message by name."""
+    found = _KNOWN.get(descriptor.full_name)
+    if found is None:
+        found = _KNOWN[descriptor.full_name] = {f.name: _field(f) for f in descriptor.fields}
+    return found
+
+
+def _field(known: FieldDescriptor) -> Field:
+    inner, oneof = known.message_type, known.containing_oneof
+    return Field(
+        known.name,
+        known.cpp_type,
+        known.is_repeated,
+        inner is not None and inner.GetOptions().map_entry,
+        oneof.name if oneof is not None else "",
+        known.type == FieldDescriptor.TYPE_BYTES,
+        {v.name: v.number for v in known.enum_type.values} if known.enum_type is not None else {},
+    )
+
+
+class EscapeError(ValueError):
+    """A string has an invalid escape sequence. `at` is its offset."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__("Invalid escape sequence in string literal")
+        self.at = at
+
+
+def decoded(inner: str) -> bytes:
+    """Returns the bytes of a string without its quotes. Raises EscapeError."""
+    raw = inner.encode("utf-8", "replace")
+    known: dict[bytes, bytes] = {}
+
+    def one(match: re.Match[bytes]) -> bytes:
+        found = known.get(match[0])
+        if found is None:
+            if match[0] == b"\\":
+                raise EscapeError(len(raw[: match.start()].decode("utf-8")))
+            found = known[match[0]] = _escaped(match)
+        return found
+
+    return _ESCAPE.sub(one, raw) if b"\\" in raw else raw
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    simple, octal, byte, short, long = match.groups()
+    if simple:
+        return bytes((_SIMPLE[simple],))
+    if octal or byte:
+        return bytes(((int(octal, 8) if octal else int(byte, 16)) & 0xFF,))
+    return chr(int(short or long, 16)).encode("utf-8", "surrogatepass")
