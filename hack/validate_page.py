@@ -100,7 +100,7 @@ layers, into one temporary file. It refuses archives with more than a million en
 than the disk has room for.
 
 It parses config.pbtxt as the C++ parser of the server does, so a text that the server's parser refuses is an error.
-It doesn't check a config.pbtxt above 32 MiB or with more than 300,000 values, and warns (TR005); Triton has no such
+It doesn't check a config.pbtxt above 32 MiB or with more than 260,000 values, and warns (TR005); Triton has no such
 limits. A list of numbers counts only its different ones. 4 MiB take below a second. Each check reports at most 1,000
 findings for each model.
 

@@ -46,7 +46,7 @@ _NO_PLAIN = frozenset({_F.CPPTYPE_STRING, _F.CPPTYPE_MESSAGE})
 _ENUM_RANGE = _RANGES[_F.CPPTYPE_INT32]
 
 
-MAX_VALUES = 300_000
+MAX_VALUES = 260_000
 """Maximum number of values of a text, to limit the time. A list of numbers or words counts only its different ones.
 
 Triton has no maximum. 4 MiB of a usual configuration have about 250,000.
