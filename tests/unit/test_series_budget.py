@@ -155,3 +155,11 @@ def test_a_restart_does_not_change_what_the_status_says_about_the_budget() -> No
         before = reported(*many(100)).model_copy(update={"conditions": [said]})
         found = SeriesBudget(600, clock).choose(gen.model(entrypoint="all"), CHOICES, before, {}, monitor)
         assert (found.pairs, found.missing, found.again) == (full.pairs, missing, 30)
+
+
+def test_lists_the_entry_model_that_the_repository_check_has_just_found() -> None:
+    """The status doesn't have it yet, and no reconcile follows its write."""
+    found = SeriesBudget(10_000, Clock()).choose(
+        gen.model(), Choices("operator:1", "Copy", entrypoint="all"), TritonModelStatus(), {}, None
+    )
+    assert found.pairs == (("all", "1"), ("all", "2"))

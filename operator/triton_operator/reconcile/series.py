@@ -68,7 +68,7 @@ class SeriesBudget:
             return Listed(())
         now, live = self._clock(), series.listed(monitor)
         found = known([*before.models, *(entry for index in indexes.values() for entry in index)])
-        entrypoint = model.spec.entrypoint or before.entrypoint
+        entrypoint = choices.entrypoint or model.spec.entrypoint or before.entrypoint
         memory = self._memories.setdefault(model.key, _Memory(dict.fromkeys(live or [], now), now if live else None))
         wait = memory.changed + _PAUSE - now if memory.changed else timedelta()
         paused = timedelta() < wait <= _PAUSE
