@@ -3,10 +3,10 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 demo: ## Create a cluster, install the operator, serve a detector and detect objects in a picture
 	@hack/demo.sh
@@ -30,6 +30,10 @@ e2e: ## Test the installation in a kind cluster
 	@hack/test.sh e2e
 lint: venv ## Run ruff, mypy and import-linter, and check for stale generated files
 	@hack/lint.sh
+docs: ## Build the site of the documentation into .cache/site; a broken link is a failure
+	@hack/docs.sh build
+docs-test: ## Search the site of the documentation and follow links in a headless Chromium
+	@hack/docs.sh test
 golden: venv ## Regenerate the golden files; review the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards, the Helm charts and the generated docs

@@ -20,6 +20,7 @@ LOCKS = ROOT / "requirements"
 BUILD = LOCKS / "build.in"
 SUPPLY = LOCKS / "supply.in"
 CLIENT = LOCKS / "client.in"
+DOCS = LOCKS / "docs.in"
 PERF_ANALYZER = LOCKS / "perf_analyzer.in"
 UV = "uv>=0.9,<1"
 # Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, and aiohttp
@@ -43,6 +44,7 @@ SOURCES = {
     "dev.lock": ["pyproject.toml", "--extra=dev", str(BUILD.relative_to(ROOT))],
     "plugin.lock": ["pyproject.toml", "-c", "requirements/dev.lock"],
     "supply.lock": [str(SUPPLY.relative_to(ROOT))],
+    "docs.lock": [str(DOCS.relative_to(ROOT))],
     "client.lock": [str(CLIENT.relative_to(ROOT)), "-c", "requirements/dev.lock"],
     "perf_analyzer.lock": [str(PERF_ANALYZER.relative_to(ROOT))],
 }
@@ -59,6 +61,7 @@ def fingerprint() -> str:
         BUILD.read_text(),
         SUPPLY.read_text(),
         CLIENT.read_text(),
+        DOCS.read_text(),
         PERF_ANALYZER.read_text(),
     ]
     return "# Made by `make lock` for " + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

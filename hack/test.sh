@@ -55,7 +55,7 @@ for name in "$@"; do
 done
 for name in "$@"; do
   case $name in
-    unit) workers 2; part unit "not rules and not server and not integration and not faults and not properties and not e2e" -q "${options[@]}" ;;
+    unit) workers 2; part unit "not rules and not server and not integration and not faults and not properties and not e2e and not docs" -q "${options[@]}" ;;
     rules) workers 4; part rules rules -q "${options[@]}" ;;
     server) workers 2; part server server -q "${options[@]}" ;;
     integration) workers 4; part integration integration -q "${options[@]}" ;;

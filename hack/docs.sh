@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# docs.sh build|test: the site of the documentation.
+#   build  builds it into .cache/site; every warning, such as a broken link, is a failure
+#   test   builds it, then searches and follows links in a headless Chromium
+. "$(dirname "$0")/lib.sh"
+
+# A separate venv, because MkDocs isn't a dependency of the project.
+tools=$cache/docs
+build() {
+  local wanted
+  wanted=$(digest_of requirements/docs.lock)
+  if [ "$(cat "$tools/.stamp" 2>/dev/null)" != "$wanted" ]; then
+    "$(python)" -m venv --clear "$tools"
+    quietly docs-pip "$tools/bin/pip" install --disable-pip-version-check --require-hashes -r requirements/docs.lock
+    echo "$wanted" >"$tools/.stamp"
+  fi
+  # Without -q, which also hides the warnings from --strict.
+  NO_MKDOCS_2_WARNING=1 quietly docs "$tools/bin/mkdocs" build --strict
+  say "built .cache/site/index.html"
+}
+
+case ${1:-} in
+  build) build ;;
+  test)
+    build
+    "$tools/bin/python" -m pytest -q -p no:cacheprovider -m docs tests/docs
+    ;;
+  *) die "usage: docs.sh build|test" ;;
+esac
