@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -32,8 +32,10 @@ lint: venv ## Run ruff, mypy and import-linter, and check for stale generated fi
 	@hack/lint.sh
 docs: ## Build the site of the documentation into .cache/site; a broken link is a failure
 	@hack/docs.sh build
-docs-test: ## Search the site of the documentation and follow links in a headless Chromium
+docs-test: ## Test the site of the documentation and the dashboards in a headless Chromium
 	@hack/docs.sh test
+docs-pictures: ## Write the pictures of the dashboards in docs/images
+	@hack/docs.sh pictures
 golden: venv ## Regenerate the golden files; review the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards, the Helm charts and the generated docs

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# docs.sh build|test: the site of the documentation.
-#   build  builds it into .cache/site; every warning, such as a broken link, is a failure
-#   test   builds it, then searches and follows links in a headless Chromium
+# docs.sh build|test|pictures: the site of the documentation.
+#   build     builds it into .cache/site; every warning, such as a broken link, is a failure
+#   test      builds it, then searches and follows links in a headless Chromium, and draws the dashboards there
+#   pictures  writes the pictures of the dashboards in docs/images
 . "$(dirname "$0")/lib.sh"
 
 # A separate venv, because MkDocs isn't a dependency of the project.
@@ -19,11 +20,22 @@ build() {
   say "built .cache/site/index.html"
 }
 
+# The dashboards need the project and Prometheus. The site's venv has the library that draws them.
+boards() {
+  world rules
+  .venv/bin/pytest -q -p no:cacheprovider -m docs tests/docs/test_boards.py
+}
+
 case ${1:-} in
   build) build ;;
   test)
     build
-    "$tools/bin/python" -m pytest -q -p no:cacheprovider -m docs tests/docs
+    "$tools/bin/python" -m pytest -q -p no:cacheprovider -m docs tests/docs/test_site.py
+    boards
     ;;
-  *) die "usage: docs.sh build|test" ;;
+  pictures)
+    build
+    UPDATE_PICTURES=1 boards
+    ;;
+  *) die "usage: docs.sh build|test|pictures" ;;
 esac

@@ -42,9 +42,11 @@ def pages(folder: str) -> list[Path]:
 
 
 def on_config(config: Any) -> Any:
-    """Sets the navigation. A page that isn't in it fails a build with --strict."""
+    """Sets the navigation. Pages that aren't in NAVIGATION are in a last section."""
     listed: list[Any] = [{"In five minutes": "index.md"}]
-    for section, names in NAVIGATION.items():
+    known = {name for names in NAVIGATION.values() for name in names}
+    more = tuple(page.stem for page in pages(".") if page.stem not in known)
+    for section, names in {**NAVIGATION, **({"More": more} if more else {})}.items():
         entries = [{title(DOCS / f"{name}.md"): f"{name}.md"} for name in names if (DOCS / f"{name}.md").exists()]
         folder = {"On call": "runbooks", "Contributors": "decisions"}.get(section)
         if folder:

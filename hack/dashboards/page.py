@@ -51,6 +51,20 @@ Choose the Prometheus with the variable *Data source*.
 `$__rate_interval` is a variable of Grafana: four scrape intervals, or the time of one pixel if that is longer. Set the
 scrape interval of the data source to that of your servers (`spec.monitoring.scrapeSeconds`). The recorded series
 contain their window in their names.
+
+## Look at them without Grafana
+
+```sh
+make docs                                                          # installs the library that draws the graphs
+python hack/boards.py --prometheus http://localhost:9090 --out /tmp/boards --set tritonmodel=detector
+```
+
+This writes a static page for each dashboard, with the queries, legends and units of the generated JSON and the data of
+the last 30 minutes (`--minutes`). A query without data shows as an empty panel. It isn't Grafana: annotations, links
+and Grafana's own colors are missing, and several models share a panel.
+
+The pictures below are made like this, in a headless Chromium, from recorded pages of Triton (`make docs-pictures`).
+They contain times, so `make generate` doesn't draw them. `make docs-test` tests that each panel has data.
 """
 
 
@@ -60,7 +74,8 @@ def text(dashboards: tuple[Dashboard, ...]) -> str:
 
 def _dashboard(dashboard: Dashboard) -> str:
     chosen = ", ".join(f"{v.title} ({_from(v)})" for v in dashboard.variables)
-    parts = [f"\n## {dashboard.title}\n\n{dashboard.about}\n\nVariables: {chosen}.\n"]
+    picture = f"![The dashboard {dashboard.title}](images/board-{dashboard.name}.png)"
+    parts = [f"\n## {dashboard.title}\n\n{dashboard.about}\n\nVariables: {chosen}.\n\n{picture}\n"]
     for row in dashboard.rows:
         parts.append(f"\n### {row.title}\n\n| Panel | How it is computed |\n|---|---|\n")
         parts += [_panel(p) for p in row.panels]
