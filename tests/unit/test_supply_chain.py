@@ -15,6 +15,7 @@ LOCKED_INSTALLS = {
     "tests/e2e/client/Dockerfile": 1,
     "hack/venv.sh": 1,
     "hack/supply.sh": 1,
+    "hack/docs.sh": 1,
 }
 """The number of installations from a lock in each file."""
 PROJECT_INSTALLS = {
@@ -23,6 +24,7 @@ PROJECT_INSTALLS = {
     "tests/e2e/client/Dockerfile": 0,
     "hack/venv.sh": 1,
     "hack/supply.sh": 0,
+    "hack/docs.sh": 0,
 }
 """The number of installations of the project itself in each file: from its source, without dependencies."""
 # The Dockerfiles of hack/world build replacements of public images, with the users of those images.
@@ -70,7 +72,16 @@ def test_operator_image_installs_the_locked_packages() -> None:
 def test_every_lock_is_audited() -> None:
     text = (ROOT / "hack" / "supply.sh").read_text()
     assert "for lock in requirements/*.lock" in text
-    assert {lock.stem for lock in LOCKS} == {"build", "client", "dev", "operator", "perf_analyzer", "plugin", "supply"}
+    assert {lock.stem for lock in LOCKS} == {
+        "build",
+        "client",
+        "dev",
+        "docs",
+        "operator",
+        "perf_analyzer",
+        "plugin",
+        "supply",
+    }
     (command,) = re.findall(r"bin/pip-audit\" (.*) 2>&1", text)
     assert {"--strict", "--require-hashes", "--disable-pip"} <= set(command.split())
 
