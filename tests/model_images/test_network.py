@@ -1,10 +1,17 @@
 """The checked-in network has yolov5s's inputs, outputs and order of rows, so that it can be replaced by yolov5s."""
 
+from pathlib import Path
+
+import cv2
 import numpy as np
 import pytest
-from evaluate import MODEL, Detector, evaluate, unseen
+from evaluate import MODEL, Detector, evaluate, on_photos, unseen
+from metrics import hits
+from photos import cut, load
 from shapes import CLASSES, scene
 
+ROUND = {"cat.jpg", "dandelions.jpg"}
+PHOTOS = Path(__file__).parent / "data" / "photos"
 STRIDES_AND_ANCHORS = [
     (8, [(10, 13), (16, 30), (33, 23)]),
     (16, [(30, 61), (62, 45), (59, 119)]),
@@ -86,7 +93,7 @@ def test_has_the_required_accuracy_on_unseen_images(detector: Detector) -> None:
         assert figures.truths > 20, name
         assert figures.average_precision > 0.85, name
     assert np.mean([s.average_precision for s in found.values()]) >= 0.95
-    assert np.mean([s.precision for s in found.values()]) >= 0.8
+    assert np.mean([s.precision for s in found.values()]) >= 0.875
     assert np.mean([s.recall for s in found.values()]) >= 0.9
 
 
@@ -99,3 +106,44 @@ def test_the_same_seed_draws_the_same_scene_and_boxes_are_inside() -> None:
         assert (first.boxes[:, :2] >= 0).all()
         assert (first.boxes[:, 2:] <= [400, 300]).all()
         assert (first.boxes[:, 2:] > first.boxes[:, :2]).all()
+
+
+def test_finds_almost_nothing_on_photographs_that_were_not_in_training(detector: Detector) -> None:
+    found = on_photos(detector, PHOTOS)
+    assert len(found) == 8
+    boxes = {name: len(scores) for name, scores in found.items()}
+    # The network of drawn backgrounds only had 329.
+    assert sum(boxes.values()) <= 12, boxes
+    assert max(boxes.values()) <= 4, boxes
+    # Only flowers and the cat's eyes have a high score.
+    assert all(max(scores, default=0) < 0.4 for name, scores in found.items() if name not in ROUND), found
+
+
+def test_finds_the_shapes_on_photographs_that_were_not_in_training(detector: Detector) -> None:
+    rng = np.random.default_rng(11)
+    right = total = 0
+    for photo in load(PHOTOS) * 4:
+        drawn = scene(rng, 640, 640, 6, cut(rng, photo, 640, 640))
+        jpeg = cv2.imencode(".jpg", drawn.image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+        found = detector.detect(jpeg)
+        for k in range(len(CLASSES)):
+            mine, theirs = found.classes == k, drawn.classes == k
+            right += int(hits(found.boxes[mine], found.scores[mine], drawn.boxes[theirs]).sum())
+        total += len(drawn.boxes)
+    assert total > 60
+    assert right >= 0.8 * total, (right, total)
+
+
+def test_a_background_has_the_wanted_size_and_is_the_same_for_the_same_seed() -> None:
+    photo = load(PHOTOS)[0]
+    for seed, size in enumerate([(300, 400), (900, 640), (64, 1200)] * 5):
+        first, second = (cut(np.random.default_rng(seed), photo, *size) for _ in range(2))
+        assert first.shape == (*size, 3)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_scene_on_a_photograph_can_have_no_shapes() -> None:
+    rng = np.random.default_rng(1)
+    drawn = scene(rng, 300, 400, 0, cut(rng, load(PHOTOS)[0], 300, 400))
+    assert drawn.boxes.shape == (0, 4)
+    assert len(drawn.classes) == 0

@@ -89,15 +89,25 @@ def evaluate(detector: Detector, count: int, seed: int = SEED) -> dict[str, Scor
     return out
 
 
+def on_photos(detector: Detector, folder: Path) -> dict[str, list[float]]:
+    """Returns the scores of the boxes that the server returns for each JPEG of the folder, by its name."""
+    return {path.name: detector.detect(path.read_bytes()).scores.tolist() for path in sorted(folder.glob("*.jpg"))}
+
+
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--photos", type=Path, help="folder of photographs without shapes, to count the boxes there")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     detector = Detector(arguments.model)
+    if arguments.photos:
+        for name, scores in on_photos(detector, arguments.photos).items():
+            print(f"{name}: {len(scores)} boxes, highest score {max(scores, default=0):.2f}")
+        return
     found = evaluate(detector, arguments.images, arguments.seed)
     print("| Class | Shapes | Precision | Recall | AP@0.5 |\n|---|---|---|---|---|")
     for name, s in found.items():

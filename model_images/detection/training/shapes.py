@@ -18,13 +18,22 @@ class Scene(NamedTuple):
     classes: npt.NDArray[np.int64]
 
 
-def scene(rng: np.random.Generator, height: int, width: int, max_shapes: int = 10) -> Scene:
-    """Draws 1 to `max_shapes` shapes, each 4 to 50 % of the longer side, that overlap only a little."""
-    image = _background(rng, height, width)
+def scene(
+    rng: np.random.Generator,
+    height: int,
+    width: int,
+    max_shapes: int = 10,
+    background: npt.NDArray[np.uint8] | None = None,
+) -> Scene:
+    """Draws 1 to `max_shapes` shapes, each 4 to 50 % of the longer side, that overlap only a little.
+
+    Draws them on a copy of `background` [height, width, 3], or on a drawn one. With `max_shapes` 0 it draws none.
+    """
+    image = _background(rng, height, width) if background is None else background.copy()
     boxes: list[tuple[int, int, int, int]] = []
     classes: list[int] = []
     longer = max(height, width)
-    for _ in range(int(rng.integers(1, max_shapes + 1))):
+    for _ in range(int(rng.integers(1, max_shapes + 1)) if max_shapes else 0):
         for _attempt in range(8):
             radius = longer * float(np.exp(rng.uniform(np.log(0.02), np.log(0.25))))
             class_id = int(rng.integers(len(CLASSES)))

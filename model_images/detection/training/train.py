@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import jax
@@ -16,7 +16,9 @@ import numpy.typing as npt
 import optax
 from export import export
 from network import ANCHORS, STRIDES, JaxOperations, Params, decode, network
+from photos import cut, load
 from shapes import CLASSES, scene
+from start import parameters
 
 REPOSITORY = Path(__file__).parents[1] / "repository"
 sys.path.append(str(REPOSITORY / "preprocess" / "1"))
@@ -24,16 +26,32 @@ from letterbox import SIZE, letterbox  # noqa: E402  the server's code
 
 Batch = tuple[npt.NDArray[np.float32], list[dict[str, npt.NDArray[Any]]]]
 
+
+class Backgrounds(NamedTuple):
+    """The photographs, the share of scenes that have one, and the share of these that have no shapes."""
+
+    photos: list[npt.NDArray[np.uint8]]
+    share: float
+    empty: float = 0.5
+
+
 BALANCE = (4.0, 1.0, 0.4)  # yolov5's weights of the scales' objectness
 
 
-def sample(seed: int, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def sample(
+    seed: int, index: int, backgrounds: Backgrounds
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Returns an image [3, 640, 640] as preprocessed by the server, its boxes [n, 4] (x, y, w, h) and classes [n]."""
     rng = np.random.default_rng([seed, index])
     longer = int(rng.choice([320, 480, 640, 640, 800, 1120]))
     shorter = int(longer * rng.uniform(0.5, 1))
     height, width = (longer, shorter) if rng.random() < 0.5 else (shorter, longer)
-    image, boxes, classes = scene(rng, height, width)
+    if backgrounds.share and rng.random() < backgrounds.share:
+        photo = backgrounds.photos[int(rng.integers(len(backgrounds.photos)))]
+        most = 0 if rng.random() < backgrounds.empty else 10
+        image, boxes, classes = scene(rng, height, width, most, cut(rng, photo, height, width))
+    else:
+        image, boxes, classes = scene(rng, height, width)
     if rng.random() < 0.3:
         quality = int(rng.integers(40, 96))
         image = cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
@@ -72,9 +90,9 @@ def targets(boxes: npt.NDArray[np.float32], classes: npt.NDArray[np.int64]) -> l
     return out
 
 
-def batch(seed: int, step: int, size: int) -> Batch:
+def batch(seed: int, step: int, size: int, backgrounds: Backgrounds) -> Batch:
     """Returns the images [n, 640, 640, 3] of one step and their targets."""
-    samples = [sample(seed, step * size + k) for k in range(size)]
+    samples = [sample(seed, step * size + k, backgrounds) for k in range(size)]
     aims = [targets(boxes, classes) for _, boxes, classes in samples]
     stacked = [{key: np.stack([aim[s][key] for aim in aims]) for key in aims[0][s]} for s in range(3)]
     return np.stack([image for image, _, _ in samples]).transpose(0, 2, 3, 1), stacked
@@ -115,13 +133,19 @@ def loss(params: Params, images: jax.Array, aims: list[dict[str, jax.Array]]) ->
     return total, ops.seen
 
 
-def train(seed: int, steps: int, size: int, rate: float) -> Params:
-    """Trains from random weights. Returns the moving average of the parameters, with the batch norms' statistics."""
+def random_start(seed: int) -> tuple[Params, Any]:
+    """Returns random parameters, and the statistics of the batch norms: mean 0, variance 1."""
     params: Params = {}
     starting = JaxOperations(params, 5 + len(CLASSES), training=True, rng=np.random.default_rng(seed))
     network(starting, jnp.zeros((1, 64, 64, 3)))
     params = jax.tree.map(jnp.asarray, params)
-    statistics = {name: (jnp.zeros_like(mean), jnp.ones_like(var)) for name, (mean, var) in starting.seen.items()}
+    return params, {name: (jnp.zeros_like(mean), jnp.ones_like(var)) for name, (mean, var) in starting.seen.items()}
+
+
+def train(
+    params: Params, statistics: Any, backgrounds: Backgrounds, *, seed: int, steps: int, size: int, rate: float
+) -> Params:
+    """Trains these parameters. Returns their moving average, with the batch norms' statistics."""
     schedule = optax.warmup_cosine_decay_schedule(0, rate, min(100, steps // 10 + 1), steps, rate / 100)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=1e-3))
 
@@ -130,20 +154,20 @@ def train(seed: int, steps: int, size: int, rate: float) -> Params:
         (value, seen), gradient = jax.value_and_grad(loss, has_aux=True)(params, images, aims)
         changes, state = optimiser.update(gradient, state, params)
         params = optax.apply_updates(params, changes)
-        average = optax.incremental_update(params, average, 0.01)
+        average = optax.incremental_update(params, average, max(0.01, 10 / steps))
         statistics = optax.incremental_update(seen, statistics, 0.02)
         return params, state, average, statistics, value
 
     state, average = optimiser.init(params), jax.tree.map(jnp.copy, params)
     started, smooth = time.monotonic(), None
     with ThreadPoolExecutor(1) as ahead:
-        following = ahead.submit(batch, seed, 0, size)
+        following = ahead.submit(batch, seed, 0, size, backgrounds)
         for step in range(steps):
             images, aims = following.result()
-            following = ahead.submit(batch, seed, step + 1, size)
+            following = ahead.submit(batch, seed, step + 1, size, backgrounds)
             params, state, average, statistics, value = update(params, state, average, statistics, images, aims)
             smooth = float(value) if smooth is None else 0.95 * smooth + 0.05 * float(value)
-            if step % 50 == 0 or step == steps - 1:
+            if step % 25 == 0 or step == steps - 1:
                 print(f"step {step:5d}  loss {smooth:.4f}  {time.monotonic() - started:6.0f} s", flush=True)
     for name, (mean, var) in statistics.items():
         average[name] |= {"mean": mean, "var": var}
@@ -157,10 +181,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rate", type=float, default=4e-3, help="maximum learning rate")
+    parser.add_argument("--photos", type=float, default=0.6, help="share of the scenes on a photograph, 0 to 1")
+    parser.add_argument("--start", type=Path, help="ONNX file of this program to start from, else random weights")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "yolov5s" / "1" / "model.onnx")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
-    params = train(arguments.seed, arguments.steps, arguments.batch, arguments.rate)
+    backgrounds = Backgrounds(load(), arguments.photos)
+    if arguments.start:
+        images, _ = batch(arguments.seed, arguments.steps, 32, backgrounds)
+        params, statistics = parameters(arguments.start, len(CLASSES), images)
+    else:
+        params, statistics = random_start(arguments.seed)
+    params = train(
+        params,
+        statistics,
+        backgrounds,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        size=arguments.batch,
+        rate=arguments.rate,
+    )
     export(params, len(CLASSES), arguments.output)
     print(f"{arguments.output}: {arguments.output.stat().st_size / 1e6:.2f} MB")
 
