@@ -145,7 +145,7 @@ def test_measurements_that_contradict_each_other_give_no_rate() -> None:
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.floats(0.001, 100), st.floats(1e-9, 1e9), st.floats(1, 1e5))
 def test_every_search_ends_and_proposes_only_a_confirmed_rate(
     data: st.DataObject, target: float, start: float, limit: float

@@ -18,7 +18,7 @@ LOADS = st.lists(st.tuples(st.integers(2, 400), st.floats(0, 3000)), min_size=1,
 @given(LOADS, st.sampled_from(simulation.PHASES), st.booleans())
 @example([200.0] * 120 + ([900.0] * 20 + [200.0] * 20) * 30, 0, False)
 @example(([900.0] * 320 + [100.0] * 320) * 3, 4, False)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_removes_no_server_within_the_window_after_one_was_added(load: list[float], phase: int, predict: bool) -> None:
     load = [*load, *[load[-1]] * 600] if any(load) else [1.0, *load]
     numbers = simulation.run(load, CAPACITY, direct=True, phase=phase, predict=predict).numbers
@@ -33,7 +33,7 @@ def test_removes_no_server_within_the_window_after_one_was_added(load: list[floa
 
 
 @given(st.floats(50, 3000), st.sampled_from(simulation.PHASES))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_constant_load_ends_with_a_constant_number(rate: float, phase: int) -> None:
     numbers = simulation.run([rate] * 1800, CAPACITY, direct=True, phase=phase).numbers
     assert len(set(numbers[900:])) == 1

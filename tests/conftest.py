@@ -1,0 +1,7 @@
+"""Settings of all tests."""
+
+from hypothesis import settings
+
+# A busy machine may take longer than the default deadline of Hypothesis, 200 ms for an example.
+settings.register_profile("without-deadline", deadline=None)
+settings.load_profile("without-deadline")
