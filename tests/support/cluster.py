@@ -87,6 +87,10 @@ class Cluster:
         tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
         return self._built(name, IMAGES / name, tag, f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}")
 
+    def sample_image(self, name: str) -> str:
+        """Builds and pushes the model image of a sample, and returns its reference by digest."""
+        return self._built(name, ROOT / "model_images" / name, "dev")
+
     @property
     def client_image(self) -> str:
         """Builds an image with Python and Triton's client, for pods that send requests, and returns its reference."""

@@ -157,6 +157,14 @@ class Disruption(Base):
     it, the user needs the verb create on poddisruptionbudgets."""
 
 
+class Service(Base):
+    """The Service of the servers."""
+
+    session_affinity: Literal["None", "ClientIP"] = "None"
+    """ClientIP: all connections from one IP address go to the same server, until it terminates. For stateful models,
+    docs/stateful.md compares it with the headless Service. It doesn't affect the headless Service."""
+
+
 class Rollout(Base):
     """How the operator replaces the pods after a change, and how they start and stop."""
 
@@ -326,6 +334,8 @@ class TritonModelSpec(Base):
     """Scales the servers by their load. Excludes replicas."""
     monitoring: Monitoring = Monitoring()
     """Metrics, recording rules and alerts in Prometheus."""
+    service: Service = Service()
+    """The Service of the servers."""
     network_policy: NetworkPolicy | None = None
     """Which clients may connect to the servers, and where the servers may connect to. Default: no NetworkPolicy.
     networkPolicy: {} creates one with strict defaults."""

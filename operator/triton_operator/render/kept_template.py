@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_operator.api.types import TritonModel
 
-NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "network_policy", "disruption"})
+NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "service", "network_policy", "disruption"})
 """Fields of the spec that the pod template doesn't depend on."""
 _MAX_PACKED = 64 << 10
 """Kubernetes limits all annotations of an object together to 256 KiB."""

@@ -18,7 +18,7 @@ def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     """Returns a Service with a cluster IP and a headless one.
 
     gRPC clients need the headless Service to balance over the pods: a channel through the cluster IP sends all requests
-    to one pod.
+    to one pod. Clients of stateful models need it to choose one pod for each sequence.
     """
     spec = {
         "selector": selector(model, choices),
@@ -28,8 +28,10 @@ def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
             for name, port in names.PORTS.items()
         ],
     }
+    wanted = model.spec.service.session_affinity
+    affinity = {"sessionAffinity": wanted} if wanted != "None" else {}
     return [
-        obj(model, kinds.SERVICE, spec={"type": "ClusterIP", **spec}),
+        obj(model, kinds.SERVICE, spec={"type": "ClusterIP", **affinity, **spec}),
         obj(model, kinds.SERVICE, model.name + HEADLESS, spec={"type": "ClusterIP", "clusterIP": "None", **spec}),
     ]
 

@@ -115,6 +115,14 @@ FAULTS = (
         "sum/config.pbtxt:13",
     ),
     Fault(
+        "pauses of Triton's default",
+        "sequence",
+        edit("sum/config.pbtxt", "  max_sequence_idle_microseconds: 5000000\n", ""),
+        "TR128",
+        "note",
+        "sum/config.pbtxt:9",
+    ),
+    Fault(
         "slot utilization above 1",
         "sequence",
         edit("state/config.pbtxt", "minimum_slot_utilization: 0.5", "minimum_slot_utilization: 1.5"),

@@ -94,7 +94,7 @@ output [
   { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] }
 ]
 sequence_batching {
-  direct { minimum_slot_utilization: 0.5 max_queue_delay_microseconds: 100 }
+  direct { minimum_slot_utilization: 0.5 max_queue_delay_microseconds: 100 } max_sequence_idle_microseconds: 5000000
   state [
     {
       input_name: "BEFORE"

@@ -80,6 +80,13 @@ def test_endpoint_is_the_url_of_the_service() -> None:
     assert {p["port"] for p in service["spec"]["ports"]} == {8000, 8001, 8002}
 
 
+def test_session_affinity_concerns_the_service_with_an_address_only() -> None:
+    service, headless = of_kind("Service", gen.model(service={"sessionAffinity": "ClientIP"}))
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
+    assert "sessionAffinity" not in headless["spec"]
+    assert all("sessionAffinity" not in one["spec"] for one in of_kind("Service", gen.model()))
+
+
 # The Deployment
 
 

@@ -138,7 +138,7 @@ def test_warns_about_syntax_that_only_a_newer_server_may_accept(tmp_path, line):
 
 def test_accepts_sequence_controls_as_inputs(tmp_path):
     control = """
-sequence_batching { control_input [ { name: "START"
+sequence_batching { max_sequence_idle_microseconds: 5000000 control_input [ { name: "START"
   control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ] }
 """
     source = (
