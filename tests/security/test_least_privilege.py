@@ -10,11 +10,13 @@ import pytest
 from support import counting_server, gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
+from support.fake_triton import FakeTriton, serving
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import kinds, names, thresholds
 from triton_operator.manifests import rbac
+from triton_operator.render import load_models
 from triton_operator.render.children import KINDS
 
 pytestmark = pytest.mark.integration
@@ -116,6 +118,7 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
         create_every_kind(api, operator)
         use_taken_names(api, operator)
         delete_leftovers(api, operator)
+        change_models(api, operator)
         make(api, "silenced")
         needed = granted() - set(NOT_IN_AUDIT_LOG)
         # The operator deletes leftover pods one minute after the creation of a Deployment.
@@ -154,6 +157,50 @@ def add_servers(api: Api, operator: Operator) -> None:
         server.serve(100)
         serve(api, "scaled", host)
         eventually(lambda: api.get("Deployment", "scaled")["spec"]["replicas"] > 1, SOON, lambda: operator.log)
+
+
+def change_models(api: Api, operator: Operator) -> None:
+    """Makes the operator load a model on a running server, and change the Deployment's template without a new one."""
+    explicit = {"modelControl": "explicit", "loadModels": ["detection"]}
+    make(api, "explicit", entrypoint="detection", server=explicit)
+    deployment = eventually(lambda: api.find("Deployment", "explicit"), SOON, lambda: operator.log)
+    template, metadata = deployment["spec"]["template"], deployment["metadata"]
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "explicit", "uid": metadata["uid"],
+             "controller": True}  # fmt: skip
+    labels = {**template["metadata"]["labels"], "pod-template-hash": "x"}
+    replica_set = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "explicit-x", "labels": labels, "ownerReferences": [owner]},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
+        },
+    }
+    api.create(replica_set)
+    pod = {"name": "explicit-x-1", "labels": labels, "annotations": template["metadata"]["annotations"]}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": {**template["spec"], "nodeName": "n"}})
+    host = f"127.98.{os.getpid() % 250}.1"
+    status = gen.pod(gen.checked(gen.report("detection", entrypoint="detection")), gen.put("status.podIP", host))
+    started = {**api.get("Pod", "explicit-x-1"), "status": status["status"]}
+    with serving(FakeTriton(), f"{host}:8001") as triton:
+        api.request("PUT", api.path("Pod", "explicit-x-1") + "/status", started)
+        api.patch("TritonModel", "explicit", {"spec": {"server": {"loadModels": ["detection", "other"]}}})
+
+        def switched() -> bool:
+            # kube-controller-manager sees every change.
+            for kind, name in (("Deployment", "explicit"), ("ReplicaSet", "explicit-x")):
+                found = api.get(kind, name)
+                seen = {"observedGeneration": found["metadata"]["generation"]}
+                api.patch(kind, name, {"status": {**seen, "replicas": 0}}, subresource="status")
+            spec = api.get("Deployment", "explicit")["spec"]
+            models = load_models.listed(spec["template"]["spec"])
+            return models == ("detection", "other") and not spec.get("paused")
+
+        eventually(switched, SOON, lambda: operator.log)
+    assert triton.calls == ["load other"]
+    assert load_models.listed(api.get("ReplicaSet", "explicit-x")["spec"]["template"]["spec"]) == ("detection", "other")
+    assert api.get("Pod", "explicit-x-1")["metadata"]["annotations"][names.ANNOTATION_MODELS] == "0:detection,other"
 
 
 def use_taken_names(api: Api, operator: Operator) -> None:

@@ -74,11 +74,11 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 @contextlib.contextmanager
-def serving(triton: FakeTriton) -> Iterator[FakeTriton]:
-    """Serves it on a free port of 127.0.0.1."""
+def serving(triton: FakeTriton, address: str = "127.0.0.1:0") -> Iterator[FakeTriton]:
+    """Serves it at `address`, by default on a free port of 127.0.0.1."""
     server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(triton, server)
-    triton.port = server.add_insecure_port("127.0.0.1:0")
+    triton.port = server.add_insecure_port(address)
     server.start()
     try:
         yield triton

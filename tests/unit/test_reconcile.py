@@ -66,7 +66,7 @@ class Answers:
     """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
 
     def __init__(self) -> None:
-        self.servers = self.prometheuses = self.loads = self
+        self.servers = self.prometheuses = self.loads = self.changes = self
         self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
         self.waits = self.outdated = False
 

@@ -52,6 +52,9 @@ ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
 """On the TritonModel: the last result of `kubectl triton calibrate` that was applied, as JSON."""
 CALIBRATION_MAX = 4096
 """Maximum number of characters of that annotation."""
+ANNOTATION_MODELS = f"{GROUP}/load-models"
+"""On a pod: the number of restarts of its server, a colon, and the models of spec.server.loadModels that it has
+now, separated by commas. Without it the server has the models of its arguments."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """On pods, as `kubectl rollout restart` sets it."""
 

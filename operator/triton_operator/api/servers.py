@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from . import names
 
@@ -40,6 +41,11 @@ class Server:
     def address(self) -> str:
         """Returns host:port for HTTP."""
         return f"{self.host}:{names.PORTS['http']}"
+
+    @property
+    def grpc(self) -> str:
+        """Returns host:port for gRPC."""
+        return f"{self.host}:{names.PORTS['grpc']}"
 
     @property
     def metrics(self) -> str:
@@ -90,3 +96,34 @@ class Subject:
 
 History = tuple[Sample, ...]
 """The samples of one server in the last minute, the oldest first. It begins again when the server restarts."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the models of one server.
+
+    - `load`: models to load, in this order. `unload`: models to unload when all of `load` are ready.
+    - `keep`: models that must stay. What they need stays, too.
+    - `seconds`: maximum time for each model.
+    """
+
+    load: tuple[str, ...]
+    unload: tuple[str, ...]
+    keep: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a change so far.
+
+    - `state`: Running. Done. Refused: Triton refuses a model, `message` has its words, and another attempt makes no
+      difference. Stuck: a model stays LOADING. Unreachable: there is no answer, and the prober tries again.
+    - `loaded`, `unloaded`: the models of the change that are done. One that another model needs counts as unloaded,
+      although it stays.
+    """
+
+    state: Literal["Running", "Done", "Refused", "Stuck", "Unreachable"]
+    message: str = ""
+    loaded: tuple[str, ...] = ()
+    unloaded: tuple[str, ...] = ()

@@ -144,7 +144,9 @@ class Server(Base):
     load_models: Annotated[
         list[ModelToLoad], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = []
-    """Models to load at start, with modelControl: explicit. Triton loads the steps of an ensemble with it."""
+    """Models to load, with modelControl: explicit. Triton loads the steps of an ensemble with it. If entrypoint is set,
+    a change reaches the running servers without a restart: each server loads the new models, and then unloads the ones
+    that are gone. If a model doesn't load, the servers keep the old ones."""
     log_verbosity: Annotated[int, Field(ge=0, le=10)] = 0
     """Triton's verbosity: 0 is quiet, 1 logs each request."""
 
@@ -376,6 +378,11 @@ class TritonModel(Base):
     def is_direct(self) -> bool:
         """Whether the engine Direct scales the servers."""
         return self.scaling is not None and self.scaling.engine == "Direct"
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the servers load only the models in spec.server.loadModels."""
+        return self.spec.server.model_control == "explicit"
 
     @property
     def is_keda(self) -> bool:

@@ -192,17 +192,21 @@ class KubernetesApi:
 
         Raises ApiError 422 if the object has another number or another uid by now.
         """
-        metadata, before = live["metadata"], live["spec"]["replicas"]
+        before = live["spec"]["replicas"]
         # The API server omits the number 0.
         same = {"path": "/spec/replicas", "value": before} if before else {"path": "/spec", "value": {}}
-        steps = [
-            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            {"op": "test", **same},
-            {"op": "add", "path": "/spec/replicas", "value": replicas},
-        ]
-        path = _path(kind, metadata["namespace"], metadata["name"], "scale")
-        content_type = "application/json-patch+json"
-        self._request("PATCH", path, f"{kind.plural}/scale", body=orjson.dumps(steps), content_type=content_type)
+        self.patch(
+            live, kind,
+            {"op": "test", **same}, {"op": "add", "path": "/spec/replicas", "value": replicas}, subresource="scale",
+        )  # fmt: skip
+
+    def patch(self, live: Object, kind: Kind, *steps: Object, subresource: str = "") -> Object:
+        """Sends the steps of a JSON patch for `live`. Raises ApiError 422 if it has another uid, or a test fails."""
+        metadata = live["metadata"]
+        path = _path(kind, metadata["namespace"], metadata["name"], subresource)
+        body = orjson.dumps([{"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}, *steps])
+        plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        return self._request("PATCH", path, plural, body=body, content_type="application/json-patch+json")
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
         """Deletes the object with this uid; returns False if it is already gone.

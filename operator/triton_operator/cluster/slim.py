@@ -12,6 +12,7 @@ from triton_operator.render import children
 Object = dict[str, Any]
 
 _POD_SPEC = ("name", "resources", "startupProbe")
+_LOAD_MODEL = "--load-model="
 _BRIEF_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
@@ -35,7 +36,7 @@ def slim(obj: Object) -> Object:
             out["spec"] = {
                 **_pick(obj["spec"], ("serviceAccountName",)),
                 "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
-                "containers": [_pick(c, _POD_SPEC) for c in obj["spec"]["containers"]],
+                "containers": [_container(c) for c in obj["spec"]["containers"]],
             }
         return out
     status = out.pop("status", {})
@@ -60,6 +61,12 @@ def brief(obj: Object) -> Object:
         "spec": {"containers": []} if obj["kind"] == POD.kind else {},
     }
     return {**out, "status": obj.get("status") or {}} if obj["kind"] == names.KIND else out
+
+
+def _container(container: Object) -> Object:
+    """Returns what the operator reads of a container. Of the arguments only the models that a server loads."""
+    models = [a for a in container.get("args") or () if a.startswith(_LOAD_MODEL)]
+    return {**_pick(container, _POD_SPEC), **({"args": models} if models else {})}
 
 
 def _pick(source: Object, keys: Iterable[str]) -> Object:

@@ -63,6 +63,18 @@ def grants() -> list[Grant]:
         Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the servers' state and addresses."),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Delete servers whose ReplicaSet is gone, by uid."),
         Grant(
+            kinds.POD.group,
+            (kinds.POD.plural,),
+            ("patch",),
+            "Note on a server which models of `server.loadModels` were loaded without a restart.",
+        ),
+        Grant(
+            kinds.REPLICA_SET.group,
+            (kinds.REPLICA_SET.plural,),
+            ("patch",),
+            "Give later servers the changed `server.loadModels` without replacing the running ones, by uid.",
+        ),
+        Grant(
             kinds.REPLICA_SET.group,
             (kinds.REPLICA_SET.plural,),
             ("get", "list", "delete"),

@@ -21,7 +21,7 @@ class Lanes:
     """
 
     def __init__(self) -> None:
-        self._fast, self._slow = _Lane(FAST), _Lane(SLOW)
+        self._fast, self._slow = Lane(FAST), Lane(SLOW)
         self._per_model = Counter[str]()
 
     @contextlib.asynccontextmanager
@@ -38,12 +38,15 @@ class Lanes:
                 del self._per_model[key]
 
 
-class _Lane:
+class Lane:
+    """A number of places, which the namespaces share. For one event loop."""
+
     def __init__(self, places: int) -> None:
         self._queue = FairQueue[str, asyncio.Future[None]](places)
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
+        """Waits for a place, and holds it until the context ends."""
         admitted = asyncio.get_running_loop().create_future()
         self._queue.put(namespace, admitted)
         self._admit()

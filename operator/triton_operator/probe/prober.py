@@ -10,6 +10,7 @@ from typing import Any
 
 from triton_operator.api import names
 
+from .changes import ModelChanges
 from .loads import LoadProbes
 from .prometheuses import PrometheusProbes
 from .servers import ServerProbes
@@ -39,6 +40,12 @@ class Prober:
         self.servers = ServerProbes(
             on_change, on_answer=lambda answered: on_answer("server", answered), count=uncounted
         )
+
+        def on_models_change(key: str, uid: str) -> None:
+            self.servers.refresh(key, uid)
+            on_change(key)
+
+        self.changes = ModelChanges(on_models_change)
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, lambda answered: on_answer("prometheus", answered), sample_limit
         )
@@ -51,10 +58,11 @@ class Prober:
         """Stops polling for `key`."""
         self.servers.forget(key)
         self.loads.forget(key)
+        self.changes.forget(key)
         self.prometheuses.forget(key)
 
     async def _main(self) -> None:
-        parts = (self.servers.run, self.loads.run, self.prometheuses.run)
+        parts = (self.servers.run, self.loads.run, self.changes.run, self.prometheuses.run)
         await asyncio.gather(*map(_supervised, parts))
 
 

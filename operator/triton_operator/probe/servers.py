@@ -56,6 +56,7 @@ class _Target:
     - `entrypoint`: the model that clients call; "" if it is unknown.
     - `unusable`: why the last answer can't be used.
     - `repeats`: number of polls in a row in which not all models were ready.
+    - `changes`: number of times that its models were changed.
     """
 
     key: str
@@ -67,6 +68,7 @@ class _Target:
     unusable: str = ""
     pending: bool = True
     repeats: int = 0
+    changes: int = 0
     polling: bool = False
     removed: bool = False
 
@@ -139,6 +141,16 @@ class ServerProbes:
             self._wake()
         return ServerAnswers(indexes, unusable, pending, tuple(sorted(uncounted)))
 
+    def refresh(self, key: str, uid: str) -> None:
+        """Polls this server of `key` at once, because its models were changed."""
+        with self._lock:
+            target = self._targets.get(key, {}).get(uid)
+            if target is None:
+                return
+            target.pending, target.repeats, target.changes = True, 0, target.changes + 1
+            self._due_now.append(target)
+        self._wake()
+
     def forget(self, key: str) -> None:
         """Stops polling the servers of `key`."""
         self.track(key, ())
@@ -189,7 +201,8 @@ class ServerProbes:
         """Polls one server once, and schedules the next poll. Never raises."""
         loop = asyncio.get_running_loop()
         async with lanes.place(target.key, slow=target.key in self._silent):
-            server, answer, unusable, uncounted = target.server, None, "", target.uncounted
+            server, changes, uncounted = target.server, target.changes, target.uncounted
+            answer, unusable = None, ""
             if not target.removed:
                 try:
                     answer = await self._read(client, server.address)
@@ -201,11 +214,11 @@ class ServerProbes:
                     _log.debug("no repository index from %s: %s", server.pod, error)
                 except Exception:
                     _log.exception("polling %s failed", server.pod, extra={"key": target.key})
-        changed = self._record(target, server, answer, unusable, uncounted)
+        changed = self._record(target, server, changes, answer, unusable, uncounted)
         if target.removed:
             return
         self._on_answer(answer is not None)
-        current = target.server == server
+        current = (target.server, target.changes) == (server, changes)
         wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
         schedule.put(target, loop.time() + wait)
         woken.set()
@@ -223,12 +236,12 @@ class ServerProbes:
             return target.uncounted
 
     def _record(
-        self, target: _Target, server: Server, answer: Answer | None, unusable: str, uncounted: Uncounted
+        self, target: _Target, server: Server, changes: int, answer: Answer | None, unusable: str, uncounted: Uncounted
     ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.polling = False
-            if target.removed or target.server != server:
+            if target.removed or (target.server, target.changes) != (server, changes):
                 return False
             before, pending = (target.answer, target.unusable, target.uncounted), target.pending
             was_ready = target.answer is not None and target.answer.all_ready

@@ -17,6 +17,7 @@ class ReconcileCache:
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
+    - `rollout`: why a change of spec.server.loadModels replaces the servers, "" if it doesn't.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 
@@ -25,4 +26,5 @@ class ReconcileCache:
     due: datetime | None = None
     pending: datetime | None = None
     scaling: State | None = None
+    rollout: str = ""
     cleaned_up: str = ""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.kinds import Kind, is_deleting
-from triton_operator.api.status import MONITORING_AVAILABLE, THRESHOLD_LIVE, TritonModelStatus
+from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import KubernetesApi
@@ -21,7 +21,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, children, choose, endpoint, render
+from triton_operator.render import Choices, children, choose, endpoint, render, switched, template_hash
 from triton_operator.scaling import Decision
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.churn import seconds_left
@@ -29,6 +29,7 @@ from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
 
+from . import change_models
 from .cache import ReconcileCache
 from .direct import DirectEngine, scaling_status
 from .keda import wake_up
@@ -97,6 +98,7 @@ class Reconciler:
         self._prober, self._observer = prober, Observer(store, prober, monitoring)
         self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = LeftoverPodCollector(api, store, clock)
+        self._changer = change_models.ModelChanger(api, store, prober)
         self._direct = DirectEngine(api, prober, on_scale_up, elapsed)
         self._series = SeriesBudget(samples_per_namespace, clock)
         self._statuses = StatusWriter(api, store, on_threshold, clock)
@@ -131,7 +133,15 @@ class Reconciler:
         deployment = find_kind(live, kinds.DEPLOYMENT) or self._orphaned_deployment(model)
         pods = self._store.of_kind(key, kinds.POD.kind)
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
-        choices = choose(model, deployment, self._cluster_capabilities(model, pods, before, limits), pods, accounts)
+        capabilities = self._cluster_capabilities(model, pods, before, limits)
+        choices = choose(model, deployment, capabilities, pods, accounts)
+        change = self._changer.advance(model, template_hash(model, choices), pods, log)
+        if change.rollout:
+            log.warning("replacing the servers for spec.server.loadModels: %s", change.rollout)
+            choices = choose(model, deployment, capabilities, pods, accounts, replace_servers=change.rollout)
+        elif not change.left:
+            choices = switched(model, choices)
+        cache.rollout = choices.rollout or cache.rollout
         autoscaler, scaled_object = find_kind(live, kinds.AUTOSCALER), find_kind(live, kinds.SCALED_OBJECT)
         choices = replace(choices, prometheus=self._observer.for_keda(model, choices, scaled_object))
         servers = self._observer.servers(model, choices)
@@ -142,6 +152,7 @@ class Reconciler:
         suspended = seconds_left(before, self._clock())
         floor = 0 if decision is None else decision.floor
         desired = render(model, replace(choices, suspended=bool(suspended), autoscaler_floor=floor))
+        switching = change_models.switch(self._api, model, choices, desired, deployment)
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
@@ -158,12 +169,19 @@ class Reconciler:
         clock = self._clock()
         now = clock.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         scaling = scaling_status(decision, before.autoscaling, now)
-        observed = self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed, servers)
+        observed = replace(
+            self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed, servers),
+            models_change=change_models.reported(model, change, switching=switching),
+            rollout=cache.rollout,
+        )
         status = assess(model, observed, endpoint(model), before, now)
+        if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
+            cache.rollout = ""
         self._remember_suspension(key, status.scraping_suspended_until, now)
         self._set_waiting(key, status, observed)
         # Scraping begins again when the suspension ends.
         requeue_after = _earliest(suspended or None, listed.again)
+        requeue_after = _earliest(requeue_after, change_models.POLL_SECONDS if switching else None)
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():

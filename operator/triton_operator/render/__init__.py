@@ -8,11 +8,12 @@ from triton_operator.api.types import TritonModel
 
 from .children import CHILDREN
 from .choices import Choices
-from .choose import choose
+from .choose import choose, switched
 from .common import selector
+from .deployment import template_hash
 from .service import endpoint
 
-__all__ = ["Choices", "choose", "endpoint", "render", "selector"]
+__all__ = ["Choices", "choose", "endpoint", "render", "selector", "switched", "template_hash"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

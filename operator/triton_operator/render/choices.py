@@ -31,6 +31,9 @@ class Choices:
     - `target_labels`: labels that the Prometheus of the administrator adds to targets.
     - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
+    - `load_models`: the models in `template` while they differ from spec.server.loadModels; None otherwise.
+    - `only_models`: whether spec.server.loadModels is the only change of the pods' part of the spec, and can be made
+      without new servers. `rollout`: why such a change needs new servers.
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
     - `autoscaler_floor`: minReplicas of the autoscaler if the engine Direct has raised it.
     - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
@@ -55,6 +58,9 @@ class Choices:
     runbooks: str = names.RUNBOOKS
     template: dict[str, Any] | None = None
     newer_template: bool = False
+    load_models: tuple[str, ...] | None = None
+    only_models: bool = False
+    rollout: str = ""
     initial_replicas: int | None = None
     autoscaler_floor: int = 0
     former_selector: bool = False

@@ -9,9 +9,10 @@ from typing import Any, cast
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
+from . import load_models
 from .choices import Choices, Delivery
 from .deployment import pod_template
-from .kept_template import spec_hash, unpack
+from .kept_template import content, digest, spec_hash, unpack, with_hash
 
 
 def choose(
@@ -20,6 +21,8 @@ def choose(
     defaults: Choices,
     pods: Iterable[Mapping[str, Any]] = (),
     accounts: Collection[str] = (),
+    *,
+    replace_servers: str = "",
 ) -> Choices:
     """Returns the choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
 
@@ -30,6 +33,9 @@ def choose(
       number of servers.
     - `pods`: the servers.
     - `accounts`: names of the ServiceAccounts that `model` owns.
+    - `replace_servers`: why a change of spec.server.loadModels must replace the servers; "" if it needn't.
+
+    If only spec.server.loadModels has changed, the template keeps the old models until `switched` changes them.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     requested, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
@@ -48,13 +54,49 @@ def choose(
     )
     rendered = pod_template(model, same)
     same = replace(same, former_account=_has_former_account(model, live, rendered, pods, accounts))
-    if rendered["metadata"]["annotations"][names.ANNOTATION_TEMPLATE] == recorded.get(names.ANNOTATION_TEMPLATE):
+    current = rendered["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
+    if (template := _with_other_models(model, recorded, delivery)) is not None:
+        why = replace_servers or _obstacle(model)
+        if not why:
+            models = load_models.listed(template["spec"])
+            return replace(same, template=template, load_models=models, only_models=True)
+        # The servers may have begun with the models that the spec has now.
+        renamed = with_hash(rendered, digest([current])) if current == recorded.get(names.ANNOTATION_TEMPLATE) else None
+        return replace(same, template=renamed, rollout=why)
+    if current == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
     if recorded.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
         template = unpack(recorded.get(names.ANNOTATION_POD_TEMPLATE, ""))
         if template is not None:
-            return replace(same, template=template, newer_template=True)
+            return replace(same, template=template, newer_template=content(template) != content(rendered))
     return replace(same, tools_image=defaults.tools_image)
+
+
+def switched(model: TritonModel, choices: Choices) -> Choices:
+    """Returns `choices` with the models of the spec in the template: all servers have them."""
+    if not choices.only_models or choices.template is None:
+        return choices
+    template = load_models.with_models(choices.template, model.spec.server.load_models)
+    return replace(choices, template=template, load_models=None)
+
+
+def _with_other_models(model: TritonModel, recorded: Mapping[str, Any], delivery: Delivery) -> dict[str, Any] | None:
+    """Returns the kept template if the spec has changed in spec.server.loadModels only; None otherwise."""
+    template = unpack(recorded.get(names.ANNOTATION_POD_TEMPLATE, "")) if model.is_explicit else None
+    models = load_models.listed(template["spec"]) if template else ()
+    if not models or models == tuple(model.spec.server.load_models):
+        return None
+    if recorded.get(names.ANNOTATION_SPEC) != spec_hash(model, delivery, models):
+        return None
+    return template
+
+
+def _obstacle(model: TritonModel) -> str:
+    """Returns why the models of running servers can't change; "" if they can."""
+    if not model.spec.entrypoint:
+        # The readiness probe then asks for all models, and fails while one is being loaded.
+        return "without spec.entrypoint a server isn't ready while it loads a model"
+    return ""
 
 
 def _replicas(live: Mapping[str, Any] | None, before: int) -> int:

@@ -49,10 +49,16 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
         names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
         names.ANNOTATION_TOOLS_IMAGE: choices.tools_image,
         names.ANNOTATION_DELIVERY: choices.delivery,
-        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
+        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery, choices.load_models),
         **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
     }
     return out
+
+
+def template_hash(model: TritonModel, choices: Choices) -> str:
+    """Returns the hash of the pod template, which the pods have as an annotation."""
+    template = pod_template(model, choices) if choices.template is None else choices.template
+    return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
 def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:

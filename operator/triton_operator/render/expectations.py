@@ -7,6 +7,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.repository import versions
 from triton_operator.repository.rules.base import Expected
 
+from . import load_models
 from .sizes import accelerators, shared_memory
 
 _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
@@ -36,7 +37,7 @@ def arguments(model: TritonModel) -> list[str]:
     wanted = expected(model)
     return [
         *([f"--entrypoint={wanted.entrypoint}"] if wanted.entrypoint else []),
-        *([f"--load-models={','.join(wanted.load_models)}"] if wanted.load_models else []),
+        *load_models.check_flags(wanted.load_models),
         f"--gpus={wanted.gpus}",
         *([f"--cpus={wanted.cpus:g}"] if wanted.cpus is not None else []),
         "--response-cache" if wanted.response_cache else "--no-response-cache",

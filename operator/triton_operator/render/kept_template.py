@@ -10,8 +10,10 @@ import binascii
 import hashlib
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
+from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
 NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "service", "network_policy", "disruption"})
@@ -21,18 +23,33 @@ _MAX_PACKED = 64 << 10
 _MAX_UNPACKED = 1 << 20
 
 
-def spec_hash(model: TritonModel, delivery: str) -> str:
+def spec_hash(model: TritonModel, delivery: str, load_models: Sequence[str] | None = None) -> str:
     """Returns a hash of the spec fields that concern pods.
 
     It excludes fields with their default value, so that it stays the same when a later version adds fields.
+    `load_models`: used instead of spec.server.loadModels.
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude=set(NOT_IN_PODS), exclude_defaults=True)
+    if load_models is not None:
+        spec["server"]["loadModels"] = list(load_models)
     return digest([spec, delivery])
 
 
 def digest(value: Any) -> str:
     """Returns a short hash of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def content(template: dict[str, Any]) -> str:
+    """Returns a hash of `template` without the annotation that contains a hash."""
+    return digest(with_hash(template, ""))
+
+
+def with_hash(template: dict[str, Any], text: str) -> dict[str, Any]:
+    """Returns `template` with `text` as the annotation that contains its hash."""
+    metadata = template["metadata"]
+    annotations = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: text}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
 def pack(template: dict[str, Any]) -> str:

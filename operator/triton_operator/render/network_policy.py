@@ -30,8 +30,8 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
         "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
-    # The operator reads the repository index, and the counters for the engine Direct.
-    ports = ["http", "metrics"] if model.is_direct else ["http"]
+    # The operator reads the repository index, loads models, and reads the counters for the engine Direct.
+    ports = ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if model.is_direct else [])]
     ingress = [
         (_peers(wanted.clients, _SAME_NAMESPACE), ["http", "grpc"]),
         (_peers(wanted.monitoring, _ANY_NAMESPACE), ["metrics"]),

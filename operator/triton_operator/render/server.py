@@ -8,6 +8,7 @@ from urllib.parse import quote
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
+from . import load_models
 from .choices import Choices
 from .delivery import CONTAINER_SECURITY, REPOSITORY, SHM, mount
 
@@ -52,7 +53,7 @@ def arguments(model: TritonModel) -> list[str]:
     return [
         f"--model-repository={REPOSITORY}",
         f"--model-control-mode={server.model_control}",
-        *(f"--load-model={name}" for name in server.load_models),
+        *load_models.flags(server.load_models),
         # If a model fails to load, the server keeps running and reports it through the API.
         "--exit-on-error=false",
         "--strict-readiness=true",

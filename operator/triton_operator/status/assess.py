@@ -24,7 +24,7 @@ from triton_operator.repository.report import Report
 from . import calibration, churn, counting, load, pods, thresholds
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
-from .observation import Object, Observation, Problem
+from .observation import ModelsChange, Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
@@ -53,8 +53,12 @@ def assess(
     report = next((r for p in current + living if (r := pods.check_report(p))), None)
     entrypoint, entrypoint_type = entry(model, [*living, *current], before)
     newest = {n: index for n, index in observed.indexes.items() if n in {p["metadata"]["name"] for p in current}}
+    # Before the next answer of a server, a model that it doesn't list may have been loaded already.
+    change = observed.models_change
+    loading = observed.pending if change is None else not change.refused
+    coming = model.spec.server.load_models if loading else ()
     # During a rollout of a new model image the new pods' models count.
-    models = _redacted(model, model_states(model, newest or observed.indexes, report))
+    models = _redacted(model, model_states(model, newest or observed.indexes, report, coming))
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
@@ -167,12 +171,33 @@ def _progressing(
         return condition(PROGRESSING, "False", problem.reason, problem.message + kept)
     if observed.deployment is None:
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
+    if observed.models_change:
+        return _changing(observed.models_change)
     if _complete(observed, observed.deployment, living, current, ready):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
-    return condition(PROGRESSING, "True", "RollingOut", waiting.message)
+    why = f"; the servers are replaced for the change of spec.server.loadModels: {observed.rollout}"
+    return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if observed.rollout else ""))
+
+
+def _changing(change: ModelsChange) -> Condition:
+    """Progressing while the models of running servers change."""
+    if change.refused:
+        return condition(
+            PROGRESSING, "False", "ModelLoadFailed",
+            f"the models of spec.server.loadModels can't be loaded: {change.failure}; the servers keep serving the "
+            "models that they have. Correct spec.server.loadModels, or replace the servers by a change of "
+            "spec.rollout.restartedAt",
+        )  # fmt: skip
+    many = f"{change.left} server{'s' if change.left > 1 else ''}"
+    message = f"{many} still to change to the models of spec.server.loadModels, without a restart"
+    if not change.left:
+        message = (
+            "every server has the models of spec.server.loadModels; now the Deployment gets them for later servers"
+        )
+    return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
 
 
 def _newer(observed: Observation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from triton_operator.api.servers import Index, IndexEntry
 from triton_operator.api.status import ModelStatus
@@ -27,11 +27,14 @@ _ROOM = 32 << 10
 _UNLISTED = "Triton doesn't list it: a part of it isn't loaded, or its configuration can't be read"
 
 
-def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Report | None) -> list[ModelStatus]:
+def model_states(
+    model: TritonModel, indexes: Mapping[str, Index], report: Report | None, coming: Collection[str] = ()
+) -> list[ModelStatus]:
     """Returns the models that the servers should have loaded, and all others that a server reports.
 
     Returns at most MAX_MODELS models, the expected ones first. If servers report different states of a model, the
-    worst one counts. `pods` is the number of servers on which the model is READY.
+    worst one counts. `pods` is the number of servers on which the model is READY. `coming`: models that are about to be
+    loaded.
     """
     if not indexes:
         return []
@@ -48,7 +51,7 @@ def model_states(model: TritonModel, indexes: Mapping[str, Index], report: Repor
     explicit = model.spec.server.model_control == "explicit"
     needed = wanted if explicit else {name for name, _ in rows}
     return [
-        _status(name, version, found, len(indexes), everywhere=name in needed)
+        _status(name, version, found, len(indexes), everywhere=name in needed, coming=name in coming)
         for (name, version), found in sorted(rows.items())
     ]
 
@@ -111,11 +114,14 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
     return Problem("ModelLoadFailed", "; ".join(reasons + more))
 
 
-def _status(name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool) -> ModelStatus:
+def _status(
+    name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool, coming: bool
+) -> ModelStatus:
     ready = sum(entry.state == READY for entry in found)
     worst = next((entry for entry in found if entry.state != READY), None)
     if worst is None and everywhere and len(found) < servers:
-        worst = IndexEntry(name, version, MISSING, _UNLISTED)
+        missing = ("LOADING", "") if coming else (MISSING, _UNLISTED)
+        worst = IndexEntry(name, version, *missing)
     return ModelStatus(
         name=name,
         version=version,

@@ -36,6 +36,19 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class ModelsChange:
+    """A change of spec.server.loadModels on the running servers.
+
+    - `left`: number of servers that are still to be changed. 0: only the template for later servers.
+    - `failure`: why the change has stopped, "" if it hasn't. `refused`: whether Triton has refused a model.
+    """
+
+    left: int
+    failure: str = ""
+    refused: bool = False
+
+
+@dataclass(frozen=True)
 class Observation:
     """The input of `assess`.
 
@@ -54,6 +67,7 @@ class Observation:
     - `installed`: the cluster's monitoring, None if its CRDs are missing.
     - `has_rules`: whether there is a PrometheusRule.
     - `series`: the versions of models in the PodMonitor.
+    - `models_change`: a change of spec.server.loadModels that isn't complete. `rollout`: why it replaces the servers.
     - `answer`: Prometheus' last answer, None if there is no Prometheus to query.
     """
 
@@ -77,5 +91,7 @@ class Observation:
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
     installed: Installed | None = None
     has_rules: bool = False
+    models_change: ModelsChange | None = None
+    rollout: str = ""
     answer: Answer | None = None
     series: Listed = field(default_factory=lambda: Listed(()))

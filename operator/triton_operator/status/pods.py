@@ -9,6 +9,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.kinds import is_deleting
 from triton_operator.api.servers import Server
+from triton_operator.render import load_models
 from triton_operator.repository import report
 
 from .observation import Object, Problem
@@ -66,6 +67,22 @@ def server(pod: Object) -> Server | None:
     metadata = pod["metadata"]
     epoch = (restarts(pod), is_ready(pod))
     return Server(metadata["uid"], metadata["name"], host, epoch)
+
+
+def models(pod: Object) -> tuple[str, ...]:
+    """Returns the models of spec.server.loadModels that the server in this pod has, or has tried to load.
+
+    These are the models of its arguments, unless the operator has changed them since the server started.
+    """
+    count, found, listed = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_MODELS, "").partition(":")
+    if found and count == str(restarts(pod)):
+        return tuple(name for name in listed.split(",") if name)
+    return load_models.listed(pod["spec"])
+
+
+def models_note(pod: Object, models: Iterable[str]) -> str:
+    """Returns the value of the annotation for a server that has `models` now."""
+    return f"{restarts(pod)}:{','.join(models)}"
 
 
 def restarts(pod: Object) -> int:

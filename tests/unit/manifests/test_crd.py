@@ -180,7 +180,7 @@ def test_operator_has_exactly_the_permissions_that_it_needs() -> None:
             allowed.setdefault((grant.group, resource), set()).update(grant.verbs)
     for kind in KINDS:
         assert allowed[kind.group, kind.plural] == {"get", "list", "watch", "create", "patch", "delete"}
-    assert allowed["", "pods"] == {"list", "watch", "delete"}
+    assert allowed["", "pods"] == {"list", "watch", "patch", "delete"}
     assert not any("*" in verbs for verbs in allowed.values())
     assert [r for (_, r), verbs in allowed.items() if "update" in verbs] == ["tritonmodels/finalizers", "leases"]
     assert not any(r in ("secrets", "configmaps") for _, r in allowed)

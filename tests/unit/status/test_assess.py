@@ -14,7 +14,7 @@ from triton_operator.api.status import Condition, ThresholdStatus, TritonModelSt
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, settle, transitions
 from triton_operator.status.models import MAX_MODELS
-from triton_operator.status.observation import Observation, Problem
+from triton_operator.status.observation import ModelsChange, Observation, Problem
 
 NOW, THEN = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 READY_INDEX = (IndexEntry("a", "1", "READY", ""),)
@@ -338,3 +338,40 @@ def test_reports_that_the_status_has_only_the_first_5000_models() -> None:
     index = tuple(IndexEntry(f"a-{n}", "1", "READY", "") for n in range(MAX_MODELS))
     status = judge(pod(), indexes={gen.NAME: index})
     assert message(status, "ModelsLoaded").endswith("; the operator reports only the first 5000 models")
+
+
+EXPLICIT = {"server": {"modelControl": "explicit", "loadModels": ["a", "b"]}, "entrypoint": "a"}
+
+
+def test_a_change_of_load_models_is_progress_and_the_models_are_loading() -> None:
+    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1))
+    assert reasons(status)["Progressing"] == ("True", "ChangingModels")
+    assert reasons(status)["ModelsLoaded"] == ("False", "LoadingModels")
+    assert [(m.name, m.state) for m in status.models] == [("a", "READY"), ("b", "LOADING")]
+    assert "1 server still" in message(status, "Progressing")
+    assert "later servers" in message(judge(pod(), spec=EXPLICIT, models_change=ModelsChange(0)), "Progressing")
+    assert not transitions([], judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1)).conditions[1:])
+
+
+def test_a_refused_model_is_a_failure_with_the_words_of_triton() -> None:
+    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(2, "pod-1: b: no model.py", refused=True))
+    assert reasons(status)["Progressing"] == ("False", "ModelLoadFailed")
+    assert reasons(status)["Ready"] == ("True", "EntrypointAnswers")
+    assert "pod-1: b: no model.py" in message(status, "Progressing")
+
+
+def test_a_server_that_does_not_answer_is_tried_again() -> None:
+    status = judge(pod(), spec=EXPLICIT, models_change=ModelsChange(1, "pod-1: no answer from port 8001"))
+    assert reasons(status)["Progressing"] == ("True", "ChangingModels")
+    assert "no answer from port 8001" in message(status, "Progressing")
+
+
+def test_says_why_a_change_of_load_models_replaces_the_servers() -> None:
+    status = judge(pod(template=OLD), pod(not_ready, name="new"), rollout="b is still LOADING after 9 s")
+    assert reasons(status)["Progressing"] == ("True", "RollingOut")
+    assert message(status, "Progressing").endswith("b is still LOADING after 9 s")
+
+
+def test_models_are_loading_until_the_server_has_answered_after_a_change() -> None:
+    assert judge(pod(), spec=EXPLICIT, pending=True).models[1].state == "LOADING"
+    assert judge(pod(), spec=EXPLICIT).models[1].state == "MISSING"

@@ -1,0 +1,153 @@
+"""Changes the models of servers in the background, for a change of spec.server.loadModels."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from triton_operator.api.servers import Change, Outcome, Server
+
+from . import fetch
+from .lanes import Lane
+from .model_control import make
+from .schedule import jittered
+
+_log = logging.getLogger(__name__)
+_PLACES = 256
+"""Changes at the same time. Nearly all of them wait for a model to load."""
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 300.0
+_RUNNING = Outcome("Running")
+Make = Callable[[aiohttp.ClientSession, Server, Change], Awaitable[Outcome]]
+
+
+@dataclass(eq=False)
+class _Target:
+    """The change of one server to the models `wanted`.
+
+    `outcome`: None if another attempt may begin. `attempts`: how often the change was begun.
+    """
+
+    key: str
+    server: Server
+    change: Change
+    wanted: tuple[str, ...]
+    outcome: Outcome | None = _RUNNING
+    attempts: int = 0
+    ended: bool = False
+
+
+class ModelChanges:
+    """The changes of all servers. `decide` starts one at a time for each TritonModel.
+
+    `outcomes`, `start` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's event
+    loop. `on_change(key, uid)`: called in that loop when a change has ended, or when a server doesn't answer.
+    """
+
+    def __init__(self, on_change: Callable[[str, str], None], make: Make = make) -> None:
+        self._on_change, self._make = on_change, make
+        self._lock = threading.Lock()
+        self._targets: dict[str, dict[str, _Target]] = {}
+        self._new: deque[_Target] = deque()
+        self._wake: Callable[[], None] = lambda: None
+
+    def outcomes(self, key: str, wanted: Iterable[str], servers: Iterable[Server]) -> Mapping[str, Outcome]:
+        """Returns uid → the result of the change to `wanted` so far, and ends all other changes of `key`."""
+        models, present = tuple(wanted), {server.uid: server for server in servers}
+        with self._lock:
+            known, ended = self._targets.get(key, {}), False
+            for uid, target in list(known.items()):
+                server = present.get(uid)
+                if server is None or target.wanted != models:
+                    known.pop(uid).ended = ended = True
+                elif server.epoch[0] != target.server.epoch[0]:
+                    known[uid], ended = _restarted(target, server), True
+            if not known:
+                self._targets.pop(key, None)
+            found = {uid: target.outcome for uid, target in known.items() if target.outcome is not None}
+        if ended:
+            self._wake()
+        return found
+
+    def start(self, key: str, server: Server, change: Change, wanted: Iterable[str]) -> None:
+        """Begins to change this server, unless that has begun already."""
+        with self._lock:
+            targets = self._targets.setdefault(key, {})
+            target = targets.get(server.uid)
+            if target is not None and target.outcome is not None:
+                return
+            attempts = target.attempts if target else 0
+            target = targets[server.uid] = _Target(key, server, change, tuple(wanted), attempts=attempts)
+            self._new.append(target)
+        self._wake()
+
+    def forget(self, key: str) -> None:
+        """Ends the changes of the servers of `key`."""
+        with self._lock:
+            ended = self._targets.pop(key, {})
+            for target in ended.values():
+                target.ended = True
+        if ended:
+            self._wake()
+
+    async def run(self) -> None:
+        """Makes changes until it is cancelled."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        lane, running = Lane(_PLACES), dict[_Target, asyncio.Task[None]]()
+        with self._lock:
+            self._new = deque(t for group in self._targets.values() for t in group.values() if t.outcome == _RUNNING)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        self._wake = wake
+        async with fetch.session() as client, asyncio.TaskGroup() as tasks:
+            while True:
+                woken.clear()
+                while self._new:
+                    target = self._new.popleft()
+                    running[target] = tasks.create_task(self._change(client, target, lane))
+                for target, task in list(running.items()):
+                    if target.ended:
+                        task.cancel()
+                    if target.ended or task.done():
+                        del running[target]
+                await woken.wait()
+
+    async def _change(self, client: aiohttp.ClientSession, target: _Target, lane: Lane) -> None:
+        """Makes one change, again and again until the server answers. Raises only CancelledError."""
+        while True:
+            if target.attempts:
+                await asyncio.sleep(jittered(min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0**target.attempts)))
+            target.attempts = min(target.attempts + 1, 16)
+            try:
+                async with lane.place(target.key.partition("/")[0]):
+                    outcome = await self._make(client, target.server, target.change)
+            except Exception:
+                _log.exception("changing the models of %s failed", target.server.pod, extra={"key": target.key})
+                outcome = Outcome("Unreachable", "the operator has a bug, see its log")
+            with self._lock:
+                if target.ended:
+                    return
+                target.outcome = outcome
+            log = _log.info if outcome.state == "Done" else _log.warning
+            log("models of %s: %s %s", target.server.pod, outcome.state, outcome.message, extra={"key": target.key})
+            self._on_change(target.key, target.server.uid)
+            if outcome.state != "Unreachable":
+                return
+
+
+def _restarted(target: _Target, server: Server) -> _Target:
+    """Returns the change after a restart of the server. There is no other attempt if a load may be the cause."""
+    target.ended = True
+    if target.outcome is not None and target.outcome.state in ("Running", "Unreachable"):
+        outcome: Outcome | None = Outcome("Refused", "the server restarted while it loaded its models")
+    else:
+        # It was changed and began again with its old models. Or it refused a model, and does so again.
+        outcome = target.outcome if target.outcome and target.outcome.state == "Refused" else None
+    return _Target(target.key, server, target.change, target.wanted, outcome, target.attempts)
