@@ -28,7 +28,8 @@ class Condition(Base):
     """One aspect of the current state, and the reason for it."""
 
     type: Annotated[Text, Field(max_length=316)]
-    """Ready: the entrypoint answers. Progressing: pods are being started or replaced. ModelsLoaded: the servers have
+    """Ready: the entrypoint answers. Progressing: pods are being started or replaced, or their
+    models change. ModelsLoaded: the servers have
     loaded all models. ThresholdLive: Prometheus uses the current thresholds. AutoscalerActive: the autoscaler gets the
     load. MonitoringAvailable: a Prometheus selects the rules and the servers."""
     status: Truth

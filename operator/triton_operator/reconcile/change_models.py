@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from triton_operator.api import kinds, names, secrets
@@ -13,7 +14,7 @@ from triton_operator.cluster.store import Store, controller
 from triton_operator.model_changes import Behind, Decision, decide, same
 from triton_operator.plan import applied_fields
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, load_models, selector
+from triton_operator.render import Choices, load_models, selector, template_hash
 from triton_operator.status import pods as of_pods
 from triton_operator.status.observation import ModelsChange
 
@@ -30,14 +31,15 @@ class ModelChanger:
     def __init__(self, api: KubernetesApi, store: Store, prober: Prober) -> None:
         self._api, self._store, self._prober = api, store, prober
 
-    def advance(self, model: TritonModel, template: str, pods: Iterable[Object], log: Log) -> Decision:
+    def advance(self, model: TritonModel, choices: Choices, pods: Iterable[Object], log: Log) -> Decision:
         """Starts the next change of a server, notes the ones that are done, and returns the decision.
 
-        `template`: hash of the pod template. Servers of another one are about to be replaced. Never waits for a server.
+        Servers of another pod template are about to be replaced. Never waits for a server.
         """
         if not model.is_explicit or not model.spec.entrypoint:
             self._prober.changes.forget(model.key)
             return Decision()
+        template = template_hash(model, choices)
         wanted = tuple(model.spec.server.load_models)
         current = [(pod, one) for pod in pods if of_pods.is_current(pod, template) and (one := of_pods.server(pod))]
         behind = [Behind(server, models) for pod, server in current if not same(models := of_pods.models(pod), wanted)]
@@ -53,6 +55,9 @@ class ModelChanger:
             if server.uid not in outcomes:
                 log.info("models of %s: load %s, then unload %s", server.pod, list(change.load), list(change.unload))
             self._prober.changes.start(model.key, server, change, wanted)
+        if decision.rollout and not choices.only_models:
+            # A server that restarted in its pod. The Deployment has the models already, so nothing is rolled out.
+            return replace(decision, rollout="", failure=decision.rollout, refused=True)
         return decision
 
     def _note(self, pod: Object, models: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, children, choose, endpoint, render, switched, template_hash
+from triton_operator.render import Choices, children, choose, endpoint, render, switched
 from triton_operator.scaling import Decision
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.churn import seconds_left
@@ -135,7 +135,7 @@ class Reconciler:
         accounts = {obj["metadata"]["name"] for obj in live if obj["kind"] == kinds.SERVICE_ACCOUNT.kind}
         capabilities = self._cluster_capabilities(model, pods, before, limits)
         choices = choose(model, deployment, capabilities, pods, accounts)
-        change = self._changer.advance(model, template_hash(model, choices), pods, log)
+        change = self._changer.advance(model, choices, pods, log)
         if change.rollout:
             log.warning("replacing the servers for spec.server.loadModels: %s", change.rollout)
             choices = choose(model, deployment, capabilities, pods, accounts, replace_servers=change.rollout)
