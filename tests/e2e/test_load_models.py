@@ -46,20 +46,6 @@ def test_load_models_change_on_running_servers_without_a_failed_request(
         namespace.wait_until_complete("echo")
         eventually(lambda: _loaded(namespace) == {"echo"}, 90, lambda: str(_loaded(namespace)))
         assert _lives(namespace) == before
-    logs = cluster.kubectl(
-        "-n",
-        "triton-operator",
-        "logs",
-        "--timestamps",
-        "--prefix",
-        "--tail=-1",
-        "-l",
-        "app.kubernetes.io/name=triton-operator",
-    )
-    print("\n".join(line[:400] for line in logs.splitlines() if namespace.name in line))
-    for pod in before:
-        print(namespace.kubectl("logs", pod, "--timestamps", "--tail=200"))
-    print("FAILURES", during.failures())
     assert during.failures() == []
 
     namespace.api.patch("TritonModel", "echo", {"spec": {"replicas": 3}})
