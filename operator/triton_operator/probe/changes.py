@@ -46,11 +46,14 @@ class ModelChanges:
     """The changes of all servers. `decide` starts one at a time for each TritonModel.
 
     `outcomes`, `start` and `forget` are for the reconcile's threads and never wait; `run` belongs to the prober's event
-    loop. `on_change(key, uid)`: called in that loop when a change has ended, or when a server doesn't answer.
+    loop. Both callbacks are called in that loop when a change has ended, or when a server doesn't answer:
+    `refresh(key, uid)` before `outcomes` returns that, and then `on_change(key)`.
     """
 
-    def __init__(self, on_change: Callable[[str, str], None], make: Make = make) -> None:
-        self._on_change, self._make = on_change, make
+    def __init__(
+        self, on_change: Callable[[str], None], refresh: Callable[[str, str], None] = lambda *_: None, make: Make = make
+    ) -> None:
+        self._on_change, self._refresh, self._make = on_change, refresh, make
         self._lock = threading.Lock()
         self._targets: dict[str, dict[str, _Target]] = {}
         self._new: deque[_Target] = deque()
@@ -131,13 +134,14 @@ class ModelChanges:
             except Exception:
                 _log.exception("changing the models of %s failed", target.server.pod, extra={"key": target.key})
                 outcome = Outcome("Unreachable", "the operator has a bug, see its log")
+            self._refresh(target.key, target.server.uid)
             with self._lock:
                 if target.ended:
                     return
                 target.outcome = outcome
             log = _log.info if outcome.state == "Done" else _log.warning
             log("models of %s: %s %s", target.server.pod, outcome.state, outcome.message, extra={"key": target.key})
-            self._on_change(target.key, target.server.uid)
+            self._on_change(target.key)
             if outcome.state != "Unreachable":
                 return
 

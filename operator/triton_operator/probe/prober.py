@@ -40,12 +40,7 @@ class Prober:
         self.servers = ServerProbes(
             on_change, on_answer=lambda answered: on_answer("server", answered), count=uncounted
         )
-
-        def on_models_change(key: str, uid: str) -> None:
-            self.servers.refresh(key, uid)
-            on_change(key)
-
-        self.changes = ModelChanges(on_models_change)
+        self.changes = ModelChanges(on_change, self.servers.refresh)
         self.prometheuses = PrometheusProbes(
             on_change, namespaces, lambda answered: on_answer("prometheus", answered), sample_limit
         )

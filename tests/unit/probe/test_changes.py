@@ -32,7 +32,7 @@ class SimulatedServers:
         self.answers = asyncio.Event()
         self.answers.set()
         self.cancelled = 0
-        self.changes = ModelChanges(lambda key, _: self.changed.update([key]), self.make)
+        self.changes = ModelChanges(lambda key: self.changed.update([key]), make=self.make)
 
     async def make(self, _: object, server: Server, change: Change) -> Outcome:
         self.attempts[server.pod] += 1
