@@ -13,9 +13,9 @@ import sys
 from support import cluster as clusters
 from support.machine import machine
 
-from . import commit
+from . import commit, reload
 
-MODULES = {"commit": commit}
+MODULES = {"commit": commit, "reload": reload}
 
 
 def main() -> int:
