@@ -53,8 +53,9 @@ ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
 CALIBRATION_MAX = 4096
 """Maximum number of characters of that annotation."""
 ANNOTATION_MODELS = f"{GROUP}/load-models"
-"""On a pod: the number of restarts of its server, a colon, and the models of spec.server.loadModels that it has
-now, separated by commas. Without it the server has the models of its arguments."""
+"""On a pod: the number of restarts of its server, a colon, and the models of spec.server.loadModels that it has now,
+separated by commas; then a slash and those that it perhaps has after a change that was begun. Without the annotation
+the server has the models of its arguments."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """On pods, as `kubectl rollout restart` sets it."""
 

@@ -60,7 +60,8 @@ async def make(client: aiohttp.ClientSession, server: Server, change: Change) ->
         if change.unload:
             needed = await _needed(client, server, change.keep)
             for name in change.unload:
-                if name not in needed:
+                # A model that was never loaded can't be unloaded.
+                if name not in needed and await _states(client, server, name):
                     await _unload(client, server, name, change.seconds)
                 unloaded.append(name)
     except RefusedError as error:

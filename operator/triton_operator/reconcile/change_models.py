@@ -42,14 +42,15 @@ class ModelChanger:
         template = template_hash(model, choices)
         wanted = tuple(model.spec.server.load_models)
         current = [(pod, one) for pod in pods if of_pods.is_current(pod, template) and (one := of_pods.server(pod))]
-        behind = [Behind(server, models) for pod, server in current if not same(models := of_pods.models(pod), wanted)]
+        noted = [(server, of_pods.models(pod)) for pod, server in current]
+        behind = [Behind(server, *note) for server, note in noted if note[1] or not same(note[0], wanted)]
         outcomes = self._prober.changes.outcomes(model.key, wanted, [server for _, server in current])
         if not behind:
             return Decision()
         decision = decide(behind, outcomes, wanted, model.spec.entrypoint, float(model.spec.rollout.startup_seconds))
         by_uid = {server.uid: pod for pod, server in current}
-        for server, models in decision.record:
-            self._note(by_uid[server.uid], models)
+        for server, sure, perhaps in decision.record:
+            self._note(by_uid[server.uid], sure, perhaps)
         if decision.start is not None:
             server, change = decision.start
             if server.uid not in outcomes:
@@ -60,10 +61,10 @@ class ModelChanger:
             return replace(decision, rollout="", failure=decision.rollout, refused=True)
         return decision
 
-    def _note(self, pod: Object, models: Sequence[str]) -> None:
-        """Notes on the pod which models its server has now."""
+    def _note(self, pod: Object, sure: Sequence[str], perhaps: Sequence[str]) -> None:
+        """Notes on the pod which models its server has, and perhaps has."""
         metadata = pod["metadata"]
-        note = {names.ANNOTATION_MODELS: of_pods.models_note(pod, models)}
+        note = {names.ANNOTATION_MODELS: of_pods.models_note(pod, sure, perhaps)}
         body = {"metadata": {"namespace": metadata["namespace"], "name": metadata["name"], "annotations": note}}
         try:
             self._store.put(self._api.merge(kinds.POD, body, metadata["uid"]))

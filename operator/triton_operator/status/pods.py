@@ -69,20 +69,26 @@ def server(pod: Object) -> Server | None:
     return Server(metadata["uid"], metadata["name"], host, epoch)
 
 
-def models(pod: Object) -> tuple[str, ...]:
-    """Returns the models of spec.server.loadModels that the server in this pod has, or has tried to load.
+def models(pod: Object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the models of loadModels that the server in this pod has, and the ones that it perhaps has.
 
-    These are the models of its arguments, unless the operator has changed them since the server started.
+    It has the models of its arguments, unless the operator has changed them since the server started.
     """
     count, found, listed = pod["metadata"].get("annotations", {}).get(names.ANNOTATION_MODELS, "").partition(":")
     if found and count == str(restarts(pod)):
-        return tuple(name for name in listed.split(",") if name)
-    return load_models.listed(pod["spec"])
+        sure, _, perhaps = listed.partition("/")
+        return _names(sure), _names(perhaps)
+    return load_models.listed(pod["spec"]), ()
 
 
-def models_note(pod: Object, models: Iterable[str]) -> str:
-    """Returns the value of the annotation for a server that has `models` now."""
-    return f"{restarts(pod)}:{','.join(models)}"
+def models_note(pod: Object, sure: Iterable[str], perhaps: Iterable[str] = ()) -> str:
+    """Returns the value of the annotation for a server that has the models `sure`, and perhaps others."""
+    note = f"{restarts(pod)}:{','.join(sure)}"
+    return f"{note}/{','.join(perhaps)}" if perhaps else note
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
 
 
 def restarts(pod: Object) -> int:

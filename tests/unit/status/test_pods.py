@@ -152,11 +152,11 @@ def test_reads_the_report_of_the_repository_check() -> None:
 
 def test_models_of_a_server_are_its_arguments_until_the_operator_changes_them() -> None:
     started = pod(put("spec.containers.0.args", ["--load-model=a", "--load-model=b"]))
-    assert pods.models(started) == ("a", "b")
+    assert pods.models(started) == (("a", "b"), ())
     note = put("metadata.annotations", {"tritonoperator.io/load-models": pods.models_note(started, ["a", "c"])})
     changed = gen.modified(started, note)
-    assert pods.models(changed) == ("a", "c")
-    assert pods.models(gen.modified(changed, put("status.containerStatuses.0.restartCount", 1))) == ("a", "b")
+    assert pods.models(changed) == (("a", "c"), ())
+    assert pods.models(gen.modified(changed, put("status.containerStatuses.0.restartCount", 1))) == (("a", "b"), ())
     for text in ("", "x", ":", "0", "1:c", "00:c"):
         odd = put("metadata.annotations", {"tritonoperator.io/load-models": text})
-        assert pods.models(gen.modified(started, odd)) == ("a", "b"), text
+        assert pods.models(gen.modified(started, odd)) == (("a", "b"), ()), text
