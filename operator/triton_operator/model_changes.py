@@ -71,7 +71,6 @@ def decide(
         outcome = outcomes.get(one.server.uid)
         if outcome is not None and outcome.state == "Done":
             record.append((one.server, tuple(wanted), ()))
-        if outcome is not None and outcome.state == "Done":
             continue
         left += 1
         words = f"{one.server.pod}: {outcome.message}" if outcome else ""
