@@ -92,7 +92,8 @@ def test_measures_the_latency_below_and_above_the_capacity(run: load.Run, protoc
 
 
 def test_more_than_the_load_generator_can_send_is_reported(run: load.Run) -> None:
-    assert limited(load.measure(load.Load("fast"), run, step(200_000, 0.05)))
+    # Few requests, because a busy machine takes long to send them, and an unfinished measurement isn't reported as this.
+    assert limited(load.measure(load.Load("fast"), run, step(50_000, 0.05)))
 
 
 def test_a_failed_request_has_the_words_of_the_model(run: load.Run) -> None:
