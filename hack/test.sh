@@ -30,24 +30,20 @@ part() {
 # order of their names: by default the files with few tests come last, which are the longest here.
 workers() { options=(-n "${TEST_WORKERS:-$1}" --dist loadfile --no-loadscope-reorder); }
 
-end_to_end() {
-  trap 'exit 130' INT
-  workers 3
-  part e2e "e2e and not alone" -v "${options[@]}"
-  part e2e-alone "e2e and alone" -v
-}
+end_to_end() { workers 3; part e2e "e2e and not alone" -v "${options[@]}"; }
 
 # pytest ends normally after Ctrl-C, so the shell would start the next part.
 trap 'exit 130' INT
 world "$@"
 beside=
 for name in "$@"; do
-  # These tests mostly wait for the cluster, so the other parts run at the same time.
+  # These tests mostly wait for the cluster, so the other parts run at the same time. Those with the marker `alone` follow
+  # at the end: they measure times, and send load while servers and components of the cluster change.
   if [ "$name" = e2e ] && [ $# -gt 1 ]; then
-    say "e2e tests run beside the other parts; their output follows at the end: .cache/log/e2e"
+    say "e2e tests run beside the other parts; their output follows after those: .cache/log/e2e"
     # With its own process group (-m), Ctrl-C here can end all of its processes.
     set -m
-    end_to_end </dev/null >"$cache/log/e2e" 2>&1 &
+    { trap 'exit 130' INT; end_to_end; } </dev/null >"$cache/log/e2e" 2>&1 &
     beside=$!
     set +m
     trap 'kill -INT -- "-$beside" && wait "$beside"' EXIT
@@ -64,16 +60,20 @@ for name in "$@"; do
       workers 2
       if [ "${SOAK:-}" = 1 ]; then part properties '' -v "${options[@]}" tests/properties; else part properties properties -v "${options[@]}"; fi
       ;;
-    e2e) [ -n "$beside" ] || end_to_end ;;
+    e2e)
+      if [ -n "$beside" ]; then
+        say "waiting for the e2e tests"
+        wait "$beside" || true
+        trap - EXIT
+        cat "$cache/log/e2e" >&2
+      else
+        end_to_end
+      fi
+      part e2e-alone "e2e and alone" -v
+      ;;
     *) die "no such part of the tests: $name" ;;
   esac
 done
-if [ -n "$beside" ]; then
-  say "waiting for the e2e tests"
-  wait "$beside" || true
-  trap - EXIT
-  cat "$cache/log/e2e" >&2
-fi
 failed=()
 for mark in "$reports"/*.failed; do [ ! -e "$mark" ] || failed+=("$(basename "$mark" .failed)"); done
 [ "${#failed[@]}" -gt 0 ] || exit 0

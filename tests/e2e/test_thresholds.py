@@ -145,9 +145,11 @@ def overloaded(called: Subject, monitoring: Monitoring, shared_namespace: Namesp
     called.annotate(f"{ANNOTATION}={LIMIT}")
     about = _about(shared_namespace)
     eventually(lambda: monitoring.fires(ALERT, **about), 150, lambda: _seen(monitoring, shared_namespace), every=0.5)
+    # After Prometheus loads its configuration, it finds no Alertmanager for some seconds. It sends missed alerts again
+    # after a minute (--rules.alert.resend-delay).
     eventually(
         lambda: _last_notification(monitoring, shared_namespace) == "firing",
-        60,
+        150,
         "the receiver gets the alert",
         every=0.5,
     )
@@ -228,8 +230,6 @@ def test_a_higher_limit_resolves_the_alert(
 ) -> None:
     overloaded.annotate(f"{ANNOTATION}=1000")
     eventually(lambda: not monitoring.alerts(ALERT, **_about(shared_namespace)), PROMISED_SECONDS, "no alert")
-    # After Prometheus loads its configuration, it finds no Alertmanager for some seconds. It sends missed alerts again
-    # after a minute (--rules.alert.resend-delay).
     eventually(
         lambda: _last_notification(monitoring, shared_namespace) == "resolved",
         150,

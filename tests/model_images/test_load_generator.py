@@ -92,7 +92,7 @@ def test_measures_the_latency_below_and_above_the_capacity(run: load.Run, protoc
 
 
 def test_more_than_the_load_generator_can_send_is_reported(run: load.Run) -> None:
-    # Few requests, because a busy machine takes long to send them, and an unfinished measurement isn't reported as this.
+    # Few requests: a busy machine takes long to send them, and an unfinished measurement counts as one of the server.
     assert limited(load.measure(load.Load("fast"), run, step(50_000, 0.05)))
 
 
