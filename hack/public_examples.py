@@ -5,7 +5,7 @@ licences of the list with the LICENSE files. Ignores findings about files that t
 weights.
 
     python hack/public_examples.py /tmp/clones
-    python hack/public_examples.py /tmp/clones --mirror /work/.mirror
+    python hack/public_examples.py /tmp/clones --mirror ~/mirror
 """
 
 from __future__ import annotations
