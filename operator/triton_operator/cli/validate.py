@@ -14,7 +14,7 @@ import click
 from triton_operator.api import quantity
 from triton_operator.api.types import TritonModel
 from triton_operator.render import expectations
-from triton_operator.repository import formats, versions
+from triton_operator.repository import collector, formats, versions
 from triton_operator.repository.checks import CODES, Expected, judge
 from triton_operator.repository.files import Store
 from triton_operator.repository.findings import Finding, Severity, in_order
@@ -121,8 +121,9 @@ def command(
     wanted = _expected(model, **given)
     try:
         with images.repository(name, inside) as store:
-            repository, found = load(store)
-            findings = judge(repository, found, wanted)
+            with collector.paused():
+                repository, found = load(store)
+                findings = judge(repository, found, wanted)
             if with_server:
                 verdict = _with_server(store, wanted, image, seconds, sorted(repository.models))
                 findings = in_order((*findings, *verdict))

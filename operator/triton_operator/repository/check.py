@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_operator.repository import versions
+from triton_operator.repository import collector, versions
 from triton_operator.repository.checks import Expected, judge
 from triton_operator.repository.formats import text
 from triton_operator.repository.load import load
@@ -29,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         response_cache=options.response_cache,
         server=options.server_version,
     )
-    repository, found = load(options.path)
-    findings = judge(repository, found, wanted)
-    print(text(options.path, repository, findings), end="")
-    whole = report(repository, findings, wanted)
+    with collector.paused():
+        repository, found = load(options.path)
+        findings = judge(repository, found, wanted)
+        whole = report(repository, findings, wanted)
+        print(text(options.path, repository, findings), end="")
     if options.termination_log is not None:
         _write(options.termination_log, render(whole, limit(options.containers)))
     return 0 if whole.ok else 1

@@ -7,6 +7,7 @@ of one batch. If /dev/shm is too small, requests fail at run time with an unclea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -61,10 +62,14 @@ def instances(model: Model, gpus: int = 1) -> int:
 
 def tensor_bytes(tensor: Any) -> int:
     """Returns the bytes of `tensor`, a ModelInput or a ModelOutput, without its batch dimension."""
-    fixed = product(d for d in tensor.dims if d >= 0)
-    variable = sum(1 for d in tensor.dims if d < 0)
-    kind = type_name(tensor.data_type).removeprefix("TYPE_")
-    if kind == "UINT8" and list(tensor.dims) == [-1]:
+    return _bytes(tensor.data_type, tuple(tensor.dims))
+
+
+def _bytes(data_type: int, dims: tuple[int, ...]) -> int:
+    fixed = product(d for d in dims if d >= 0)
+    variable = sum(1 for d in dims if d < 0)
+    kind = type_name(data_type).removeprefix("TYPE_")
+    if kind == "UINT8" and dims == (-1,):
         return ASSUMED_BYTES
     return int(fixed * ASSUMED_DIM ** min(variable, 2) * element_bytes(kind))
 
@@ -92,6 +97,9 @@ def _model_bytes(model: Model, gpus: int) -> int:
     batch = tensors = 0
     if model.config is not None:
         batch = model.config.max_batch_size
-        tensors = sum(tensor_bytes(t) for t in (*model.config.input, *model.config.output))
+        kinds = Counter(
+            (t.data_type, tuple(t.dims)) for side in (model.config.input, model.config.output) for t in side
+        )
+        tensors = sum(count * _bytes(*kind) for kind, count in kinds.items())
     processes = instances(model, gpus) * max(len(model.served), 1)
     return processes * (POOL_BYTES + max(batch, 1) * tensors)

@@ -1,0 +1,28 @@
+"""The pause of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from triton_operator.repository import collector
+
+
+def test_pauses_the_collector_until_the_end_also_after_an_error() -> None:
+    with collector.paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), collector.paused():
+        1 / 0  # noqa: B018
+    assert gc.isenabled()
+
+
+def test_leaves_a_disabled_collector_disabled() -> None:
+    gc.disable()
+    try:
+        with collector.paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
