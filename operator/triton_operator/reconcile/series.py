@@ -22,7 +22,7 @@ _PAUSE = timedelta(seconds=30)
 """Minimum time between two changes of the list. Prometheus loads its configuration again after each."""
 _UNLIMITED = 1 << 30
 _AGAIN_SECONDS = 60.0
-"""After how many seconds to look again whether others have made room."""
+"""Requeue delay in seconds, to see whether other TritonModels have made room."""
 
 
 @dataclass
