@@ -1,7 +1,7 @@
 """Polls each Prometheus.
 
-Asks for the thresholds often while a TritonModel waits for a change, and seldom otherwise. Asks which servers replace
-their series at a constant interval.
+Asks for the thresholds often while a TritonModel waits for a change, and seldom otherwise. Asks about the servers'
+series (which servers replace them, which models have none that count) at a constant interval.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ WAITING_SECONDS = 2.0
 """Interval while a TritonModel waits for its thresholds to be live."""
 REST_SECONDS = 60.0
 """Interval while none waits."""
-CHURN_SECONDS = 15.0
-"""Interval of the queries for servers that replace their series. Half of it while a TritonModel waits."""
+SERIES_SECONDS = 15.0
+"""Interval of the queries about the servers' series. Half of it while a TritonModel waits."""
 FAILED_SECONDS = 10.0
 """Interval between two polls of a Prometheus that doesn't answer, while a TritonModel waits."""
 OUTAGE_SECONDS = 120.0
@@ -59,9 +59,9 @@ class _Reader:
 class _Source:
     """One Prometheus and its last answer.
 
-    `asked`, `failing_since`: when it was polled, and since when it has failed. `rest_due`, `churn_due`: when to ask for
-    the thresholds although no TritonModel waits, and for servers that replace their series. All in seconds of the event
-    loop's clock.
+    `asked`, `failing_since`: when it was polled, and since when it has failed. `rest_due`: when to ask for the
+    thresholds although no TritonModel waits. `series_due`: when to ask about the servers' series. All in seconds of the
+    event loop's clock.
     """
 
     url: str
@@ -74,7 +74,7 @@ class _Source:
     at: str = ""
     asked: float = float("-inf")
     rest_due: float = float("-inf")
-    churn_due: float = float("-inf")
+    series_due: float = float("-inf")
     failing_since: float | None = None
     asking: bool = False
 
@@ -227,7 +227,7 @@ class PrometheusProbes:
         if waits or loop.time() >= source.rest_due:
             await self._ask_thresholds(source, client, pool)
         if not source.error:
-            await self._ask_churn(source, client, pool)
+            await self._ask_series(source, client, pool)
         with self._lock:
             source.asking = False
             short_outage = source.failing_since is not None and loop.time() - source.failing_since < OUTAGE_SECONDS
@@ -239,7 +239,7 @@ class PrometheusProbes:
             waits = any(reader.waits for reader in source.readers.values())
             tracked = self._sources.get(source.url) is source
         if tracked:
-            seconds = (FAILED_SECONDS if source.error else WAITING_SECONDS) if waits else CHURN_SECONDS
+            seconds = (FAILED_SECONDS if source.error else WAITING_SECONDS) if waits else SERIES_SECONDS
             schedule.put(source.url, loop.time() + jittered(seconds))
             woken.set()
         for key in changed:
@@ -251,10 +251,10 @@ class PrometheusProbes:
         with self._lock:
             counters = {reader.counter for reader in source.readers.values() if reader.counter}
         began = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values, counted, uncounted, error = source.values, source.counted, source.uncounted, ""
+        values, counted, error = source.values, source.counted, ""
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                values, counted, uncounted = await loop.run_in_executor(pool, _ask, client, counters)
+                values, counted = await loop.run_in_executor(pool, _ask, client, counters)
         except QueryError as failure:
             error = str(failure)
         except TimeoutError:
@@ -264,7 +264,7 @@ class PrometheusProbes:
             error = f"the answer of {source.url} can't be read"
         self._on_answer(not error)
         with self._lock:
-            source.values, source.counted, source.uncounted = values, counted, uncounted
+            source.values, source.counted = values, counted
             source.error, source.at = error, began
             source.rest_due = loop.time() + jittered(REST_SECONDS)
             if not error:
@@ -272,23 +272,27 @@ class PrometheusProbes:
             elif source.failing_since is None:
                 source.failing_since = loop.time()
 
-    async def _ask_churn(self, source: _Source, client: Client, pool: ThreadPoolExecutor) -> None:
-        """Queries which servers replace their series. Keeps the last answer if there is no new one. Never raises."""
+    async def _ask_series(self, source: _Source, client: Client, pool: ThreadPoolExecutor) -> None:
+        """Queries which servers replace their series, and which models aren't counted.
+
+        Keeps the last answer if there is no new one. Never raises.
+        """
         loop = asyncio.get_running_loop()
-        if loop.time() < source.churn_due:
+        if loop.time() < source.series_due:
             return
-        source.churn_due = loop.time() + CHURN_SECONDS / 2
+        source.series_due = loop.time() + SERIES_SECONDS / 2
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 source.churning = await loop.run_in_executor(pool, client.churning)
+                source.uncounted = await loop.run_in_executor(pool, client.uncounted)
         except (QueryError, TimeoutError) as failure:
-            _log.debug("no new answer about churning series: %s", failure)
+            _log.debug("no new answer about the servers' series: %s", failure)
         except Exception:
             _log.exception("polling %s failed", source.url)
 
 
-def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted], Uncounted]:
-    return client.thresholds(), client.counters(counters), client.uncounted()
+def _ask(client: Client, counters: Collection[str]) -> tuple[Mapping[Key, Values], frozenset[Counted]]:
+    return client.thresholds(), client.counters(counters)
 
 
 def _answer(source: _Source, key: Key, counter: str) -> Answer:

@@ -144,10 +144,10 @@ def test_reports_unknown_if_it_may_not_list_prometheuses(plane: ControlPlane, ow
 
 
 def queries_within(fake: FakePrometheus, seconds: float) -> int:
-    """Returns the number of queries in the next seconds."""
+    """Returns the number of queries for thresholds in the next seconds."""
     before = len(fake.queries)
     time.sleep(seconds)
-    return len(fake.queries) - before
+    return sum("tritonmodel:threshold:effective" in query for query in fake.queries[before:])
 
 
 def test_queries_prometheus_until_the_thresholds_are_live(

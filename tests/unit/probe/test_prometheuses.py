@@ -179,7 +179,7 @@ def test_stops_polling_the_previous_prometheus(sim: Simulation) -> None:
 def test_at_rest_only_the_query_for_churning_servers_is_frequent(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheuses, "CHURN_SECONDS", 0.1)
+    monkeypatch.setattr(prometheuses, "SERIES_SECONDS", 0.1)
 
     async def scene() -> None:
         sim.track()
@@ -203,7 +203,7 @@ def test_at_rest_only_the_query_for_churning_servers_is_frequent(
 
 
 def test_failed_query_for_churning_servers_changes_no_answer(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheuses, "CHURN_SECONDS", 0.1)
+    monkeypatch.setattr(prometheuses, "SERIES_SECONDS", 0.1)
 
     async def scene() -> None:
         sim.prometheus.set_thresholds("vision", "detection", max_qps=80)
