@@ -22,6 +22,8 @@ class Field:
     kind: int
     repeated: bool
     is_map: bool
+    maps_messages: bool
+    """Whether it is a map to messages."""
     oneof: str
     is_bytes: bool
     enum: dict[str, int]
@@ -41,11 +43,13 @@ def table(descriptor: Descriptor) -> dict[str, Field]:
 
 def _field(known: FieldDescriptor) -> Field:
     inner, oneof = known.message_type, known.containing_oneof
+    entry = inner if inner is not None and inner.GetOptions().map_entry else None
     return Field(
         known.name,
         known.cpp_type,
         known.is_repeated,
-        inner is not None and inner.GetOptions().map_entry,
+        entry is not None,
+        entry is not None and entry.fields_by_name["value"].message_type is not None,
         oneof.name if oneof is not None else "",
         known.type == FieldDescriptor.TYPE_BYTES,
         {v.name: v.number for v in known.enum_type.values} if known.enum_type is not None else {},

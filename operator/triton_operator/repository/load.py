@@ -19,7 +19,7 @@ from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import Data, Model, Repository, files_in_parameters
 from triton_operator.repository.onnx import Network, OnnxError
 from triton_operator.repository.onnx import read as read_onnx
-from triton_operator.repository.places import Node
+from triton_operator.repository.places import Node, at
 from triton_operator.repository.textformat import MAX_VALUES, TextError, TooManyValuesError, parse
 
 MAX_CONFIG = 32 * 2**20
@@ -157,7 +157,7 @@ def _model(reader: _Reader, directory: str) -> Model:
             inner = reader.children(path) if name.isdecimal() and entry.kind is FileKind.FOLDER else {}
             folders[one_line(name)] = frozenset(map(one_line, inner))
     has_config = "config.pbtxt" in held
-    config, where = _config(reader, config_file) if has_config else (None, Node(1, 1))
+    config, where = _config(reader, config_file) if has_config else (None, at(1, 1))
     model = Model(
         name=one_line(directory),
         directory=one_line(directory),
@@ -335,7 +335,7 @@ def _strings(content: bytes) -> int | None:
 
 def _config(reader: _Reader, path: str) -> tuple[Any, Node]:
     """Returns the parsed message and its positions; (None, root) with a finding if it isn't a ModelConfig."""
-    nowhere = Node(1, 1)
+    nowhere = at(1, 1)
     content = reader.content(path, MAX_CONFIG)
     if content is None:
         return None, nowhere

@@ -11,7 +11,7 @@ from typing import Any
 from triton_operator.repository.contents import Contents
 from triton_operator.repository.files import Entry
 from triton_operator.repository.onnx import Network
-from triton_operator.repository.places import Node
+from triton_operator.repository.places import Node, at
 
 NOT_VERSIONS = frozenset({"warmup", "initial_state", "configs"})
 """Directories of a model that Triton doesn't treat as versions (VersionsToLoad in core/model_lifecycle.cc)."""
@@ -112,7 +112,7 @@ class Model:
     """Versions with unknown content, since they are links that lead out of the repository."""
     unread: bool = False
     """Whether the model's directory is a link that leads out of the repository, so that its content is unknown."""
-    where: Node = field(default_factory=lambda: Node(1, 1))
+    where: Node = field(default_factory=lambda: at(1, 1))
     """The positions of the values in config.pbtxt."""
 
     @cached_property

@@ -2,79 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Place = Callable[[int], tuple[int, int]]
 """Returns the line and column of an offset."""
 
 
-class Row:
-    """The values of a field, in the order of the text.
+class TextRow(Sequence["Node"]):
+    """The values of a list of numbers or words. Keeps them as text, and finds their positions only on access."""
 
-    Keeps a list of numbers or words as text, and finds their positions only on access.
-    """
+    __slots__ = ("_count", "_nodes", "_place", "_start", "_text")
 
-    __slots__ = ("_nodes", "_text")
-
-    def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._text: tuple[str, int, int, Place] | None = None
-
-    def append(self, node: Node) -> None:
-        """Adds one value."""
-        if self._text is not None:
-            self._unfold()
-        self._nodes.append(node)
-
-    def add_text(self, text: str, start: int, count: int, place: Place) -> None:
-        """Adds the `count` numbers or words in `text`, separated by commas. `start` is the offset of `text`."""
-        if self._nodes or self._text is not None:
-            self._unfold()
-            self._nodes += _nodes(text, start, place)
-        else:
-            self._text = text, start, count, place
+    def __init__(self, text: str, start: int, count: int, place: Place) -> None:
+        """`text` has `count` values, separated by commas. `start` is its offset."""
+        self._text, self._start, self._count, self._place = text, start, count, place
+        self._nodes: list[Node] | None = None
 
     def __len__(self) -> int:
-        return self._text[2] if self._text is not None else len(self._nodes)
+        return self._count
 
-    def __getitem__(self, index: int) -> Node:
-        self._unfold()
+    def __getitem__(self, index: Any) -> Any:
+        if self._nodes is None:
+            self._nodes = list(self._split())
         return self._nodes[index]
 
-    def __iter__(self) -> Iterator[Node]:
-        self._unfold()
-        return iter(self._nodes)
-
-    def _unfold(self) -> None:
-        if self._text is not None:
-            text, start, _, place = self._text
-            self._text = None
-            self._nodes += _nodes(text, start, place)
+    def _split(self) -> Iterator[Node]:
+        at = self._start
+        for part in self._text.split(","):
+            lead = len(part) - len(part.lstrip())
+            yield Node(at + lead, self._place, "".join(part.split()), NO_FIELDS)
+            at += len(part) + 1
 
 
-def _nodes(text: str, start: int, place: Place) -> Iterator[Node]:
-    at = start
-    for part in text.split(","):
-        lead = len(part) - len(part.lstrip())
-        yield Node(*place(at + lead), "".join(part.split()), NO_FIELDS)
-        at += len(part) + 1
-
-
-NO_FIELDS: dict[str, Row] = {}
+NO_FIELDS: dict[str, Sequence[Node]] = {}
 """The fields of every scalar. Never written to: a new dict for each takes a fifth of the time of parsing."""
 
 
-@dataclass(slots=True)
 class Node:
-    """A value and its position. `fields` maps a field's name to its values in the order of the text."""
+    """A value and its position.
 
-    line: int
-    column: int
-    text: str = ""
-    """The scalar as text, with decoded strings; empty for a message."""
-    fields: dict[str, Row] = field(default_factory=dict)
+    - `at`: the offset in the text, from which `place` finds line and column. Few positions are ever read.
+    - `text`: the scalar as text, with decoded strings; empty for a message.
+    - `fields`: the values of each field by its name, in the order of the text.
+    """
+
+    __slots__ = ("at", "fields", "place", "text")
+
+    def __init__(self, at: int, place: Place, text: str = "", fields: dict[str, Sequence[Node]] | None = None) -> None:
+        self.at, self.place, self.text = at, place, text
+        self.fields: dict[str, Sequence[Node]] = {} if fields is None else fields
+
+    @property
+    def line(self) -> int:
+        """The line, from 1."""
+        return self.place(self.at)[0]
+
+    @property
+    def column(self) -> int:
+        """The column, from 1."""
+        return self.place(self.at)[1]
+
+    def add(self, name: str, value: Node) -> None:
+        """Adds a value of the field `name`."""
+        held = self.fields.get(name)
+        if held is None:
+            self.fields[name] = [value]
+        elif isinstance(held, list):
+            held.append(value)
+        else:
+            self.fields[name] = [*held, value]
+
+    def add_row(self, name: str, row: TextRow) -> None:
+        """Adds the values in `row` to the field `name`."""
+        held = self.fields.get(name)
+        self.fields[name] = [*held, *row] if held else row
 
     def find(self, *path: str | int) -> Node:
         """Returns the node at `path`, or its nearest ancestor that the text contains.
@@ -85,7 +87,7 @@ class Node:
         node = self
         steps = list(path)
         while steps:
-            values: Row | tuple[()] = node.fields.get(str(steps.pop(0)), ())
+            values: Sequence[Node] = node.fields.get(str(steps.pop(0)), ())
             wanted = steps[0] if steps else 0
             if isinstance(wanted, int):
                 if steps:
@@ -102,6 +104,11 @@ class Node:
                 return node
             node = chosen
         return node
+
+
+def at(line: int, column: int) -> Node:
+    """Returns a node at a known position."""
+    return Node(0, lambda _: (line, column))
 
 
 def written(message: Any, node: Node) -> Iterator[tuple[Any, Any, Node]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import gc
 import re
 from bisect import bisect_right
+from functools import cached_property
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from triton_operator.repository.fields import EscapeError, Field, decoded, table
-from triton_operator.repository.places import NO_FIELDS, Node, Row
+from triton_operator.repository.places import NO_FIELDS, Node, TextRow
 from triton_operator.repository.schema import ModelConfig
 
 _SPACE = r"(?:[ \t\r\n\f\v]++|\#[^\n]*+)*+"
@@ -22,10 +23,11 @@ _STRING = r"""(?:"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+')"""
 _NUMBER = r"(?:0[xX][0-9a-fA-F]++|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fF]?)"
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*+"
 _VALUE = rf"(?P<string>{_STRING})|(?P<minus>-?){_SPACE}(?:(?P<number>{_NUMBER})|(?P<word>{_WORD}))|(?P<open>[{{<\[])"
-_FIELD = re.compile(rf"{_SPACE}(?:(?P<name>{_WORD}){_SPACE}(?P<colon>:?){_SPACE}(?:{_VALUE})?|(?P<mark>.))?", re.DOTALL)
+_NAMED = rf"(?:(?P<name>{_WORD}){_SPACE}(?P<colon>:?){_SPACE}(?:{_VALUE})?|(?P<mark>.))?"
+_FIRST_FIELD = re.compile(_SPACE + _NAMED, re.DOTALL)
+_FIELD = re.compile(rf"{_SPACE}(?:[,;]{_SPACE})?{_NAMED}", re.DOTALL)
 _ITEM = re.compile(rf"{_SPACE}(?:{_VALUE}|(?P<mark>.))?", re.DOTALL)
 _MORE = re.compile(rf"{_SPACE}(?P<string>{_STRING})")
-_AFTER = re.compile(rf"{_SPACE}[,;]?")
 _MARK = re.compile(rf"{_SPACE}(?P<mark>.?)", re.DOTALL)
 _PLAIN = re.compile(r"[^\[\]{}<>\"'#]*+(?:#[^\n]*+[^\[\]{}<>\"'#]*+)*+\]")
 """Matches the rest of a list of numbers or words, with comments."""
@@ -72,7 +74,7 @@ def parse(text: str) -> tuple[Any, Node]:
     """Returns the ModelConfig in `text`, and the positions of its values. Raises TextError or TooManyValuesError."""
     config = ModelConfig()
     reader = _Reader(text)
-    root = Node(1, 1)
+    root = Node(0, reader.place)
     # The garbage collector would look at all nodes again and again, which takes half of the time of a large text.
     collects = gc.isenabled()
     gc.disable()
@@ -94,17 +96,16 @@ class _Reader:
         self._plain_values: dict[int, dict[str, Any]] = {}
         """The values of numbers and words in lists, by the field's id and the text."""
         if (zero := text.find("\0")) >= 0:
-            self._lines = [0, *(match.end() for match in re.finditer("\n", text[:zero]))]
             raise self.error("Invalid character: U+0000", zero)
-        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def message(self, into: Any, node: Node, end: str) -> None:
         """Reads fields into `into` up to the closing bracket `end`. An empty `end` is the text's end."""
         known = table(into.DESCRIPTOR)
         seen: dict[str, str] = {}
-        text, match_field, after = self.text, _FIELD.match, _AFTER.match
+        text, match_field = self.text, _FIRST_FIELD.match
         while True:
             match = match_field(text, self.at)
+            match_field = _FIELD.match
             assert match is not None  # noqa: S101 - the expression also matches empty text
             name = match["name"]
             if name is None:
@@ -119,16 +120,15 @@ class _Reader:
                 raise self.error(
                     f'Message type "{into.DESCRIPTOR.full_name}" has no field named "{name}"', match.start("name"), True
                 )
-            self._once(field, seen, into, match.start("name"))
+            if not field.repeated:
+                self._once(field, seen, into, match.start("name"))
             opened = match["open"]
             if not match["colon"] and (opened is None or (opened == "[" and field.kind != _F.CPPTYPE_MESSAGE)):
                 raise self.error('Expected ":"', self._next(match.end("name")))
-            at = match.start("name")
             if opened == "[":
                 self._list(into, field, node, match.end())
             else:
-                self._one(into, field, node, match, at)
-            self.at = after(text, self.at).end()  # type: ignore[union-attr]
+                self._one(into, field, node, match, match.start("name"))
 
     def error(self, message: str, at: int, unknown: bool = False) -> TextError:
         """Returns an error at the offset `at`."""
@@ -140,10 +140,13 @@ class _Reader:
         line = bisect_right(self._lines, at)
         return line, at - self._lines[line - 1] + 1
 
+    @cached_property
+    def _lines(self) -> list[int]:
+        """The offsets of the lines."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
     def _once(self, field: Field, seen: dict[str, str], into: Any, at: int) -> None:
         """Raises TextError for the second value of a field that isn't repeated, or of a oneof."""
-        if field.repeated:
-            return
         if field.name in seen:
             name = into.DESCRIPTOR.full_name
             raise self.error(f'Message type "{name}" should not have multiple "{field.name}" fields', at)
@@ -162,7 +165,7 @@ class _Reader:
         closing = _MARK.match(self.text, start)
         if closing is not None and closing["mark"] == "]":
             self.at = closing.end()
-            node.fields.setdefault(field.name, Row())
+            node.fields.setdefault(field.name, [])
             return
         while True:
             match = _ITEM.match(self.text, self.at)
@@ -195,7 +198,7 @@ class _Reader:
                 return False
             known[part] = value
         getattr(into, field.name).extend([known[part] for part in parts])
-        _held(node, field.name).add_text(text, start, len(parts), self.place)
+        node.add_row(field.name, TextRow(text, start, len(parts), self.place))
         self.at = row.end()
         return True
 
@@ -212,8 +215,8 @@ class _Reader:
                 raise self._unexpected(self._next(match.end("name") if "name" in match.re.groupindex and match["name"]
                                                   else self.at), "", 'Expected "{"')  # fmt: skip
             self.at = match.end()
-            inner = Node(*self.place(at))
-            _held(node, field.name).append(inner)
+            inner = Node(at, self.place)
+            node.add(field.name, inner)
             self._inner(into, field, inner, _CLOSE[opened])
             return
         if match["open"]:
@@ -223,14 +226,14 @@ class _Reader:
             getattr(into, field.name).append(value)
         else:
             setattr(into, field.name, value)
-        _held(node, field.name).append(Node(*self.place(first), shown, NO_FIELDS))
+        node.add(field.name, Node(first, self.place, shown, NO_FIELDS))
 
     def _inner(self, into: Any, field: Field, node: Node, end: str) -> None:
         held = getattr(into, field.name)
         if field.is_map:
             entry = held.GetEntryClass()()
             self.message(entry, node, end)
-            if table(entry.DESCRIPTOR)["value"].kind == _F.CPPTYPE_MESSAGE:
+            if field.maps_messages:
                 held[entry.key].CopyFrom(entry.value)
             else:
                 held[entry.key] = entry.value
@@ -247,7 +250,7 @@ class _Reader:
         if match["string"] is not None:
             if kind != _F.CPPTYPE_STRING:
                 raise self._wanted(field, match["string"], match.start("string"))
-            return self._string(field, match)
+            return self._string(field, match["string"], match.start("string"))
         word, number = match["word"], match["number"]
         if word is None and number is None:
             start = self._next(match.end("colon") if "colon" in match.re.groupindex else match.start())
@@ -298,13 +301,16 @@ class _Reader:
             raise self._wanted(field, shown, start)
         return float(shown.rstrip("fF"))
 
-    def _string(self, field: Field, match: re.Match[str]) -> tuple[Any, str, int]:
-        start = match.start("string")
-        pieces = [self._decoded(match["string"], start)]
-        while more := _MORE.match(self.text, self.at):
+    def _string(self, field: Field, literal: str, start: int) -> tuple[Any, str, int]:
+        more = _MORE.match(self.text, self.at)
+        if more is None and not field.is_bytes and "\\" not in literal and literal.isascii():
+            return literal[1:-1], literal[1:-1], start
+        pieces = [self._decoded(literal, start)]
+        while more is not None:
             self._count()
             pieces.append(self._decoded(more["string"], more.start("string")))
             self.at = more.end()
+            more = _MORE.match(self.text, self.at)
         whole = b"".join(pieces)
         shown = whole.decode("utf-8", "replace")
         return (whole if field.is_bytes else shown), shown, start
@@ -341,13 +347,6 @@ class _Reader:
             return self.error(f"Invalid character: U+{ord(char):04X}", at)
         wanted = message or ("Expected the name of a field" + (f' or "{end}"' if end else ""))
         return self.error(f"{wanted}, got {char}", at)
-
-
-def _held(node: Node, name: str) -> Row:
-    found = node.fields.get(name)
-    if found is None:
-        found = node.fields[name] = Row()
-    return found
 
 
 def _plain_value(field: Field, part: str) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from triton_operator.repository.findings import Finding, Severity
 from triton_operator.repository.model import Model, Repository
-from triton_operator.repository.places import Node
+from triton_operator.repository.places import Node, at
 from triton_operator.repository.rules.base import Expected, error, warning
 from triton_operator.repository.versions import python_of
 
@@ -90,7 +90,7 @@ def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
                 "TR311",
                 f"syntax error in Python {there[0]}.{there[1]}, the version in the server image: {problem.msg}",
                 "use the older syntax, unless your server image contains a newer Python",
-                Node(problem.lineno or 1, problem.offset or 1),
+                at(problem.lineno or 1, problem.offset or 1),
             )
 
 
@@ -117,7 +117,7 @@ def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
 
 def place(node: ast.expr | ast.stmt) -> Node:
     """Returns the line and column where `node` starts, both counted from 1."""
-    return Node(node.lineno, node.col_offset + 1)
+    return at(node.lineno, node.col_offset + 1)
 
 
 def may_complete_config(model: Model) -> bool:
