@@ -59,6 +59,13 @@ def test_quotes_keda(said: Any, expected: tuple[str, str], part: str) -> None:
     assert part in found.message
 
 
+def test_says_what_starts_a_server_from_zero() -> None:
+    said = scaled_object(READY, ("Active", "False", "ScalerNotActive"))
+    asleep, awake = (judge(scaled_object=said, deployment={"spec": {"replicas": n}}).message for n in (0, 1))
+    assert awake == "words of ScalerNotActive"
+    assert asleep == f"{awake}; a server starts when tritonmodel:arrivals:rate1m is above 0"
+
+
 def test_fallback_is_a_problem_only_if_a_server_is_ready() -> None:
     found = judge(scaled_object=scaled_object(READY, FALLBACK), pods=(gen.pod(gen.not_ready),))
     assert (found.status, found.reason) == ("Unknown", "Starting")
