@@ -133,12 +133,12 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
     others = OtherTenants(found.api)
     quiet, noisy, checked = Latencies(), Latencies(), list[archive.Checked]()
     with contextlib.ExitStack() as stack:
-        # In a cluster the tenant's servers run on other machines.
+        # In a cluster the tenant's servers and clients run on other machines.
         servers = Helper("servers", options.models, nice=True)
         stack.callback(servers.close)
         attacker = Helper(
             "attack", found.kubeconfig_of_user(TENANT), found.kubeconfig, servers.read(), options.models,
-            options.patches, options.seed,
+            options.patches, options.seed, nice=True,
         )  # fmt: skip
         stack.callback(attacker.close)
         # The default of the installation; tests use 0.

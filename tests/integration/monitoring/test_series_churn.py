@@ -67,6 +67,8 @@ def test_suspends_the_scraping_for_an_hour(kubeconfig: Path, own: Api, fake: Fak
         fake.set_churning((own.namespace, gen.NAME))
         wait_for_condition(own, "MonitoringAvailable", "False", "SeriesChurn")
         fake.set_churning()
+        # The operator deletes it after it writes the status.
+        eventually(lambda: own.find("PodMonitor", gen.NAME) is None, SOON, lambda: operator.log)
         soon = (datetime.now(UTC) + timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
         own.patch("TritonModel", gen.NAME, {"status": {"scrapingSuspendedUntil": soon}}, "status")
         eventually(lambda: own.find("PodMonitor", gen.NAME), 60, lambda: operator.log)
