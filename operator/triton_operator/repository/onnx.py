@@ -13,6 +13,8 @@ from typing import IO
 
 MAX_TENSORS = 10_000
 """Maximum number of inputs and outputs. A file with more is invalid."""
+MAX_FIELDS = 1_000_000
+"""Maximum number of protobuf fields that are read, to limit time and memory. A large model has about 100,000."""
 _NAME_BYTES = 4096
 _NO_TENSORS = (4, 5, 8, 9)
 """Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
@@ -70,6 +72,20 @@ class Network:
     """The version of the standard operators; 0 if the file doesn't contain it."""
 
 
+class _Source:
+    """A file of which at most MAX_FIELDS fields are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.read, self.seek = file.read, file.seek
+        self._left = MAX_FIELDS
+
+    def count(self) -> None:
+        """Counts one field. Raises OnnxError if there are too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise OnnxError(f"it has more than {MAX_FIELDS} fields")
+
+
 def read(file: IO[bytes], size: int) -> Network:
     """Returns the interface of the ONNX model in the `size` bytes of `file`.
 
@@ -79,26 +95,27 @@ def read(file: IO[bytes], size: int) -> Network:
         raise OnnxError("the file is empty")
     if file.read(40).startswith(b"version https://git-lfs"):
         raise OnnxError("it is a Git LFS pointer; run git lfs pull")
+    source = _Source(file)
     try:
-        fields = list(_fields(file, 0, size))
+        fields = list(_fields(source, 0, size))
         graphs = [(start, end) for number, start, end in fields if number == 7]
         if len(graphs) != 1:
             raise OnnxError("it contains no graph")
         ir_version = next((start for number, start, _ in fields if number == 1), 0)
-        opset = max((_opset(file, start, end) for number, start, end in fields if number == 8), default=0)
-        return replace(_network(file, *graphs[0]), ir_version=ir_version, opset=opset)
+        opset = max((_opset(source, start, end) for number, start, end in fields if number == 8), default=0)
+        return replace(_network(source, *graphs[0]), ir_version=ir_version, opset=opset)
     except EOFError:
         raise OnnxError("it is truncated, or has another format") from None
 
 
-def _opset(file: IO[bytes], start: int, end: int) -> int:
+def _opset(file: _Source, start: int, end: int) -> int:
     """Reads an OperatorSetIdProto: domain = 1, version = 2. Returns 0 for other operators than the standard ones."""
     pair = {number: (a, b) for number, a, b in _fields(file, start, end)}
     domain = _text(file, *pair[1]) if 1 in pair else ""
     return pair[2][0] if 2 in pair and domain in ("", "ai.onnx") else 0
 
 
-def _network(file: IO[bytes], start: int, end: int) -> Network:
+def _network(file: _Source, start: int, end: int) -> Network:
     given: list[Tensor] = []
     made: list[Tensor] = []
     constants: set[str] = set()
@@ -122,7 +139,7 @@ def _network(file: IO[bytes], start: int, end: int) -> Network:
     )
 
 
-def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
+def _tensor(file: _Source, start: int, end: int) -> Tensor:
     """Reads a ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
     name, kind, dims, is_tensor = "", "", None, True
     for number, a, b in _fields(file, start, end):
@@ -137,7 +154,7 @@ def _tensor(file: IO[bytes], start: int, end: int) -> Tensor:
     return Tensor(name, kind, dims, is_tensor)
 
 
-def _tensor_type(file: IO[bytes], start: int, end: int) -> tuple[str, tuple[int, ...] | None]:
+def _tensor_type(file: _Source, start: int, end: int) -> tuple[str, tuple[int, ...] | None]:
     kind, dims = "", None
     for number, a, b in _fields(file, start, end):
         if number == 1:
@@ -147,19 +164,19 @@ def _tensor_type(file: IO[bytes], start: int, end: int) -> tuple[str, tuple[int,
     return kind, dims
 
 
-def _dim(file: IO[bytes], start: int, end: int) -> int:
+def _dim(file: _Source, start: int, end: int) -> int:
     """Reads a dimension: dim_value = 1, or a name, or nothing. Values below 1 mean variable dimensions too."""
     value = next((a for number, a, _ in _fields(file, start, end) if number == 1), -1)
     return value if 0 < value < 2**63 else -1
 
 
-def _location(file: IO[bytes], start: int, end: int) -> str:
+def _location(file: _Source, start: int, end: int) -> str:
     """Returns the value of an external_data entry with the key `location`; empty for other keys."""
     pair = {number: _text(file, a, b) for number, a, b in _fields(file, start, end) if number in (1, 2)}
     return pair.get(2, "") if pair.get(1) == "location" else ""
 
 
-def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(file: _Source, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Returns the number, start and end of each field of the message at [start, end); for a varint, its value twice.
 
     Raises EOFError if a field ends after the message.
@@ -169,6 +186,9 @@ def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, i
         file.seek(at)
         key, at = _varint(file, at, end)
         number, kind = key >> 3, key & 7
+        file.count()
+        if not number:
+            raise EOFError
         if kind == 0:
             value, at = _varint(file, at, end)
             yield number, value, value
@@ -179,13 +199,13 @@ def _fields(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, i
             length = 8 if kind == 1 else 4
         else:
             raise EOFError
-        if not number or at + length > end:
+        if at + length > end:
             raise EOFError
         yield number, at, at + length
         at += length
 
 
-def _varint(file: IO[bytes], at: int, end: int) -> tuple[int, int]:
+def _varint(file: _Source, at: int, end: int) -> tuple[int, int]:
     """Reads a varint at the file's position, which is `at`. Returns it and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -199,7 +219,7 @@ def _varint(file: IO[bytes], at: int, end: int) -> tuple[int, int]:
     raise EOFError
 
 
-def _text(file: IO[bytes], start: int, end: int) -> str:
+def _text(file: _Source, start: int, end: int) -> str:
     if end - start > _NAME_BYTES:
         raise EOFError
     file.seek(start)

@@ -76,11 +76,18 @@ def test_onnxruntime_loads_the_files_of_the_corpus(tmp_path):
         (onnx_file.number(1, 8), "no graph"),
         (onnx_file.block(7, b"") * 2, "no graph"),
         (b"\xff" * 20, "another format"),
+        (bytes(1000), "another format"),
     ],
 )
 def test_rejects_other_files(tmp_path, content, words):
     with pytest.raises(OnnxError, match=words):
         parsed(tmp_path, content)
+
+
+def test_stops_after_many_fields(tmp_path, monkeypatch):
+    monkeypatch.setattr("triton_operator.repository.onnx.MAX_FIELDS", 10)
+    with pytest.raises(OnnxError, match="more than 10 fields"):
+        parsed(tmp_path, onnx_file.number(1, 8) * 11)
 
 
 def test_rejects_truncated_files(tmp_path):
