@@ -94,6 +94,7 @@ class _Cores(click.ParamType[float]):
     show_default=True,
     help="Timeout of --with-server.",
 )
+@collector.paused()
 def command(
     target: str | None,
     path: str | None,
@@ -121,9 +122,8 @@ def command(
     wanted = _expected(model, **given)
     try:
         with images.repository(name, inside) as store:
-            with collector.paused():
-                repository, found = load(store)
-                findings = judge(repository, found, wanted)
+            repository, found = load(store)
+            findings = judge(repository, found, wanted)
             if with_server:
                 verdict = _with_server(store, wanted, image, seconds, sorted(repository.models))
                 findings = in_order((*findings, *verdict))
@@ -141,6 +141,7 @@ def command(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Unchecked(f"can't write the findings: {error.strerror}") from None
     bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+    del repository  # before the garbage collector runs again
     sys.exit(BAD if any(finding.severity in bad for finding in findings) else 0)
 
 
