@@ -17,15 +17,17 @@ from triton_operator.repository.contents import Contents, weights_of
 from triton_operator.repository.files import Directory, Entry, FileKind, Files, OutsideError, Store, join
 from triton_operator.repository.findings import Finding, Severity, one_line
 from triton_operator.repository.model import Data, Model, Repository, files_in_parameters
-from triton_operator.repository.onnx import Network, OnnxError
+from triton_operator.repository.onnx import MAX_FIELDS, Network, OnnxError, TooManyFieldsError
 from triton_operator.repository.onnx import read as read_onnx
 from triton_operator.repository.places import Node, at
 from triton_operator.repository.textformat import MAX_VALUES, TextError, TooManyValuesError, parse
 
 MAX_CONFIG = 32 * 2**20
 """Maximum size of a config.pbtxt in bytes. The check skips larger ones. Triton has no limit."""
-MAX_TEXT = 4 * 2**20
-"""Maximum size in bytes of a model.py, or of a file with strings. The check skips larger ones."""
+MAX_SOURCE = 256 * 2**10
+"""Maximum size in bytes of a model.py. The check skips larger ones: parsing may take 700 times as much memory."""
+MAX_DATA = 4 * 2**20
+"""Maximum size in bytes of a file with strings. The check skips larger ones."""
 
 DEPTH = 3
 """Number of directory levels in which to search for misplaced models."""
@@ -224,8 +226,12 @@ def _model_files(reader: _Reader, directory: str, model: Model) -> tuple[dict[st
         elif entry.kind is FileKind.FILE and model.backend == "python" and path.endswith(".py"):
             if (text := _source(reader, whole)) is not None:
                 sources[one_line(whole)] = text
-        elif entry.kind is FileKind.FILE and model.backend == "onnxruntime":
-            networks[one_line(whole)] = _network(reader, whole, entry.size)
+        elif (
+            entry.kind is FileKind.FILE
+            and model.backend == "onnxruntime"
+            and (network := _network(reader, whole, entry.size)) is not None
+        ):
+            networks[one_line(whole)] = network
     return sources, networks
 
 
@@ -276,7 +282,7 @@ def _is_pointer(reader: _Reader, directory: str, model: Model, path: str) -> boo
 
 def _source(reader: _Reader, path: str) -> str | None:
     """Returns the text of a Python file in its declared encoding; None with a finding if it can't be decoded."""
-    content = reader.content(path, MAX_TEXT)
+    content = reader.content(path, MAX_SOURCE)
     if content is None:
         return None
     try:
@@ -297,12 +303,16 @@ def _source(reader: _Reader, path: str) -> str | None:
         return None
 
 
-def _network(reader: _Reader, path: str, size: int) -> Network | str:
+def _network(reader: _Reader, path: str, size: int) -> Network | str | None:
+    """Returns the interface of an ONNX file, why it has none, or None with a finding if the file is too large."""
     try:
         with reader.files.open(path) as file:
             return read_onnx(file, size)
     except OnnxError as error:
         return str(error)
+    except TooManyFieldsError:
+        reader.too_large(path, f"has more than {MAX_FIELDS} fields")
+        return None
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__
 
@@ -318,8 +328,8 @@ def _data(reader: _Reader, directory: str, model: Model) -> dict[str, Data]:
             if entry.kind is not FileKind.FILE:
                 continue
             content = None
-            if entry.size <= MAX_TEXT and entry.readable:
-                content = reader.content(path, MAX_TEXT)
+            if entry.size <= MAX_DATA and entry.readable:
+                content = reader.content(path, MAX_DATA)
             found[f"{folder}/{one_line(name)}"] = Data(entry.size, None if content is None else _strings(content))
     return found
 

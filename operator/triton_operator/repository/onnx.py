@@ -42,6 +42,10 @@ class OnnxError(ValueError):
     """The file isn't an ONNX model. The message says why."""
 
 
+class TooManyFieldsError(ValueError):
+    """The file has more than MAX_FIELDS fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """An input or output of the network."""
@@ -80,16 +84,16 @@ class _Source:
         self._left = MAX_FIELDS
 
     def count(self) -> None:
-        """Counts one field. Raises OnnxError if there are too many."""
+        """Counts one field. Raises TooManyFieldsError if there are too many."""
         self._left -= 1
         if self._left < 0:
-            raise OnnxError(f"it has more than {MAX_FIELDS} fields")
+            raise TooManyFieldsError
 
 
 def read(file: IO[bytes], size: int) -> Network:
     """Returns the interface of the ONNX model in the `size` bytes of `file`.
 
-    Raises OnnxError if it isn't an ONNX model, OSError if it can't be read.
+    Raises OnnxError if it isn't an ONNX model, TooManyFieldsError, and OSError if it can't be read.
     """
     if not size:
         raise OnnxError("the file is empty")

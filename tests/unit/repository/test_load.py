@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.mutations import edit, folder, forbid, move, remove, write
-from triton_operator.repository.load import MAX_CONFIG, MAX_TEXT, load
+from triton_operator.repository.load import MAX_CONFIG, MAX_SOURCE, load
 from triton_operator.repository.rules.base import MAX_FINDINGS
 from unit.repository.gen import brief, findings, good
 
@@ -200,7 +200,7 @@ def test_does_not_open_special_files(tmp_path, path):
     assert brief(findings(root)) == [f"error TR002 {path}"]
 
 
-@pytest.mark.parametrize(("path", "max_bytes"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_TEXT)])
+@pytest.mark.parametrize(("path", "max_bytes"), [("net/config.pbtxt", MAX_CONFIG), ("pre/1/model.py", MAX_SOURCE)])
 def test_warns_about_files_that_are_too_large(tmp_path, path, max_bytes):
     """It isn't an error, because Triton has no limit."""
     root = good(tmp_path, write(path, b"#" * (max_bytes + 1)))
