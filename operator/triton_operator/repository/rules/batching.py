@@ -63,6 +63,7 @@ def ragged(_: Repository, model: Model) -> Iterator[Finding]:
     config = model.config
     if config is None or model.is_ensemble:
         return
+    batches = config.HasField("dynamic_batching") and config.max_batch_size > 1
     for index, tensor in enumerate(config.input):
         if tensor.allow_ragged_batch and not config.max_batch_size:
             yield warning(
@@ -72,8 +73,7 @@ def ragged(_: Repository, model: Model) -> Iterator[Finding]:
                 "set max_batch_size above 0, or remove allow_ragged_batch",
                 model.where.find("input", index, "allow_ragged_batch"),
             )
-        variable = -1 in tensor.dims and not tensor.allow_ragged_batch and not tensor.HasField("reshape")
-        if not variable or not config.HasField("dynamic_batching") or config.max_batch_size <= 1:
+        if not batches or -1 not in tensor.dims or tensor.allow_ragged_batch or tensor.HasField("reshape"):
             continue
         encoded = tensor.data_type == DataType.TYPE_UINT8 and list(tensor.dims) == [-1]
         level = warning if encoded else note

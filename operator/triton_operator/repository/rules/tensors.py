@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from triton_operator.repository.files import FileKind
@@ -26,12 +26,13 @@ def declared(_: Repository, model: Model) -> Iterator[Finding]:
     """TR115-TR118, TR125: each tensor needs a unique name, a type and valid dimensions."""
     if model.config is None:
         return
+    foreign = () if model.backend == "tensorrt" else _TENSORRT_ONLY
     for side in _SIDES:
         seen: set[str] = set()
         for index, tensor in enumerate(getattr(model.config, side)):
             at = model.where.find(side, index)
             yield from _complete(model, side, tensor, at)
-            yield from _dims(model, side, tensor, at)
+            yield from _dims(model, side, tensor, at, foreign)
             if tensor.name and tensor.name in seen:
                 # Triton returns an output once even if it is declared twice.
                 yield (error if side == "input" else note)(
@@ -75,7 +76,8 @@ def _completed(model: Model) -> bool:
     return model.backend in _COMPLETE
 
 
-def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
+def _dims(model: Model, side: str, tensor: Any, at: Node, foreign: Iterable[str]) -> Iterator[Finding]:
+    """TR116, TR118, TR125: `foreign` are the fields that the backend doesn't support."""
     for index, size in enumerate(tensor.dims):
         if size == 0 or size < -1:
             yield error(
@@ -101,16 +103,15 @@ def _dims(model: Model, side: str, tensor: Any, at: Node) -> Iterator[Finding]:
             "make the products of the dimensions equal, also before, between and after variable dimensions",
             at.find("reshape"),
         )
-    if model.backend != "tensorrt":
-        for field in _TENSORRT_ONLY:
-            if getattr(tensor, field, False):
-                yield error(
-                    model.config_path,
-                    "TR125",
-                    f"{side} {tensor.name!r} sets {field}, which only TensorRT supports",
-                    f"remove {field}",
-                    at.find(field),
-                )
+    for field in foreign:
+        if getattr(tensor, field, False):
+            yield error(
+                model.config_path,
+                "TR125",
+                f"{side} {tensor.name!r} sets {field}, which only TensorRT supports",
+                f"remove {field}",
+                at.find(field),
+            )
 
 
 def _reshape_fault(tensor: Any, max_batch_size: int) -> str:
