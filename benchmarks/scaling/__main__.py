@@ -1,7 +1,8 @@
 """Measures how soon and how well each autoscaling engine follows a load, on kind with real servers.
 
-The engines alternate: each load runs with one engine after the other, each time with a new TritonModel. Then the
-operator, and Prometheus, are killed while the load of a TritonModel with the engine Direct grows.
+The engines alternate: each load runs with one engine after the other, each time with a new TritonModel. With AT_ONCE=3
+it runs with three engines at the same time, which takes a third of the time and shares the machine between them. Then
+the operator, and Prometheus, are killed while the load of a TritonModel with the engine Direct grows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from statistics import mean, median
 
 from support import cluster as clusters
@@ -24,7 +27,7 @@ from support.machine import machine
 from support.prometheus import Monitoring
 
 from . import figures, loads
-from .figures import Outcome
+from .figures import Change, Outcome
 from .loads import BASE, HIGH, LEAST, MOST, PER_SERVER, UTILIZATION, Load
 from .world import World
 
@@ -37,40 +40,44 @@ Runs = dict[tuple[str, str], list[Outcome]]
 """The outcomes of each load and engine."""
 
 
-def run(world: World, name: str, load: Load) -> Outcome:
-    """Returns what came of `load` on the TritonModel `name`."""
+def run(world: World, load: Load, name: str) -> Outcome:
+    """Runs `load` on the TritonModel `name`, and deletes it."""
     # Otherwise each load could begin at the same place of the intervals.
     time.sleep(random.uniform(0, _PHASE_SECONDS))
     with world.sends(name, load.rates) as recorded:
         pass
     seconds, changes = len(load.rates), recorded.changes
     within = [one for one in changes if one.at <= seconds]
-    return Outcome(
+    outcome = Outcome(
         late=figures.late_seconds(recorded.arrived, within, PER_SERVER),
+        unavoidable=figures.late_seconds(recorded.arrived, [Change(0, MOST, MOST)], PER_SERVER),
         mean=round(figures.mean_servers(within, seconds), 2),
         most=max(one.wanted for one in within),
         oscillations=figures.oscillations(within),
         reaction=None if load.step is None else figures.first_rise(within, load.step),
         **recorded.tally,
     )
+    print(f"{name}: {outcome}", file=sys.stderr, flush=True)
+    world.delete(name)
+    return outcome
 
 
-def compare(world: World, engines: Sequence[str], names: Sequence[str], seconds: int, rounds: int) -> Runs:
-    """Runs each load `rounds` times with each engine."""
+def compare(
+    world: World, engines: Sequence[str], names: Sequence[str], seconds: int, rounds: int, at_once: int
+) -> Runs:
+    """Runs each load `rounds` times with each engine, `at_once` engines at the same time."""
     found: Runs = {}
     for number in range(rounds):
         for name in names:
             load = loads.load(name, seconds)
             # Another engine begins each round.
             first = number % len(engines)
-            turns = [*engines[first:], *engines[:first]]
-            models = {engine: f"{engine.lower()}-{name}-{number}" for engine in turns}
-            world.create({model: engine for engine, model in models.items()})
-            for engine in turns:
-                outcome = run(world, models[engine], load)
+            models = {f"{engine.lower()}-{name}-{number}": engine for engine in (*engines[first:], *engines[:first])}
+            world.create(models)
+            with ThreadPoolExecutor(at_once) as pool:
+                outcomes = pool.map(partial(run, world, load), models)
+            for engine, outcome in zip(models.values(), outcomes, strict=True):
                 found.setdefault((name, engine), []).append(outcome)
-                print(f"round {number + 1}/{rounds}, {name}, {engine}: {outcome}", file=sys.stderr, flush=True)
-                world.delete(models[engine])
     return found
 
 
@@ -110,6 +117,7 @@ def of_engine(runs: Runs, engine: str) -> dict[str, object]:
     reactions = [one.reaction for of in mine.values() for one in of if one.reaction is not None]
     return {
         "step_to_request_s": round(median(reactions), 1) if reactions else None,
+        "unavoidable_late_seconds": {name: of[0].unavoidable for (name, _), of in mine.items()},
         "late_seconds": {name: mean(one.late for one in of) for (name, _), of in mine.items()},
         "replicas": {name: round(mean(one.mean for one in of), 2) for (name, _), of in mine.items()},
         "late_seconds_vs_hpa": _ratio(mine, hpa, "late"),
@@ -136,6 +144,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=int(environ("SECONDS", "600")), help="length of each load")
     parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS", "3")), help="how often each load runs")
     parser.add_argument("--kills", type=int, default=int(environ("KILLS", "1")), help="0: kill nothing")
+    parser.add_argument(
+        "--at-once", type=int, default=int(environ("AT_ONCE", "1")), help="number of engines that run at the same time"
+    )
     options = parser.parse_args()
     engines, names = options.engines.split(","), options.loads.split(",")
     cluster = clusters.ensure()
@@ -148,7 +159,7 @@ def main() -> int:
         namespace = stack.enter_context(cluster.namespace(f"scaling-{uuid.uuid4().hex[:5]}"))
         world = World(namespace, Monitoring(cluster))
         if options.rounds:
-            runs = compare(world, engines, names, options.seconds, options.rounds)
+            runs = compare(world, engines, names, options.seconds, options.rounds, options.at_once)
         if options.kills:
             killed["killed_operator_ok"] = killed_operator(world)
             killed["killed_prometheus_ok"] = killed_prometheus(world)
@@ -172,6 +183,7 @@ def main() -> int:
                     "scaling": {"min": LEAST, "max": MOST, "utilization": UTILIZATION, "per_server": PER_SERVER},
                     "seconds": options.seconds,
                     "rounds": options.rounds,
+                    "at_once": options.at_once,
                 },
             }
         )

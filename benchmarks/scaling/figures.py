@@ -23,13 +23,15 @@ class Change:
 class Outcome:
     """What came of one load with one engine.
 
-    - `late`: seconds with more demand than the ready servers handle. `slow`, `failed`: requests that took more than a
+    - `late`: seconds with more demand than the ready servers handle. `unavoidable`: those that the most servers that
+      autoscaling allows would have from the first second. `slow`, `failed`: requests that took more than a
       second, and that failed. `sent`: all requests.
     - `mean`, `most`: servers requested.
     - `reaction`: seconds from the step to the first server that was requested; None without a step or a reaction.
     """
 
     late: int
+    unavoidable: int
     mean: float
     most: int
     oscillations: int
