@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from support import keda_cluster, keda_process
-from support.api import Api, condition, eventually
+from support.api import Api, Object, condition, eventually
 from support.cluster import Cluster, Namespace
-from support.live import SPEC, Subject
+from support.live import CYCLE_SECONDS, SPEC, Subject
 from support.load import load
 from support.prometheus import Monitoring
 
@@ -28,6 +28,7 @@ AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
 PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
 AT_ONCE = {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 0}}
 SCALING: dict[str, Any] = {"engine": "HPA", "min": 1, "max": 3, "behavior": AT_ONCE}
+FROM_ZERO: dict[str, Any] = {"engine": "KEDA", "min": 0, "max": 2, "behavior": AT_ONCE}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,10 +38,10 @@ def keda(cluster: Cluster) -> Iterator[None]:
 
 
 class Recorded:
-    """Records the Deployment's numbers of servers, and the largest number of autoscalers at a time, with watches."""
+    """Records a Deployment's numbers of servers, and the largest number of its autoscalers at a time, with watches."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, name: str) -> None:
+        self._api, self._name = api, name
         self.replicas: list[int] = []
         self.most_autoscalers = 0
         for watch in (self._watch_replicas, self._watch_autoscalers):
@@ -48,12 +49,15 @@ class Recorded:
         eventually(lambda: self.replicas and self.most_autoscalers, 60, "the watches")
 
     def _watch_replicas(self) -> None:
-        for _, _, deployment in self._api.watch("Deployment", seconds=1200):
-            self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(deployment["spec"]["replicas"])])]
+        for _, _, found in self._api.watch("Deployment", seconds=1200):
+            if found["metadata"]["name"] == self._name:
+                self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(found["spec"]["replicas"])])]
 
     def _watch_autoscalers(self) -> None:
         present: set[str] = set()
         for _, event, autoscaler in self._api.watch(AUTOSCALER, seconds=1200):
+            if autoscaler["spec"]["scaleTargetRef"]["name"] != self._name:
+                continue
             uid = autoscaler["metadata"]["uid"]
             (present.discard if event == "DELETED" else present.add)(uid)
             self.most_autoscalers = max(self.most_autoscalers, len(present))
@@ -62,19 +66,22 @@ class Recorded:
 def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_change_of_the_engine(
     cluster: Cluster, monitoring: Monitoring, namespace: Namespace
 ) -> None:
-    model = namespace.model("echo", cluster.image(), autoscaling=SCALING, **SPEC)
-    annotations = {"tritonoperator.io/max-qps": "1000", PER_REPLICA: "15"}
-    namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
+    create(cluster, namespace, "echo", autoscaling=SCALING)
+    create(cluster, namespace, "sleeper", autoscaling=FROM_ZERO, rollout={"drainSeconds": 1})
+    create(cluster, namespace, "gateway", replicas=1)
+    namespace.api.apply(arrivals(namespace, gateway="gateway", name="sleeper"))
+    sleeper = Recorded(namespace.api, "sleeper")
     namespace.wait_until_complete("echo")
-    subject = Subject(monitoring, namespace, "echo")
-    subject.known(hurry=True)
-    eventually(lambda: owner(namespace) == "TritonModel", 60, lambda: described(namespace))
-    first, recorded = subject.lives(), Recorded(namespace.api)
     began = time.monotonic()
 
     def note(what: str) -> None:
         print(f"{time.monotonic() - began:.0f} s: {what}")
 
+    subject = Subject(monitoring, namespace, "echo")
+    subject.known(hurry=True)
+    eventually(lambda: owner(namespace) == "TritonModel", 60, lambda: described(namespace))
+    first, recorded = subject.lives(), Recorded(namespace.api, "echo")
+    note("the autoscaler knows the load")
     with load(namespace, "echo", 20) as sent:
         # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
         change(namespace, "KEDA")
@@ -88,6 +95,8 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
         note("three servers by the threshold")
         assert namespace.api.get(SCALED_OBJECT, "echo")["metadata"]["generation"] == generation
         namespace.wait_for_condition("echo", "AutoscalerActive", "True", "ScalerActive")
+        wakes_up(namespace, sleeper)
+        note("no server without requests at the gateway, and one with them")
         second = subject.lives()
         with without_prometheus(cluster, monitoring):
             message = namespace.wait_for_condition("echo", "AutoscalerActive", "False", "FallbackExists", 240)
@@ -96,15 +105,50 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
             change(namespace, "HPA")
             eventually(lambda: owner(namespace) == "TritonModel", 120, lambda: described(namespace))
             note("the operator's own autoscaler")
+            assert sleeper.replicas == [1, 0, 1]
         # It gets the load, and needs all three servers.
         namespace.wait_for_condition("echo", "AutoscalerActive", "True", "AtMaximum", 240)
         note("it scales")
         assert namespace.api.find(SCALED_OBJECT, "echo") is None
     assert sent.failures() == []
     assert recorded.replicas == [1, 2, 3]
-    assert recorded.most_autoscalers == 1
+    assert recorded.most_autoscalers == sleeper.most_autoscalers == 1
     assert first.items() <= second.items()
     assert subject.lives() == second, "a server was restarted or replaced"
+
+
+def wakes_up(namespace: Namespace, sleeper: Recorded) -> None:
+    """Waits until "sleeper" has no server, and checks that requests at its gateway start one."""
+    namespace.wait_for_condition("sleeper", "Ready", "False", "ScaledToZero")
+    message = namespace.wait_for_condition("sleeper", "AutoscalerActive", "True", "ScalerNotActive")
+    assert message.endswith("; a server starts when tritonmodel:arrivals:rate1m is above 0")
+    assert sleeper.replicas == [1, 0]
+    with load(namespace, "gateway", 5):
+        wait_for_servers(namespace, 1, "sleeper")
+    namespace.wait_for_condition("sleeper", "Ready", "True", "EntrypointAnswers")
+
+
+def create(cluster: Cluster, namespace: Namespace, name: str, **spec: Any) -> None:
+    model = namespace.model(name, cluster.image(), **spec, **SPEC)
+    annotations = {"tritonoperator.io/max-qps": "1000", PER_REPLICA: "15"}
+    namespace.api.apply({**model, "metadata": {**model["metadata"], "annotations": annotations}})
+
+
+def arrivals(namespace: Namespace, gateway: str, name: str) -> Object:
+    """Returns a rule that records the requests to the TritonModel `gateway` as those that arrive for `name`."""
+    counted = f'nv_inference_request_success{{namespace="{namespace.name}",tritonmodel="{gateway}"}}'
+    rule = {
+        "record": "tritonmodel:arrivals:rate1m",
+        "expr": f"sum(rate({counted}[1m]))",
+        "labels": {"namespace": namespace.name, "tritonmodel": name},
+    }
+    group = {"name": "arrivals", "interval": f"{CYCLE_SECONDS}s", "rules": [rule]}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "arrivals"},
+        "spec": {"groups": [group]},
+    }
 
 
 def change(namespace: Namespace, engine: str) -> None:
@@ -127,16 +171,16 @@ def without_prometheus(cluster: Cluster, monitoring: Monitoring) -> Iterator[Non
         eventually(monitoring.answers, 240, "Prometheus to answer")
 
 
-def wait_for_servers(namespace: Namespace, count: int) -> None:
+def wait_for_servers(namespace: Namespace, count: int, name: str = "echo") -> None:
     def look() -> bool:
-        status = namespace.api.get("TritonModel", "echo")["status"]
-        return replicas(namespace) == status.get("readyReplicas") == count
+        status = namespace.api.get("TritonModel", name)["status"]
+        return replicas(namespace, name) == status.get("readyReplicas") == count
 
-    eventually(look, 240, lambda: f"{count} servers; {described(namespace)}", every=0.5)
+    eventually(look, 240, lambda: f"{count} servers; {described(namespace, name)}", every=0.5)
 
 
-def replicas(namespace: Namespace) -> int:
-    return int(namespace.api.get("Deployment", "echo")["spec"]["replicas"])
+def replicas(namespace: Namespace, name: str) -> int:
+    return int(namespace.api.get("Deployment", name)["spec"]["replicas"])
 
 
 def owner(namespace: Namespace) -> str:
@@ -145,9 +189,9 @@ def owner(namespace: Namespace) -> str:
     return str(found["metadata"]["ownerReferences"][0]["kind"]) if found else ""
 
 
-def described(namespace: Namespace) -> str:
+def described(namespace: Namespace, name: str = "echo") -> str:
     """Returns the autoscalers' states, for failure messages."""
-    scaled_object = namespace.api.find(SCALED_OBJECT, "echo") or {}
-    autoscaler = namespace.api.find(AUTOSCALER, "echo") or {}
-    active = condition(namespace.api.get("TritonModel", "echo"), "AutoscalerActive")
-    return f"{replicas(namespace)} servers; {active}; {scaled_object.get('status')}; {autoscaler.get('status')}"
+    scaled_object = namespace.api.find(SCALED_OBJECT, name) or {}
+    autoscaler = namespace.api.find(AUTOSCALER, name) or {}
+    active = condition(namespace.api.get("TritonModel", name), "AutoscalerActive")
+    return f"{replicas(namespace, name)} servers; {active}; {scaled_object.get('status')}; {autoscaler.get('status')}"

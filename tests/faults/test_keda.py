@@ -25,7 +25,7 @@ pytestmark = [
 AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
 SOON = 90.0
 STILL_SECONDS = 12.0
-"""Longer than KEDA's polling interval at zero servers."""
+"""Longer than the polling intervals of KEDA and of the autoscaler."""
 COOLDOWN_SECONDS = 65.0
 """Longer than the shortest cooldown."""
 LIMIT = {"tritonoperator.io/max-qps-per-replica": "20"}
@@ -203,11 +203,11 @@ def test_has_the_servers_that_the_load_needs_and_removes_none_without_prometheus
             eventually(lambda n=wanted: replicas(api) == n, SOON, lambda: (described(api), metrics(api)))
         prometheus.close()
         eventually(lambda: said(api, "Fallback") == "True", SOON, lambda: described(api))
-        stays(api, 8, 30)
+        stays(api, 8)
         prometheus.start()
         # A missing load is no reason to scale down.
         serve(prometheus, api)
-        stays(api, 8, 30)
+        stays(api, 8)
         serve(prometheus, api, load=1.2)
         eventually(lambda: replicas(api) == 3, SOON, lambda: (described(api), metrics(api)))
         eventually(lambda: said(api, "Fallback") == "False", SOON, lambda: described(api))

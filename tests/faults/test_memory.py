@@ -160,7 +160,7 @@ def test_rejects_tritonmodels_that_no_pod_could_use(scene: Scene) -> None:
 
 
 def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, other: Scene, limited: Limited) -> None:
-    big = [f"big-{n}" for n in range(16)]
+    big = [f"big-{n}" for n in range(12)]
 
     def contained(operator: Operator) -> None:
         for name in big:
