@@ -1,14 +1,13 @@
 """An upgrade from the last release to this checkout, while a model serves.
 
-The last release is the newest tag `v*` before this commit. FORMER=COMMIT names another commit.
+The last release is the newest tag `v*` before this commit. FORMER=COMMIT names another commit, and FORMER=FOLDER the
+downloaded files of a release.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 import yaml
 
 from support import cluster as clusters
+from support import released
 from support.api import eventually
 from support.cluster import NAMESPACE, ROOT, Cluster, Namespace
 
@@ -34,23 +34,34 @@ def last_release() -> str:
 
 
 @pytest.fixture
-def former(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """Installs the operator of the last release instead of this checkout's, and returns its image."""
-    if not (commit := last_release()):
-        pytest.skip("there is no release before this commit; name a commit with FORMER")
-    source = tmp_path / "former"
-    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
-        found.extractall(source)
+def newer(cluster: Cluster) -> str:
+    """Returns the image of this checkout's operator."""
+    return cluster.operator_image
+
+
+@pytest.fixture
+def former(cluster: Cluster, newer: str, tmp_path: Path) -> Iterator[str]:
+    """Installs the last release from its install.yaml instead of this checkout, and returns the operator's image."""
+    if not (version := last_release()):
+        pytest.skip("there is no release before this commit; name a commit or a folder with FORMER")
+    if Path(version).is_dir():
+        dist = Path(version)
+        [archive] = dist.glob("image-operator-*.tar")
+        # Only the local registry gives the image a digest.
+        context = tmp_path / "image"
+        context.mkdir()
+        (context / "Dockerfile").write_text(f"FROM {released.load_image(archive)}\n")
+    else:
+        dist = released.make_former(version, tmp_path)
+        context = tmp_path / "sources"
     built = subprocess.run(
-        [ROOT / "hack/image.sh", "operator", source],
+        [ROOT / "hack/image.sh", "operator", context],
         env={**os.environ, "TAG": "former"}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     image = built.stdout.strip()
     try:
         _remove(cluster)
-        cluster.kubectl("apply", "-k", str(_overlay(source, image)))
-        cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/triton-operator", "--timeout=120s")
+        _install(cluster, (dist / "install.yaml").read_text(), image)
         yield image
     finally:
         clusters.ensure()
@@ -58,38 +69,30 @@ def former(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
 
 def _remove(cluster: Cluster) -> None:
     """Deletes the installation of this checkout, except the namespace."""
-    text = cluster.kubectl("kustomize", str(ROOT / "manifests" / "default"))
-    objects = [obj for obj in yaml.safe_load_all(text) if obj["kind"] != "Namespace"]
+    objects = [obj for obj in yaml.safe_load_all(_manifests(cluster)) if obj["kind"] != "Namespace"]
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def _overlay(source: Path, image: str) -> Path:
-    """Writes a kustomization of the former manifests with this image, and returns its folder."""
-    repository, _, digest = image.partition("@")
-    former = yaml.safe_load((source / "manifests/default/kustomization.yaml").read_text())
-    [override] = former["images"]
-    own = {
-        "apiVersion": former["apiVersion"],
-        "kind": former["kind"],
-        "resources": ["../default"],
-        "images": [{"name": override["name"], "newName": repository, "digest": digest}],
-        "replacements": former["replacements"],
-    }
-    folder = source / "manifests" / "former"
-    folder.mkdir()
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
-    return folder
+def _install(cluster: Cluster, install: str, image: str) -> None:
+    """Installs or upgrades the operator as a user does with install.yaml, but with this image."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=released.with_image(install, image))
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/triton-operator", "--timeout=120s")
+
+
+def _manifests(cluster: Cluster) -> str:
+    """Returns the install.yaml of this checkout."""
+    return cluster.kubectl("kustomize", str(ROOT / "manifests" / "default"))
 
 
 def test_an_upgrade_from_the_last_release_restarts_no_server(
-    cluster: Cluster, namespace: Namespace, load: Loader, former: str
+    cluster: Cluster, namespace: Namespace, load: Loader, newer: str, former: str
 ) -> None:
     assert cluster.operator_image == former
     namespace.deploy("echo", cluster.image(change="v1"), replicas=2)
     before = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
     with load("echo") as during:
-        clusters.ensure()
-        assert cluster.operator_image != former
+        _install(cluster, _manifests(cluster), newer)
+        assert cluster.operator_image == newer != former
         eventually(lambda: cluster.leader(), 60, "a leader")
         namespace.wait_until_complete("echo")
         assert {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == before, "no server was replaced"

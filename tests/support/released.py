@@ -1,11 +1,16 @@
-"""Makes a release in a folder, as `make release` does, without images."""
+"""Makes a release in a folder, as `make release` does, without images; and installs the files of a release."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from pathlib import Path
 
 from .cluster import ROOT
+
+OPERATOR = re.compile(r"ghcr\.io/triton-operator/operator:[\w.-]+")
+"""The operator's image in install.yaml."""
 
 
 def make(folder: Path) -> Path:
@@ -18,6 +23,33 @@ def make(folder: Path) -> Path:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target
+
+
+def make_former(commit: str, folder: Path) -> Path:
+    """Makes the release of an earlier commit with that commit's own program, and returns its folder.
+
+    The sources of the commit are in `folder/sources`. The packages are those of this checkout's .venv.
+    """
+    sources, target = folder / "sources", folder / "dist"
+    subprocess.run(["git", "clone", "--quiet", "--shared", "--no-checkout", ROOT, sources], check=True)
+    subprocess.run(["git", "checkout", "--quiet", commit], cwd=sources, check=True)
+    (sources / ".venv").symlink_to((ROOT / ".venv").resolve())
+    command = [ROOT / ".venv/bin/python", "-m", "hack.release", "--dirty", "--no-images", f"--out={target}"]
+    path = {"PYTHONPATH": f"{sources / 'operator'}:{sources}"}
+    done = subprocess.run(command, cwd=sources, env={**os.environ, **path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"the release of {commit}: {done.stderr}"
+    return target
+
+
+def load_image(archive: Path) -> str:
+    """Loads an image from a release's archive into Docker, and returns its name."""
+    done = subprocess.run(["docker", "load", f"--input={archive}"], capture_output=True, text=True, check=True)
+    return done.stdout.strip().rpartition("Loaded image: ")[2]
+
+
+def with_image(install: str, image: str) -> str:
+    """Returns the text of an install.yaml with another image of the operator."""
+    return OPERATOR.sub(image, install)
 
 
 def openssl(*arguments: str | Path) -> bool:
