@@ -26,45 +26,55 @@ pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 Loader = Callable[..., AbstractContextManager[Any]]
 
 
-def last_release() -> str:
-    """Returns FORMER, or the newest tag of a release before this commit, or "" if there is none."""
+@pytest.fixture
+def release() -> str:
+    """Returns FORMER, or the newest tag of a release before this commit."""
     tag = ["git", "describe", "--tags", "--match=v[0-9]*", "--abbrev=0", "HEAD^"]
     done = subprocess.run(tag, cwd=ROOT, capture_output=True, text=True, check=False)
-    return os.environ.get("FORMER") or done.stdout.strip()
-
-
-@pytest.fixture
-def newer(cluster: Cluster) -> str:
-    """Returns the image of this checkout's operator."""
-    return cluster.operator_image
-
-
-@pytest.fixture
-def former(cluster: Cluster, newer: str, tmp_path: Path) -> Iterator[str]:
-    """Installs the last release from its install.yaml instead of this checkout, and returns the operator's image."""
-    if not (version := last_release()):
+    if not (found := os.environ.get("FORMER") or done.stdout.strip()):
         pytest.skip("there is no release before this commit; name a commit or a folder with FORMER")
-    if Path(version).is_dir():
-        dist = Path(version)
+    return found
+
+
+@pytest.fixture
+def newer(cluster: Cluster, release: str, tmp_path: Path) -> str:
+    """Builds the operator of this checkout, but with other pods, so that the pod template differs from every release's.
+
+    Returns the image.
+    """
+    context = tmp_path / "newer"
+    context.mkdir()
+    (context / "sitecustomize.py").write_text(released.OTHER_PODS)
+    lines = (f"FROM {cluster.operator_image}", "COPY sitecustomize.py /newer/", "ENV PYTHONPATH=/newer")
+    (context / "Dockerfile").write_text("\n".join(lines))
+    return _built("newer", context)
+
+
+@pytest.fixture
+def former(cluster: Cluster, release: str, newer: str, tmp_path: Path) -> Iterator[str]:
+    """Installs the last release from its install.yaml instead of this checkout, and returns the operator's image."""
+    if (dist := Path(release)).is_dir():
         [archive] = dist.glob("image-operator-*.tar")
         # Only the local registry gives the image a digest.
         context = tmp_path / "image"
         context.mkdir()
         (context / "Dockerfile").write_text(f"FROM {released.load_image(archive)}\n")
     else:
-        dist = released.make_former(version, tmp_path)
+        dist = released.make_former(release, tmp_path)
         context = tmp_path / "sources"
-    built = subprocess.run(
-        [ROOT / "hack/image.sh", "operator", context],
-        env={**os.environ, "TAG": "former"}, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    image = built.stdout.strip()
+    image = _built("former", context)
     try:
         _remove(cluster)
         _install(cluster, (dist / "install.yaml").read_text(), image)
         yield image
     finally:
         clusters.ensure()
+
+
+def _built(tag: str, context: Path) -> str:
+    """Builds and pushes an image of the operator, and returns its reference by digest."""
+    command, env = [ROOT / "hack/image.sh", "operator", context], {**os.environ, "TAG": tag}
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def _remove(cluster: Cluster) -> None:
@@ -94,11 +104,20 @@ def test_an_upgrade_from_the_last_release_restarts_no_server(
         _install(cluster, _manifests(cluster), newer)
         assert cluster.operator_image == newer != former
         eventually(lambda: cluster.leader(), 60, "a leader")
+        eventually(lambda: _has_newer_template(namespace), 60, "the new operator compares the pod templates")
         namespace.wait_until_complete("echo")
         assert {pod["metadata"]["uid"] for pod in namespace.pods("echo")} == before, "no server was replaced"
 
-        # The new operator rolls out the next version.
+        # The new operator rolls out the next version, with its own pod template and its own image for init containers.
         namespace.deploy("echo", cluster.image(change="v2"), replicas=2)
+        for pod in namespace.pods("echo"):
+            assert pod["spec"]["hostname"] == "newer"
+            assert newer in [container["image"] for container in pod["spec"]["initContainers"]]
+        assert not _has_newer_template(namespace)
         eventually(lambda: len(namespace.api.list("Pod", "tritonoperator.io/model=echo")) == 2, 60, "the drain ends")
     assert during.failures() == []
     assert set(during.result["http"]["versions"]) == {"v1", "v2"}
+
+
+def _has_newer_template(namespace: Namespace) -> bool:
+    return bool(namespace.api.get("TritonModel", "echo")["status"].get("newerTemplate"))

@@ -11,16 +11,11 @@ from support import operator_process
 from support.api import Api, eventually
 from support.controlplane import ControlPlane
 from support.people import tritonmodel
+from support.released import OTHER_PODS
 
 pytestmark = pytest.mark.integration
 
 COUNT = 50
-NEWER = """
-from triton_operator.render import deployment
-
-rendered = deployment._pod_spec
-deployment._pod_spec = lambda *a: {**rendered(*a), "hostname": "newer"}
-"""
 
 
 def templates(api: Api) -> dict[str, dict[str, object]]:
@@ -47,7 +42,7 @@ def test_upgrade_of_the_operator_restarts_no_server(api: Api, control_plane: Con
         assert operator.stop() == 0
     before = templates(api)
     (tmp_path / "newer").mkdir()
-    (tmp_path / "newer" / "sitecustomize.py").write_text(NEWER)
+    (tmp_path / "newer" / "sitecustomize.py").write_text(OTHER_PODS)
     path = os.pathsep.join(filter(None, [str(tmp_path / "newer"), os.environ.get("PYTHONPATH")]))
     tools = "registry.example.com/triton-operator:2"
     with operator_process.running(kubeconfig, tmp_path, PYTHONPATH=path, TOOLS_IMAGE=tools) as operator:

@@ -109,9 +109,9 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
     # The status says 80, and the operator's metric 1.
     assert "threshold max-qps 80, accepted" in words
     assert "the rules use 1" in words
-    command = f"Next command kubectl annotate tm/{NAME} -n {NAMESPACE} tritonoperator.io/max-qps"
+    command = f"second command) kubectl annotate tm/{NAME} -n {NAMESPACE} tritonoperator.io/max-qps"
     assert re.search(re.escape(command) + r"(\.v1)?=[0-9.]+ --overwrite", words), result.output
-    assert "Demand in the last hour" in words
+    assert "Demand in requests/s, the last hour" in words
     assert all(f.since is not None and now - 600 < f.since <= now for f in alerts)
     assert len([e for e in ElementTree.parse(svg).getroot().iter() if e.tag.endswith("path")]) == 2
     shown = incident.Shown("", "", incident.queries(NAMESPACE, NAME)["load"])

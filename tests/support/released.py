@@ -1,4 +1,4 @@
-"""Makes a release in a folder, as `make release` does, without images; and installs the files of a release."""
+"""Makes a release in a folder, as `make release` does, without images; and uses the files of a release."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from .cluster import ROOT
 
 OPERATOR = re.compile(r"ghcr\.io/triton-operator/operator:[\w.-]+")
 """The operator's image in install.yaml."""
+
+OTHER_PODS = """
+from triton_operator.render import deployment
+
+rendered = deployment._pod_spec
+deployment._pod_spec = lambda *a: {**rendered(*a), "hostname": "newer"}
+"""
+"""A sitecustomize.py. With it, the operator renders other pods, as a later release may."""
 
 
 def make(folder: Path) -> Path:

@@ -22,6 +22,13 @@ _SERVERS = {
     "TritonModelMetricsAbsent", "TritonModelSeriesChurn",
 }  # fmt: skip
 _FAILURES = {"TritonModelRequestFailures", "TritonModelErrorBudgetBurn"}
+_CONDITIONS = {
+    **dict.fromkeys(
+        ("TritonModelQpsOverflow", "TritonModelTpsOverflow"),
+        "if the load is expected and the servers have the capacity; otherwise the second command",
+    ),
+    "TritonModelAtMaxReplicas": "if the nodes have the capacity; otherwise the second command",
+}
 _HEADROOM = 1.2
 """A proposed limit is the highest demand of the last hour times this, rounded up to two digits."""
 
@@ -31,29 +38,40 @@ def full_name(name: str) -> str:
     return next((n for n in NAMES if name in (n, n.removeprefix("TritonModel"))), "")
 
 
-def shown(alert: str, namespace: str, name: str) -> Shown:
+def shown(found: Firing, namespace: str, name: str) -> Shown:
     """Returns what the picture for this alert shows."""
-    of = selector(namespace, name)
+    of, alert = selector(namespace, name), found.alert.name
     if alert in _SERVERS:
-        return Shown("Ready servers", "", f"tritonmodel:servers:ready{{{of}}}", f"tritonmodel:servers:desired{{{of}}}",
+        return Shown("ready servers", "", f"tritonmodel:servers:ready{{{of}}}", f"tritonmodel:servers:desired{{{of}}}",
                      "wanted")  # fmt: skip
     if alert in _FAILURES:
-        return Shown("Failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
+        return Shown("failed requests", "%", f"100 * tritonmodel:error_ratio:rate5m{{{of}}}")
     if alert == "TritonModelQueueDuration":
-        return Shown("Time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
+        return Shown("time in the queue", "ms", f"1000 * tritonmodel:queue_duration_seconds:avg1m{{{of}}}")
     if alert == "TritonModelAtMaxReplicas":
-        return Shown("Load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
+        return Shown("load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
                      f"tritonmodel:servers:ready{{{of}}}", "ready servers")  # fmt: skip
-    limit = f'tritonmodel:threshold:effective{{{of},kind="%s",version=""}}'
+    version = _version(found)
+    limit = f'tritonmodel:threshold:effective{{{of},kind="%s",version={json.dumps(version)}}}'
     if alert == "TritonModelTpsOverflow":
         tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
-        return Shown("Tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
-    demand = f'tritonmodel:demand:rate1m{{{of},version=""}}'
-    return Shown("Demand", "requests/s", demand, limit % "max-qps", "max-qps")
+        return Shown("tokens", "tokens/s", tokens, limit % "max-tps", "max-tps")
+    demand = f"tritonmodel:demand:rate1m{{{of},version={json.dumps(version)}}}"
+    return Shown("demand", "requests/s", demand, limit % "max-qps", f"max-qps{_suffix(version)}")
+
+
+def _version(found: Firing) -> str:
+    """Returns the version of the model that the alert is about; "" for all versions."""
+    return next((part.split()[1] for part in found.about.split(", ") if part.startswith("version ")), "")
+
+
+def _suffix(version: str) -> str:
+    """Returns the end of the annotation's name."""
+    return f".v{version}" if version else ""
 
 
 def commands(found: Firing, namespace: str, name: str, peak: float | None, most: int | None) -> list[str]:
-    """Returns the commands to run next, the first one first.
+    """Returns the commands to run next, the first one first. `condition` says when the first one is right.
 
     - `peak`: the highest value of the picture in the last hour
     - `most`: spec.autoscaling.max
@@ -63,8 +81,8 @@ def commands(found: Firing, namespace: str, name: str, peak: float | None, most:
     annotate = f"kubectl annotate tm/{name} {at} tritonoperator.io/"
     if alert in ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelQpsLimitMissing"):
         kind = "max-tps" if alert == "TritonModelTpsOverflow" else "max-qps"
-        version = next((f".v{p.split()[1]}" for p in found.about.split(", ") if p.startswith("version ")), "")
-        return [f"{annotate}{kind}{version}={_proposed(peak)} --overwrite", f"kubectl triton top {name} {at}"]
+        raised = f"{annotate}{kind}{_suffix(_version(found))}={_proposed(peak)} --overwrite"
+        return [raised, f"kubectl triton top {name} {at}"]
     if alert == "TritonModelQpsSpike":
         return [f"kubectl triton top {name} {at}", f"{annotate}spike-factor=5 --overwrite"]
     if alert == "TritonModelThresholdInvalid":
@@ -81,6 +99,11 @@ def commands(found: Firing, namespace: str, name: str, peak: float | None, most:
     if alert in ("TritonModelNotServing", "TritonModelServersMissing", "TritonModelServerRestarts"):
         return [status, f"{log} --previous"]
     return [status, f"kubectl describe tm {name} {at}"]
+
+
+def condition(alert: str) -> str:
+    """Returns when the first command is right, for the line above it; "" if it always is."""
+    return _CONDITIONS.get(alert, "")
 
 
 def _proposed(peak: float | None) -> str:

@@ -30,8 +30,8 @@ _MAX_ROWS = 12
 """Maximum number of rows of one value, such as the queues of many models."""
 _TITLES = {"demand": "demand", "load": "load", "queue": "time in the queue", "errors": "failed requests"}
 _WORDS: Mapping[str, Callable[[float], str]] = {
-    "demand": lambda v: f"{_figure(v)} requests/s",
-    "load": lambda v: f"{_figure(v)} servers at full use",
+    "demand": lambda v: f"{curve.figure(v)} requests/s",
+    "load": lambda v: f"{curve.figure(v)} servers at full use",
     "queue": fleet.duration,
     "errors": lambda v: f"{v * 100:.2g} % of the last five minutes",
 }
@@ -61,19 +61,12 @@ def text(case: Case) -> str:
     metadata = case.model["metadata"]
     key, at = fleet.key_of(case.model), datetime.fromtimestamp(case.now, UTC)
     alert, runbook = case.found.alert, alerts.RUNBOOKS.get(case.found.alert.name, {})
-    severity = f" ({alert.severity})" if alert.severity else ""
-    lines = [f"{alert.name}{severity} {_state(case)} for {key}{_of(case.found)}{_since(case.found, at)}"]
+    lines = [f"{_title(case)} {_state(case)} for {key}{_of(case.found)}{_since(case.found, at)}"]
     lines += [line for words in runbook.get("meaning", ()) for line in _wrap("  ", words)]
     lines += ["", "Now", *_now(case, at)]
-    pictured = curve.terminal(case.numbers.value, case.numbers.limit, case.now - HOUR, case.now, _unit(case.shown))
-    if pictured:
-        legend = f"   - {case.shown.limit_name}" if case.numbers.limit else ""
-        lines += [
-            "",
-            f"{case.shown.title} in the last hour",
-            *pictured,
-            f"{'':>14}o {case.shown.title.lower()}{legend}",
-        ]
+    pictured = _picture(case)
+    if drawn := curve.terminal(pictured):
+        lines += ["", f"{pictured.heading}, the last hour", *drawn]
     if runbook:
         steps = [*runbook["look"], *runbook["do"]]
         lines += [
@@ -84,7 +77,8 @@ def text(case: Case) -> str:
     spec = case.model.get("spec", {}).get("autoscaling") or {}
     peak = max((v for _, v in case.numbers.value), default=None)
     following = alerts.commands(case.found, metadata["namespace"], metadata["name"], peak, spec.get("max"))
-    lines += ["", "Next command", *(f"  {command}" for command in following)]
+    when = f" ({words})" if (words := alerts.condition(alert.name)) else ""
+    lines += ["", f"Next command{when}", *(f"  {command}" for command in following)]
     for other in case.others:
         lines.append(f"Fires too: {other.alert.name}{_of(other)}{_since(other, at)}")
     lines += [f"Note: {note}" for note in case.notes]
@@ -93,9 +87,20 @@ def text(case: Case) -> str:
 
 def picture(case: Case) -> str:
     """Returns the picture of the last hour as SVG."""
-    title = f"{fleet.key_of(case.model)}: {case.shown.title}, {case.found.alert.name}"
-    span = (case.now - HOUR, case.now)
-    return curve.svg(title, case.numbers.value, case.numbers.limit, span, _unit(case.shown), case.shown.limit_name)
+    return curve.svg(_picture(case))
+
+
+def _picture(case: Case) -> curve.Picture:
+    shown, start, since = case.shown, case.now - HOUR, case.found.since
+    title = one_line(f"{_title(case)}: {fleet.key_of(case.model)}{_of(case.found)}")
+    known = since if since is not None and start <= since <= case.now else None
+    value, limit = case.numbers.value, case.numbers.limit
+    return curve.Picture(title, shown.name, shown.unit, start, case.now, value, limit, shown.limit_name, known)
+
+
+def _title(case: Case) -> str:
+    alert = case.found.alert
+    return f"{alert.name} ({alert.severity})" if alert.severity else alert.name
 
 
 def _state(case: Case) -> str:
@@ -144,7 +149,9 @@ def _thresholds(case: Case, now: datetime) -> list[tuple[str, str]]:
     found = []
     for one in fleet.status_of(case.model).thresholds:
         part = ", ".join([*([f"version {one.version}"] if one.version else []), f"kind {one.kind}"])
-        differs = f"; the rules use {_figure(live[part])}" if part in live and live[part] != _number(one.value) else ""
+        differs = (
+            f"; the rules use {curve.figure(live[part])}" if part in live and live[part] != _number(one.value) else ""
+        )
         writer = _writer(case.model, one.source)
         said = (
             f"{one.value}, accepted {detail.age(one.since, now)} ago from the annotation {one.source}{writer}{differs}"
@@ -167,14 +174,6 @@ def _number(words: str) -> float:
         return float(words)
     except ValueError:
         return math.nan
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _unit(shown: Shown) -> Callable[[float], str]:
-    return lambda value: f"{_figure(value)} {shown.unit}".strip()
 
 
 def _named(step: str, name: str) -> str:
@@ -212,7 +211,7 @@ def look(connection: Cluster, name: str, alert: str, prometheus: str, now: float
             return None
         chosen = [Firing(Alert(unknown, ""))]
     found = chosen[0]
-    shown, numbers = alerts.shown(found.alert.name, namespace, name), Numbers()
+    shown, numbers = alerts.shown(found, namespace, name), Numbers()
     if every is not None:
         try:
             numbers = incident.numbers(prometheus, namespace, name, shown, now)

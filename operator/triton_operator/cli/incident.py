@@ -30,9 +30,9 @@ class Firing:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a picture shows: the title, the unit, and the PromQL of the value and of its limit (empty: none)."""
+    """What a picture shows: the value's name, its unit, and the PromQL of the value and of its limit (empty: none)."""
 
-    title: str
+    name: str
     unit: str
     value: str
     limit: str = ""

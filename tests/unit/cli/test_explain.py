@@ -31,7 +31,7 @@ NUMBERS = Numbers(
     CURVE, [(at, 80.0) for at, _ in CURVE],
 )  # fmt: skip
 CASE = explain.Case(
-    MODEL, OVERFLOW, True, NOW, alerts.shown(OVERFLOW.alert.name, gen.NAMESPACE, gen.NAME), NUMBERS
+    MODEL, OVERFLOW, True, NOW, alerts.shown(OVERFLOW, gen.NAMESPACE, gen.NAME), NUMBERS
 )  # fmt: skip
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
 
@@ -71,7 +71,8 @@ def test_an_overflow_shows_the_demand_beside_its_limit_and_how_to_raise_it() -> 
     assert "- Which client sends more than agreed?" in words
     # The highest demand of the last hour is 100, and a fifth more is 120.
     annotate = f"kubectl annotate tm/{gen.NAME} -n {gen.NAMESPACE} tritonoperator.io/max-qps=120 --overwrite"
-    assert f"Next command {annotate}" in words
+    assert "Next command (if the load is expected and the servers have the capacity; " in words
+    assert f"otherwise the second command) {annotate}" in words
     assert words.endswith("/runbooks/TritonModelQpsOverflow.md")
 
 
@@ -115,12 +116,12 @@ def test_a_time_that_is_not_one_is_not_an_error(since: float) -> None:
 @pytest.mark.parametrize("name", alerts.NAMES)
 def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
     found = Firing(Alert(name, "warning"))
-    shown = alerts.shown(name, "a", "b")
-    assert shown.title
+    shown = alerts.shown(found, "a", "b")
+    assert shown.name
     assert 'namespace="a",tritonmodel="b"' in shown.value
     text = explain.text(replace(CASE, found=found, shown=shown))
     assert re.search(r"First steps\n  - [\w`]", text)
-    assert re.search(r"Next command\n  kubectl ", text)
+    assert re.search(r"Next command.*\n  kubectl ", text)
 
 
 def test_every_alert_of_the_rules_has_a_runbook() -> None:
@@ -142,15 +143,51 @@ def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
     paths = [e for e in root.iter() if e.tag.endswith("path")]
     assert len(paths) == 2
     assert not [e for e in root.iter() if e.tag.endswith("script")]
-    assert "max-qps 80 requests/s" in "".join(root.itertext())
+    words = "".join(root.itertext())
+    assert "max-qps 80" in words
+    assert "00:18Z its condition begins" in words
 
 
-def test_the_terminal_draws_the_value_and_the_limit() -> None:
-    lines = curve.terminal(CURVE, NUMBERS.limit, NOW - 3600, NOW, str)
-    drawn = "".join(lines[:9])
+def test_the_svg_says_so_if_there_are_no_values() -> None:
+    assert "Prometheus has no values of this hour" in explain.picture(replace(CASE, numbers=Numbers()))
+
+
+def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
+    shown = alerts.shown(replace(OVERFLOW, about="version 2"), "a", "b")
+    assert shown.value.endswith(',version="2"}')
+    assert shown.limit.endswith(',version="2"}')
+    assert shown.limit_name == "max-qps.v2"
+
+
+PICTURE = curve.Picture("", "demand", "requests/s", NOW - 3600, NOW, CURVE, NUMBERS.limit, "max-qps", NOW - 720)
+
+
+def test_the_terminal_draws_the_value_the_limit_and_the_start_of_the_alert() -> None:
+    lines = curve.terminal(PICTURE)
+    drawn = "".join(lines[:-3])
     assert drawn.count("o") == 61
     assert drawn.count("-") > 40
-    assert curve.terminal([], [], NOW - 3600, NOW, str) == []
+    assert lines[-3].index("^") == lines[0].index("|") + 1 + 48
+    assert lines[-2].split() == ["23:30Z", "00:00Z", "00:30Z", "now"]
+    assert lines[-1].split("  ")[-1].strip() == "^ 00:18Z its condition begins"
+    assert curve.terminal(replace(PICTURE, value=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("highest", "unit", "ticks"),
+    [(96.0, "requests/s", [0, 25, 50, 75, 100, 125]), (2.0, "", [0, 1, 2, 3]), (9.0, "", [0, 2, 4, 6, 8, 10]),
+     (12.0, "", [0, 5, 10, 15]), (0.0, "", [0, 1, 2]), (0.03, "%", [0, 0.01, 0.02, 0.03, 0.04])],
+)  # fmt: skip
+def test_the_axis_has_round_numbers_up_to_above_the_curve(highest: float, unit: str, ticks: list[float]) -> None:
+    assert replace(PICTURE, unit=unit, value=[(NOW, highest)], limit=[]).ticks == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 1e-9, 1e15])
+def test_a_strange_value_is_drawn_inside_the_picture(value: float) -> None:
+    picture = replace(PICTURE, value=[(NOW - 60, value), (NOW, 1.0)], limit=[])
+    assert len(picture.ticks) <= 7
+    assert len(curve.terminal(picture)) <= 16
+    ElementTree.fromstring(curve.svg(picture))
 
 
 def test_without_prometheus_it_explains_the_given_alert(monkeypatch: pytest.MonkeyPatch) -> None:
