@@ -14,6 +14,7 @@ _PLACES = [
     # The override of an image in a kustomization.
     re.compile(r"(- name: ghcr\.io/triton-operator/operator\n  newTag: )\S+"),
     re.compile(r"(REGISTRY/perf-analyzer:)\d[\w.-]*\w"),
+    re.compile(r"(\nVERSION=)\d+\.\d+\.\S+"),
     re.compile(r"(\n +VERSION: )\d+\.\d+\.\S+"),
 ]
 

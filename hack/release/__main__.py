@@ -17,7 +17,13 @@ from . import archive, bundle, images, krew, project, sums
 from .project import ROOT, ReleaseError
 
 CHARTS = ("triton-operator", "triton-operator-crds")
-MANIFESTS = {"install.yaml": "default", "policies.yaml": "policies", "monitoring.yaml": "monitoring"}
+MANIFESTS = {
+    "install.yaml": "default",
+    "policies.yaml": "policies",
+    "monitoring.yaml": "monitoring",
+    "adapter.yaml": "monitoring/adapter",
+    "detector.yaml": "samples/detector",
+}
 
 
 def make(folder: Path, version: str, time: int) -> None:

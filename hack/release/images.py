@@ -29,6 +29,7 @@ ALL = (
     Image("server", "model_images/server/Dockerfile", "model_images/server"),
     Image("detection", "model_images/detection/Dockerfile", "model_images/detection"),
     Image("passthrough", "model_images/passthrough/Dockerfile", "model_images/passthrough"),
+    Image("accumulator", "model_images/accumulator/Dockerfile", "model_images/accumulator"),
     Image("custom-metrics", "model_images/custom_metrics/Dockerfile", "model_images/custom_metrics"),
 )
 SBOM = Image("sbom", "Dockerfile", ".")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hack import stamps
-from hack.release import archive, bundle, krew, project, sums
+from hack.release import archive, bundle, images, krew, project, sums
 
 OLM_KINDS = {
     "ClusterServiceVersion", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Service",
@@ -57,6 +57,13 @@ def test_the_operator_of_the_bundle_runs_the_image_of_the_release() -> None:
     )
     path = env["WATCH_NAMESPACES"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert path == "metadata.annotations['olm.targetNamespaces']"
+
+
+def test_the_release_has_every_image_that_a_sample_names() -> None:
+    text = "".join(path.read_text() for path in sorted((project.MANIFESTS / "samples").rglob("*.yaml")))
+    named = set(re.findall(rf"{project.IMAGES}/([a-z-]+):", text))
+    assert len(named) > 2
+    assert named <= {image.name for image in images.ALL}
 
 
 def test_the_plugin_keeps_the_rules_of_krew(tmp_path: Path) -> None:
