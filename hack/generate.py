@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import alert_picture
 import dashboards
 import helm_chart
 import permissions_page
@@ -43,6 +44,7 @@ def generated() -> dict[Path, str]:
         Path("docs/validate.md"): validate_page.text(),
         Path("docs/bare-machine.md"): world_page.text(),
         **helm_chart.files(),
+        Path("docs/images/explain-alert.svg"): alert_picture.text(),
         Path("docs/images/top.svg"): top_picture.text(),
         Path("operator/triton_operator/cli/runbooks.json"): runbook_steps.text(),
     }

@@ -13,8 +13,8 @@ from .project import HOME, ROOT, Object
 
 LAUNCHER, LOCK = "kubectl-triton", "requirements.txt"
 _DESCRIPTION = """\
-Checks model repositories, renders TritonModels without a cluster, shows their status, rollouts, load and alerts, explains
-alerts, lists, loads and unloads the models of running Triton servers, and measures what one server handles.
+Checks model repositories, renders TritonModels without a cluster, shows their status, rollouts, load and alerts,
+explains alerts, lists, loads and unloads the models of running Triton servers, and measures what one server handles.
 """
 _CAVEATS = """\
 Needs Python 3.11 or later with the module venv (Debian: python3-venv). The first run installs the plugin's packages
