@@ -6,6 +6,7 @@ among them. The user applies policies.yaml of the release beside it.
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ import yaml
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.manifests import crd, rbac
 
-from .project import HOME, IMAGES, MANIFESTS, Object, objects
+from .project import HOME, IMAGES, MANIFESTS, ROOT, Object, objects
 
 PACKAGE, CHANNEL = "triton-operator", "alpha"
+ICON = ROOT / "hack" / "release" / "icon.svg"
 _DESCRIPTION = """\
 Serves models with NVIDIA Triton. A TritonModel names a model image, a Triton image and a load. The operator delivers
 the model repository to the servers, reports each model in the status, scales with the load, and creates alerts.
@@ -85,6 +87,7 @@ def csv(version: str) -> Object:
             "minKubeVersion": "1.30.0",
             "maturity": "alpha",
             "keywords": ["triton", "inference", "machine learning", "gpu"],
+            "icon": [{"base64data": base64.b64encode(ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}],
             "provider": {"name": "The triton-operator authors", "url": HOME},
             "links": [{"name": "Source and documentation", "url": HOME}],
             "installModes": [

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from .calibrate.plot import document, line, text
+from .fleet import figure
 
 Curve = Sequence[tuple[float, float]]
 _WIDTH, _LEAST_HEIGHT = 60, 8
@@ -61,11 +62,6 @@ class Picture:
 def clock(at: float) -> str:
     """Returns the time of day in UTC, such as 23:05Z."""
     return f"{datetime.fromtimestamp(at, UTC):%H:%M}Z"
-
-
-def figure(value: float) -> str:
-    """Returns a number with three digits."""
-    return f"{value:.0f}" if 1000 <= abs(value) < _MOST else f"{value:.3g}"
 
 
 def _drawn(value: float) -> float:

@@ -1,4 +1,4 @@
-"""One TritonModel in `kubectl triton top`: conditions, thresholds, servers, models, alerts and Events. Pure."""
+"""One TritonModel in `kubectl triton top`: numbers, alerts, conditions, thresholds, servers, models, Events. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_operator.status import pods as judge
 from . import fleet, show_scaling
 from .fleet import NONE, Cell, Tone
 from .progress import event_time
-from .samples import Samples
+from .samples import Alert, Samples
 
 Object = dict[str, Any]
 _SHOWN = 50
@@ -50,11 +50,11 @@ def sections(found: Found, now: datetime) -> list[Section]:
     alerts = (found.samples.alerts or {}).get(fleet.key_of(found.model), ())
     events = sorted(found.events, key=event_time, reverse=True)
     pods = sorted(found.pods, key=lambda p: str(p["metadata"]["name"]))
+    row = fleet.rows([found.model], [found.autoscaler] if found.autoscaler else [], found.samples)[0]
     scaling = show_scaling.sentences(found.model, status, found.autoscaler, now)
     every = [
-        _section("Alerts", ("ALERT", "SEVERITY"), [
-            [fleet.cell(a.name, "bad" if a.severity == "critical" else "warn"), fleet.cell(a.severity)] for a in alerts
-        ]),
+        _section("Now", fleet.TITLES[1:], [fleet.cells(row)[1:]]),
+        _section("Alerts", ("ALERT", "SEVERITY", "NEXT"), [_alert(a, found.model["metadata"]) for a in alerts]),
         _section("Conditions", ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"),
                  [_condition(c, now) for c in status.conditions]),
         _section("Scaling", ("ENGINE AND DECISION",),
@@ -88,6 +88,12 @@ def _section(title: str, head: tuple[str, ...], rows: list[list[Cell]]) -> Secti
 
 def _text(text: str) -> Cell:
     return fleet.cell(text, most=_TEXT_MAX)
+
+
+def _alert(one: Alert, metadata: Object) -> list[Cell]:
+    command = f"kubectl triton explain-alert {metadata['name']} {one.name.removeprefix('TritonModel')}"
+    name = fleet.cell(one.name, "bad" if one.severity == "critical" else "warn")
+    return [name, fleet.cell(one.severity), _text(f"{command} -n {metadata['namespace']} --prometheus URL")]
 
 
 def _condition(one: Condition, now: datetime) -> list[Cell]:

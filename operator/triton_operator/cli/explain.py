@@ -30,10 +30,10 @@ _MAX_ROWS = 12
 """Maximum number of rows of one value, such as the queues of many models."""
 _TITLES = {"demand": "demand", "load": "load", "queue": "time in the queue", "errors": "failed requests"}
 _WORDS: Mapping[str, Callable[[float], str]] = {
-    "demand": lambda v: f"{curve.figure(v)} requests/s",
-    "load": lambda v: f"{curve.figure(v)} servers at full use",
+    "demand": lambda v: f"{fleet.figure(v)} requests/s",
+    "load": lambda v: f"{fleet.figure(v)} servers at full use",
     "queue": fleet.duration,
-    "errors": lambda v: f"{v * 100:.2g} % of the last five minutes",
+    "errors": lambda v: f"{fleet.share(v)} of the last five minutes",
 }
 
 
@@ -150,7 +150,7 @@ def _thresholds(case: Case, now: datetime) -> list[tuple[str, str]]:
     for one in fleet.status_of(case.model).thresholds:
         part = ", ".join([*([f"version {one.version}"] if one.version else []), f"kind {one.kind}"])
         differs = (
-            f"; the rules use {curve.figure(live[part])}" if part in live and live[part] != _number(one.value) else ""
+            f"; the rules use {fleet.figure(live[part])}" if part in live and live[part] != _number(one.value) else ""
         )
         writer = _writer(case.model, one.source)
         said = (

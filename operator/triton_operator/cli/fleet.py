@@ -20,6 +20,8 @@ Tone = Literal["good", "bad", "warn", "plain", "dim"]
 CELL_MAX = 44
 """Maximum number of characters of a cell."""
 NONE = "-"
+_EXPONENT = 1e15
+"""From here on, a number is shown with an exponent."""
 _NEAR = 0.9
 """From this share of the limit, the demand is marked."""
 
@@ -172,11 +174,11 @@ def _falling(value: float | None) -> Sort:
 def _demand(row: Row) -> Cell:
     share = (row.demand or 0.0) / row.limit if row.limit else 0.0
     tone: Tone = "bad" if share > 1 else "warn" if share >= _NEAR else "plain"
-    return cell(f"{_figure(row.demand)} / {_figure(row.limit)}", tone)
+    return cell(f"{figure(row.demand)} / {figure(row.limit)}", tone)
 
 
 def _servers_load(row: Row) -> Cell:
-    return cell(f"{_figure(row.load)} / {row.ready}", "bad" if (row.load or 0.0) > max(row.ready, 0) else "plain")
+    return cell(f"{figure(row.load)} / {row.ready}", "bad" if (row.load or 0.0) > max(row.ready, 0) else "plain")
 
 
 def _servers(row: Row) -> Cell:
@@ -192,21 +194,23 @@ def _alerts(row: Row) -> Cell:
     return cell(row.alerts[0].name.removeprefix("TritonModel") + more, "bad" if bad else "warn")
 
 
-def _figure(value: float | None) -> str:
+def figure(value: float | None) -> str:
+    """Returns a number with about three digits, and without an exponent up to a million billions."""
     if value is None:
         return NONE
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if 99.95 <= abs(value) < _EXPONENT else f"{value:.3g}"
 
 
 def duration(seconds: float | None) -> str:
     """Returns seconds as text, such as 1.2 ms."""
     if seconds is None:
         return NONE
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{figure(seconds * 1000)} ms" if seconds < 0.9995 else f"{figure(seconds)} s"
 
 
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{value * 100:.2g} %"
+def share(value: float | None) -> str:
+    """Returns a part of 1 as percent."""
+    return NONE if value is None else f"{figure(value * 100)} %"
 
 
 def _used(row: Row) -> float | None:
@@ -221,13 +225,15 @@ COLUMNS = (
     Column("P50", lambda r: cell(duration(r.p50)), lambda r: _falling(r.p50)),
     Column("P99", lambda r: cell(duration(r.p99)), lambda r: _falling(r.p99)),
     Column("QUEUE", lambda r: cell(duration(r.queue)), lambda r: _falling(r.queue)),
-    Column("FAILED", lambda r: cell(_share(r.errors), "bad" if (r.errors or 0) > 0.01 else "plain"),
+    Column("FAILED", lambda r: cell(share(r.errors), "bad" if (r.errors or 0) > 0.01 else "plain"),
            lambda r: _falling(r.errors)),
     Column("READY", _servers, lambda r: _falling(float(r.wanted - r.ready))),
     Column("AUTOSCALER", lambda r: cell(r.autoscaler, "plain" if r.scaled else "bad"),
            lambda r: (r.scaled, r.autoscaler)),
     Column("ALERTS", _alerts, lambda r: _falling(float(len(r.alerts)) if r.alerts else None)),
 )  # fmt: skip
+
+TITLES = tuple(column.title for column in COLUMNS)
 
 
 def arranged(all_rows: Sequence[Row], sort: int = 0, words: str = "") -> list[Row]:

@@ -95,9 +95,8 @@ def once(source: Source, name: str) -> str:
             lines += [f"  and {section.left_out} more"] if section.left_out else []
         return "\n".join(map(one_line, lines))
     overview = source.overview()
-    titles = [column.title for column in fleet.COLUMNS]
     rows = [[cell.text for cell in fleet.cells(row)] for row in fleet.arranged(overview.rows)]
-    return "\n".join(map(one_line, [*(line.strip() for line in show.table(titles, rows)), *overview.notes]))
+    return "\n".join(map(one_line, [*(line.strip() for line in show.table(list(fleet.TITLES), rows)), *overview.notes]))
 
 
 @click.command("top")
@@ -126,8 +125,8 @@ def command(
 ) -> None:
     """Shows the TritonModels live: demand and limit, load and servers, latency, queue, failures, autoscaler, alerts.
 
-    With NAME, shows this one: alerts, conditions, thresholds, servers, models and Events. Keys: arrows or j and k to
-    move, Enter to open, Esc to go back, s to sort by the next column, / to filter, q to quit.
+    With NAME, shows this one: its row, alerts, conditions, thresholds, servers, models and Events. Keys: arrows or j
+    and k to move, Enter to open, Esc to go back, s to sort by the next column, / to filter, q to quit.
 
     Reads the API server, and Prometheus with --prometheus. Exits with 1 if the cluster can't be read.
     """

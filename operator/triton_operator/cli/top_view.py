@@ -94,13 +94,18 @@ class Live(Screen[None]):
         self.query_one("#note", Static).update(Text(text))
 
 
+class Table(DataTable[Text]):
+    """A table that shows its key in the footer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Open")]
+
+
 class Models(Live):
     """The table of all TritonModels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "move(1)", "Down", show=False),
         Binding("k", "move(-1)", "Up", show=False),
-        Binding("enter", "open", "Open"),
         Binding("s", "sort", "Sort"),
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear", "All", show=False),
@@ -112,13 +117,13 @@ class Models(Live):
 
     def compose(self) -> ComposeResult:
         yield Static("reading …", id="note", markup=False)
-        yield DataTable[Text](cursor_type="row", zebra_stripes=True)
+        yield Table(cursor_type="row", zebra_stripes=True)
         yield Input(placeholder="part of a name", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:
         self.query_one(Input).display = False
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self.query_one(Table)
         for column in fleet.COLUMNS:
             table.add_column(f"{column.title}  ", key=column.title)
         table.focus()
@@ -133,7 +138,7 @@ class Models(Live):
         self.draw()
 
     def draw(self) -> None:
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self.query_one(Table)
         chosen = self.chosen()
         rows = fleet.arranged(self.overview.rows, self.sort, self.words)
         top = table.scroll_y
@@ -151,13 +156,13 @@ class Models(Live):
 
     def chosen(self) -> str:
         """Returns the namespace/name in the row of the cursor; "" without rows."""
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self.query_one(Table)
         if not table.row_count:
             return ""
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or "")
 
     def action_move(self, by: int) -> None:
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self.query_one(Table)
         table.move_cursor(row=table.cursor_coordinate.row + by)
 
     def on_data_table_row_selected(self) -> None:
@@ -189,7 +194,7 @@ class Models(Live):
 
     def _close_filter(self) -> None:
         self.query_one(Input).display = False
-        self.query_one(DataTable).focus()
+        self.query_one(Table).focus()
 
 
 class Model(Live):

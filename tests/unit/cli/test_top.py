@@ -130,10 +130,28 @@ def test_long_and_hostile_words_of_tenants_are_cut_to_one_printable_line() -> No
     assert sum("owned" in cell.text for cell in cells) >= 8
 
 
+@pytest.mark.parametrize(
+    ("value", "share", "duration"),
+    [(1.0, "100 %", "1 s"), (0.12345, "12.3 %", "123 ms"), (0.0002, "0.02 %", "0.2 ms"), (0.0, "0 %", "0 ms"),
+     (0.99961, "100 %", "1 s"), (1234.0, "123400 %", "1234 s"), (None, "-", "-")],
+)  # fmt: skip
+def test_a_number_has_no_exponent(value: float | None, share: str, duration: str) -> None:
+    assert (fleet.share(value), fleet.duration(value)) == (share, duration)
+
+
+def test_the_sections_have_the_numbers_and_the_command_that_explains_an_alert() -> None:
+    samples = Samples(demand={KEY: 96.2}, alerts={KEY: (Alert("TritonModelQpsOverflow", "critical"),)})
+    shown = {s.title: s for s in detail.sections(detail.Found(MODEL, samples=samples), NOW)}
+    now = dict(zip(shown["Now"].head, shown["Now"].rows[0], strict=True))
+    assert (now["DEMAND/LIMIT"].text, now["DEMAND/LIMIT"].tone) == ("96.2 / 80", "bad")
+    command = f"kubectl triton explain-alert {gen.NAME} QpsOverflow -n {gen.NAMESPACE} --prometheus URL"
+    assert shown["Alerts"].rows[0][-1].text == command
+
+
 def test_sections_of_one_tritonmodel() -> None:
     events = [objects.event("Old", "o", 1), objects.event("New", "n", 2, "Warning")]
     shown = {s.title: s for s in detail.sections(detail.Found(MODEL, [gen.pod()], events), NOW)}
-    assert list(shown) == ["Conditions", "Thresholds", "Servers", "Models", "Events"]
+    assert list(shown) == ["Now", "Conditions", "Thresholds", "Servers", "Models", "Events"]
     assert [c.text for c in shown["Thresholds"].rows[0]] == ["max-qps", "80", "5m", "tritonoperator.io/max-qps"]
     assert [line[2].text for line in shown["Events"].rows] == ["New", "Old"]
     assert shown["Servers"].rows[0][-1].text == "serving"
