@@ -1,4 +1,4 @@
-"""The engine KEDA with KEDA's CRD. The tests write what KEDA writes; faults/test_keda.py has the real one."""
+"""The engine KEDA with KEDA's CRD. The tests write what KEDA writes; faults/test_engines.py has the real one."""
 
 from __future__ import annotations
 

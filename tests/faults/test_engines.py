@@ -1,4 +1,7 @@
-"""KEDA's real operator and webhook, with the policies of the installation: faults, and changes of the engine."""
+"""The autoscaling engines with Kubernetes' real HorizontalPodAutoscaler controller, and KEDA's operator and webhook.
+
+The policies of the installation are in force. No prometheus-adapter runs.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,22 @@ from typing import Any
 
 import pytest
 
-from support import controlplane, gen, keda_process, operator_process
+from support import controlplane, counting_server, gen, keda_process, operator_process
 from support.api import Api, Object, condition, eventually, states
 from support.controlplane import ROOT, ControlPlane
 from support.fake_prometheus import FakePrometheus, sample
+from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import apply_folder, make
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(keda_process.program() is None, reason="hack/world.sh keda hasn't built KEDA"),
-]
+pytestmark = pytest.mark.faults
 AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
 SOON = 90.0
 STILL_SECONDS = 12.0
 """Longer than the polling intervals of KEDA and of the autoscaler."""
 COOLDOWN_SECONDS = 65.0
 """Longer than the shortest cooldown."""
+ADDRESS = "127.0.0.64"
 LIMIT = {"tritonoperator.io/max-qps-per-replica": "20"}
 
 
@@ -47,6 +49,8 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def for_keda(plane: ControlPlane) -> Path:
+    if keda_process.program() is None:
+        pytest.skip("hack/world.sh keda hasn't built KEDA")
     return keda_process.install(plane)
 
 
@@ -115,6 +119,26 @@ def described(api: Api) -> str:
 def said(api: Api, kind: str) -> str:
     """Returns the status of KEDA's condition."""
     return str(condition(api.find(SCALED_OBJECT, gen.NAME), kind).get("status", ""))
+
+
+def test_direct_adds_servers_while_the_adapter_is_away(api: Api, operator: Operator) -> None:
+    with counting_server.running(ADDRESS, "detection") as server:
+        deploy(
+            api,
+            engine="Direct",
+            behavior={"scaleUp": {"policies": [{"type": "Pods", "value": 8, "periodSeconds": 15}]}},
+        )
+        report = gen.report("pre", "detection", entrypoint="detection")
+        add_pod(api, gen.checked(report), gen.put("status.podIP", ADDRESS))
+        blind = "FailedGetObjectMetric"
+        eventually(lambda: condition(api.find(AUTOSCALER, gen.NAME), "ScalingActive").get("reason") == blind,
+                   SOON, lambda: operator.log)  # fmt: skip
+        server.serve(85)
+        # 85 / 20 / 0.75
+        eventually(lambda: replicas(api) == 6, SOON, lambda: described(api))
+        assert condition(api.get("TritonModel", gen.NAME), "AutoscalerActive")["reason"] == blind
+        server.serve(5)
+        stays(api, 6)
 
 
 def test_engines_change_without_a_second_autoscaler_also_while_keda_is_away(
