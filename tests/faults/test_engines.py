@@ -1,6 +1,6 @@
 """The autoscaling engines with Kubernetes' real HorizontalPodAutoscaler controller, and KEDA's operator and webhook.
 
-The policies of the installation are in force. No prometheus-adapter runs.
+The policies of the installation are in effect. No prometheus-adapter runs.
 """
 
 from __future__ import annotations
