@@ -23,9 +23,9 @@ class Change:
 class Outcome:
     """What came of one load with one engine.
 
-    - `late`: seconds with more demand than the ready servers handle. `unavoidable`: those that the most servers that
-      autoscaling allows would have from the first second. `slow`, `failed`: requests that took more than a
-      second, and that failed. `sent`: all requests.
+    - `late`: seconds with more demand than the ready servers handle. `unavoidable`: the late seconds that remain with
+      the maximum number of servers from the first second on.
+    - `sent`: all requests. `slow`, `failed`: requests that took more than a second, and that failed.
     - `mean`, `most`: servers requested.
     - `reaction`: seconds from the step to the first server that was requested; None without a step or a reaction.
     """
