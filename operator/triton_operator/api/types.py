@@ -178,6 +178,11 @@ class Rollout(Base):
         )
     )
 
+    strategy: Literal["RollingUpdate", "InPlace"] = "RollingUpdate"
+    """RollingUpdate: new pods replace the old ones. InPlace: if only modelImage.reference changes, the running servers
+    get the new files and load the model that differs, one server after the other. If this can't work, the operator
+    replaces the servers, and status.image.change says why. InPlace needs entrypoint, modelControl: explicit and the
+    delivery Copy."""
     max_surge: IntOrPercent | None = None
     """Maximum number of pods above the desired number during a rollout. Default: 1, or 0 if the servers use
     accelerators, because a rollout that needs a spare GPU may never finish."""
@@ -320,6 +325,16 @@ class TritonModelSpec(Base):
             "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.engine == 'None'",
             "replicas and autoscaling exclude each other: remove replicas, or set autoscaling.engine to None",
         ),
+        rule(
+            "self.rollout.strategy != 'InPlace' || (has(self.entrypoint) && self.server.modelControl == 'explicit')",
+            "rollout.strategy: InPlace needs entrypoint and server.modelControl: explicit, so that a server stays "
+            "ready while it loads a model: set both, or set rollout.strategy to RollingUpdate",
+        ),
+        rule(
+            "self.rollout.strategy != 'InPlace' || self.modelImage.delivery != 'ImageVolume'",
+            "rollout.strategy: InPlace can't change an image volume: set modelImage.delivery to Copy or Auto, or "
+            "rollout.strategy to RollingUpdate",
+        ),
     )
 
     model_image: ModelImage
@@ -383,6 +398,13 @@ class TritonModel(Base):
     def is_explicit(self) -> bool:
         """Whether the servers load only the models in spec.server.loadModels."""
         return self.spec.server.model_control == "explicit"
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether a changed model image reaches the running servers."""
+        spec = self.spec
+        possible = self.is_explicit and spec.entrypoint and spec.model_image.delivery != "ImageVolume"
+        return bool(possible) and spec.rollout.strategy == "InPlace"
 
     @property
     def is_keda(self) -> bool:

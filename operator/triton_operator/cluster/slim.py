@@ -7,7 +7,7 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.kinds import POD
-from triton_operator.render import children
+from triton_operator.render import children, in_place
 
 Object = dict[str, Any]
 
@@ -35,8 +35,9 @@ def slim(obj: Object) -> Object:
         if kind == POD.kind:
             out["spec"] = {
                 **_pick(obj["spec"], ("serviceAccountName",)),
-                "initContainers": [_pick(c, _POD_SPEC) for c in obj["spec"].get("initContainers", [])],
+                "initContainers": [_pick(c, (*_POD_SPEC, "image")) for c in obj["spec"].get("initContainers", [])],
                 "containers": [_container(c) for c in obj["spec"]["containers"]],
+                **_changes(obj["spec"].get("ephemeralContainers") or ()),
             }
         return out
     status = out.pop("status", {})
@@ -67,6 +68,12 @@ def _container(container: Object) -> Object:
     """Returns what the operator reads of a container. Of the arguments only the models that a server loads."""
     models = [a for a in container.get("args") or () if a.startswith(_LOAD_MODEL)]
     return {**_pick(container, _POD_SPEC), **({"args": models} if models else {})}
+
+
+def _changes(containers: Iterable[Object]) -> Object:
+    """Returns the ephemeral containers that change the model image, and the number of all of them."""
+    kept = [_pick(c, ("name", "image", "command")) if in_place.number_of(c["name"]) else {} for c in containers]
+    return {"ephemeralContainers": kept} if kept else {}
 
 
 def _pick(source: Object, keys: Iterable[str]) -> Object:

@@ -27,12 +27,18 @@ def policy(
     selector: dict[str, str] | None = None,
     conditions: dict[str, str] | None = None,
     audit: dict[str, str] | None = None,
+    params: tuple[str, str] | None = None,
 ) -> Object:
-    """Returns a policy. It refuses requests for which an expression fails to evaluate."""
+    """Returns a policy. It refuses requests for which an expression fails to evaluate.
+
+    `params`: apiVersion and kind of its parameters.
+    """
     constraints: Object = {"resourceRules": rules}
     if selector:
         constraints["objectSelector"] = {"matchLabels": selector}
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": constraints}
+    if params:
+        spec["paramKind"] = {"apiVersion": params[0], "kind": params[1]}
     if conditions:
         spec["matchConditions"] = [{"name": n, "expression": e} for n, e in conditions.items()]
     if variables:
@@ -48,14 +54,18 @@ def policy(
     }
 
 
-def bound(policy: Object, *actions: str) -> list[Object]:
-    """Returns the policy and its cluster-wide binding."""
+def bound(policy: Object, *actions: str, params: bool = False) -> list[Object]:
+    """Returns the policy and its cluster-wide binding.
+
+    `params`: the policy is evaluated for each of its parameters in the namespace of the request.
+    """
     name = policy["metadata"]["name"]
+    every = {"paramRef": {"selector": {}, "parameterNotFoundAction": "Deny"}} if params else {}
     binding = {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": list(actions)},
+        "spec": {"policyName": name, "validationActions": list(actions), **every},
     }
     return [policy, binding]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from triton_operator.api import kinds, names, thresholds
 from triton_operator.render.children import KINDS
 
-from . import escalation
+from . import escalation, in_place
 from .admission import CONTROLLERS, Object, bound, cel_list, cel_map, cel_text, policy, rule
 
 SET_THRESHOLDS = "setthresholds"
@@ -36,6 +36,7 @@ def manifests() -> dict[str, list[Object]]:
         "threshold_deletion": bound(_deletion(), "Warn", "Audit"),
         "generated": bound(_generated(), "Deny", "Audit"),
         "servers": bound(_servers(), "Deny", "Audit"),
+        "in_place": bound(in_place.containers(), "Deny", "Audit", params=True),
         "pod_template": bound(escalation.pod_template(), "Deny", "Audit"),
         "network_policy": bound(escalation.network_policy(), "Deny", "Audit"),
         "disruption": bound(escalation.disruption(), "Deny", "Audit"),

@@ -66,7 +66,14 @@ def grants() -> list[Grant]:
             kinds.POD.group,
             (kinds.POD.plural,),
             ("patch",),
-            "Note on a server which models of `server.loadModels` were loaded without a restart.",
+            "Note on a server which models of `server.loadModels` were loaded, or which model image it has, without a "
+            "restart.",
+        ),
+        Grant(
+            kinds.POD.group,
+            (f"{kinds.POD.plural}/ephemeralcontainers",),
+            ("patch",),
+            "Bring a changed model image to a running server, with `rollout.strategy: InPlace`. A policy limits this.",
         ),
         Grant(
             kinds.REPLICA_SET.group,

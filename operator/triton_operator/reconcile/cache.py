@@ -17,7 +17,7 @@ class ReconcileCache:
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
-    - `rollout`: why a change of spec.server.loadModels replaces the servers, "" if it doesn't.
+    - `rollout`: the field of which a change replaces the servers, and why; "" if none does.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 

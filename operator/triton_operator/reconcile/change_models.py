@@ -14,7 +14,8 @@ from triton_operator.cluster.store import Store, controller
 from triton_operator.model_changes import Behind, Decision, decide, same
 from triton_operator.plan import applied_fields
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, load_models, selector, template_hash
+from triton_operator.render import Choices, in_place, load_models, selector, template_hash
+from triton_operator.render.choices import LOAD_MODELS
 from triton_operator.status import pods as of_pods
 from triton_operator.status.observation import ModelsChange
 
@@ -56,7 +57,7 @@ class ModelChanger:
             if server.uid not in outcomes:
                 log.info("models of %s: load %s, then unload %s", server.pod, list(change.load), list(change.unload))
             self._prober.changes.start(model.key, server, change, wanted)
-        if decision.rollout and not choices.only_models:
+        if decision.rollout and choices.only != LOAD_MODELS:
             # A server that restarted in its pod. The Deployment has the models already, so nothing is rolled out.
             return replace(decision, rollout="", failure=decision.rollout, refused=True)
         return decision
@@ -76,8 +77,9 @@ class ModelChanger:
 def switch(
     api: KubernetesApi, model: TritonModel, choices: Choices, desired: Iterable[Object], live: Object | None
 ) -> bool:
-    """Changes the models in a Deployment's template without new servers; returns whether another step follows.
+    """Changes the models or the model image in a Deployment's template without new servers.
 
+    Returns whether another step follows.
     The Deployment is paused with the new template, then its ReplicaSet gets the same template, and then the pause ends.
     So the Deployment has a ReplicaSet with its template and starts no rollout. Each step waits until
     kube-controller-manager has seen the one before. A new leader goes on from any step. Adds the pause to `desired`.
@@ -86,7 +88,7 @@ def switch(
     if live is None or not model.is_explicit or _hash(want) != _hash(live):
         return False
     paused = "f:paused" in applied_fields(live).get("f:spec", {})
-    changed = _models(live) != _models(want)
+    changed = _changeable(live) != _changeable(want)
     if not changed and not paused:
         return False
     if changed or not _observed(live):
@@ -100,7 +102,7 @@ def switch(
     )
     if newest is None or _hash(newest) != _hash(live):
         return False
-    if _models(newest) != _models(live):
+    if _changeable(newest) != _changeable(live):
         template = live["spec"]["template"]
         labels = {**template["metadata"]["labels"], **_template_hash(newest)}
         value = {**template, "metadata": {**template["metadata"], "labels": labels}}
@@ -115,8 +117,10 @@ def _hash(obj: Object) -> str:
     return str(obj["spec"]["template"]["metadata"].get("annotations", {}).get(names.ANNOTATION_TEMPLATE, ""))
 
 
-def _models(obj: Object) -> tuple[str, ...]:
-    return load_models.listed(obj["spec"]["template"]["spec"])
+def _changeable(obj: Object) -> tuple[tuple[str, ...], str]:
+    """Returns what changes in the pod template without new servers: the models, and with InPlace the model image."""
+    spec = obj["spec"]["template"]["spec"]
+    return load_models.listed(spec), in_place.reference(spec)
 
 
 def _template_hash(replica_set: Object) -> dict[str, str]:
@@ -134,6 +138,11 @@ def _observed(obj: Object) -> bool:
     """Returns whether the object's controller has seen its newest version."""
     seen: int = obj.get("status", {}).get("observedGeneration", 0)
     return bool(seen >= obj["metadata"].get("generation", 0))
+
+
+def replace_servers(model: TritonModel, decision: Decision) -> str:
+    """Returns the field and the reason for which new servers are needed; "" if they aren't."""
+    return f"{LOAD_MODELS}: {secrets.redact(decision.rollout, secrets.values(model))}" if decision.rollout else ""
 
 
 def reported(model: TritonModel, decision: Decision, *, switching: bool) -> ModelsChange | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_operator import image_changes
 from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.kinds import Kind, is_deleting
 from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus
@@ -22,6 +23,7 @@ from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render, switched
+from triton_operator.render.choices import REFERENCE
 from triton_operator.scaling import Decision
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.churn import seconds_left
@@ -29,7 +31,7 @@ from triton_operator.status.conditions import is_urgent
 from triton_operator.status.load import outdated
 from triton_operator.status.observation import Observation, Problem
 
-from . import change_models
+from . import change_image, change_models
 from .cache import ReconcileCache
 from .direct import DirectEngine, scaling_status
 from .keda import wake_up
@@ -99,6 +101,7 @@ class Reconciler:
         self._collector = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._server_collector = LeftoverPodCollector(api, store, clock)
         self._changer = change_models.ModelChanger(api, store, prober)
+        self._image_changer = change_image.ImageChanger(api, store, prober, lambda: clock().timestamp())
         self._direct = DirectEngine(api, prober, on_scale_up, elapsed)
         self._series = SeriesBudget(samples_per_namespace, clock)
         self._statuses = StatusWriter(api, store, on_threshold, clock)
@@ -136,10 +139,12 @@ class Reconciler:
         capabilities = self._cluster_capabilities(model, pods, before, limits)
         choices = choose(model, deployment, capabilities, pods, accounts)
         change = self._changer.advance(model, choices, pods, log)
-        if change.rollout:
-            log.warning("replacing the servers for spec.server.loadModels: %s", change.rollout)
-            choices = choose(model, deployment, capabilities, pods, accounts, replace_servers=change.rollout)
-        elif not change.left:
+        # A server changes its models or its files, not both at the same time.
+        image = image_changes.Decision() if change.left else self._image_changer.advance(model, choices, pods, log)
+        if why := change_models.replace_servers(model, change) or change_image.replace_servers(model, image):
+            log.warning("replacing the servers for %s", why)
+            choices = choose(model, deployment, capabilities, pods, accounts, replace_servers=why)
+        elif not change.left and not image.left:
             choices = switched(model, choices)
         cache.rollout = choices.rollout or cache.rollout
         autoscaler, scaled_object = find_kind(live, kinds.AUTOSCALER), find_kind(live, kinds.SCALED_OBJECT)
@@ -171,7 +176,8 @@ class Reconciler:
         scaling = scaling_status(decision, before.autoscaling, now)
         observed = replace(
             self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed, servers),
-            models_change=change_models.reported(model, change, switching=switching),
+            models_change=change_models.reported(model, change, switching=switching and choices.only != REFERENCE),
+            image_change=change_image.reported(model, choices, image, before, cache.rollout, switching=switching),
             rollout=cache.rollout,
         )
         status = assess(model, observed, endpoint(model), before, now)
@@ -182,6 +188,7 @@ class Reconciler:
         # Scraping begins again when the suspension ends.
         requeue_after = _earliest(suspended or None, listed.again)
         requeue_after = _earliest(requeue_after, change_models.POLL_SECONDS if switching else None)
+        requeue_after = _earliest(requeue_after, image.wait)
         if status != before:
             wait = self._wait(cache, before, status, observed, clock)
             if wait > timedelta():

@@ -10,6 +10,9 @@ from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 
 Delivery = Literal["Copy", "ImageVolume"]
+Field = Literal["", "spec.server.loadModels", "spec.modelImage.reference"]
+LOAD_MODELS: Field = "spec.server.loadModels"
+REFERENCE: Field = "spec.modelImage.reference"
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ class Choices:
     - `runbooks`: base URL of the alerts' runbooks.
     - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
     - `load_models`: the models in `template` while they differ from spec.server.loadModels; None otherwise.
-    - `only_models`: whether spec.server.loadModels is the only change of the pods' part of the spec, and can be made
-      without new servers. `rollout`: why such a change needs new servers.
+    - `reference`: the model image in `template` while it differs from spec.modelImage.reference; None otherwise.
+    - `only`: the only changed field of the pods' part of the spec, if it can change without new servers. `rollout`: the
+      changed field, and why its change needs new servers.
     - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
     - `autoscaler_floor`: minReplicas of the autoscaler if the engine Direct has raised it.
     - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
@@ -59,7 +63,8 @@ class Choices:
     template: dict[str, Any] | None = None
     newer_template: bool = False
     load_models: tuple[str, ...] | None = None
-    only_models: bool = False
+    reference: str | None = None
+    only: Field = ""
     rollout: str = ""
     initial_replicas: int | None = None
     autoscaler_floor: int = 0

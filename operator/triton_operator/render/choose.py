@@ -9,8 +9,8 @@ from typing import Any, cast
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
 
-from . import load_models
-from .choices import Choices, Delivery
+from . import in_place, load_models
+from .choices import LOAD_MODELS, REFERENCE, Choices, Delivery, Field
 from .deployment import pod_template
 from .kept_template import content, digest, spec_hash, unpack, with_hash
 
@@ -33,14 +33,16 @@ def choose(
       number of servers.
     - `pods`: the servers.
     - `accounts`: names of the ServiceAccounts that `model` owns.
-    - `replace_servers`: why a change of spec.server.loadModels must replace the servers; "" if it needn't.
+    - `replace_servers`: the field of which a change must replace the servers, and why; "" if none must.
 
-    If only spec.server.loadModels has changed, the template keeps the old models until `switched` changes them.
+    If only such a field has changed, the template keeps its old value until `switched` changes it.
     """
     recorded = (live or {}).get("metadata", {}).get("annotations", {})
     requested, kept = model.spec.model_image.delivery, recorded.get(names.ANNOTATION_DELIVERY)
     if requested != "Auto":
         delivery: Delivery = requested
+    elif model.is_in_place:
+        delivery = "Copy"
     else:
         delivery = cast(Delivery, kept) if kept in ("Copy", "ImageVolume") else defaults.delivery
     wanted, before = model.spec.replicas, defaults.replicas
@@ -55,14 +57,17 @@ def choose(
     rendered = pod_template(model, same)
     same = replace(same, former_account=_has_former_account(model, live, rendered, pods, accounts))
     current = rendered["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
-    if (template := _with_other_models(model, recorded, delivery)) is not None:
-        why = replace_servers or _obstacle(model)
-        if not why:
-            models = load_models.listed(template["spec"])
-            return replace(same, template=template, load_models=models, only_models=True)
-        # The servers may have begun with the models that the spec has now.
-        renamed = with_hash(rendered, digest([current])) if current == recorded.get(names.ANNOTATION_TEMPLATE) else None
-        return replace(same, template=renamed, rollout=why)
+    field, template = _only_change(model, recorded, delivery)
+    obstacle = _obstacle(model, field)
+    why = replace_servers or (f"{field}: {obstacle}" if obstacle else "")
+    if why:
+        # The servers may have changed since they began with the template that the spec has now.
+        again = with_hash(rendered, digest([current])) if current == recorded.get(names.ANNOTATION_TEMPLATE) else None
+        return replace(same, template=again, rollout=why)
+    if template is not None and field == LOAD_MODELS:
+        return replace(same, template=template, load_models=load_models.listed(template["spec"]), only=field)
+    if template is not None:
+        return replace(same, template=template, reference=in_place.reference(template["spec"]), only=field)
     if current == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
     if recorded.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
@@ -73,27 +78,41 @@ def choose(
 
 
 def switched(model: TritonModel, choices: Choices) -> Choices:
-    """Returns `choices` with the models of the spec in the template: all servers have them."""
-    if not choices.only_models or choices.template is None:
+    """Returns `choices` with the changed field of the spec in the template: all servers have it."""
+    if not choices.only or choices.template is None:
         return choices
-    template = load_models.with_models(choices.template, model.spec.server.load_models)
-    return replace(choices, template=template, load_models=None)
+    if choices.only == LOAD_MODELS:
+        template = load_models.with_models(choices.template, model.spec.server.load_models)
+    else:
+        template = in_place.with_reference(choices.template, model.spec.model_image.reference)
+    return replace(choices, template=template, load_models=None, reference=None)
 
 
-def _with_other_models(model: TritonModel, recorded: Mapping[str, Any], delivery: Delivery) -> dict[str, Any] | None:
-    """Returns the kept template if the spec has changed in spec.server.loadModels only; None otherwise."""
+def _only_change(
+    model: TritonModel, recorded: Mapping[str, Any], delivery: Delivery
+) -> tuple[Field, dict[str, Any] | None]:
+    """Returns the only field in which the kept template and the spec differ, if running servers can change it.
+
+    Returns the template, too; "" and None otherwise.
+    """
     template = unpack(recorded.get(names.ANNOTATION_POD_TEMPLATE, "")) if model.is_explicit else None
-    models = load_models.listed(template["spec"]) if template else ()
-    if not models or models == tuple(model.spec.server.load_models):
-        return None
-    if recorded.get(names.ANNOTATION_SPEC) != spec_hash(model, delivery, models):
-        return None
-    return template
+    if template is None:
+        return "", None
+    known = recorded.get(names.ANNOTATION_SPEC)
+    models, reference = load_models.listed(template["spec"]), in_place.reference(template["spec"])
+    if models and models != tuple(model.spec.server.load_models) and known == spec_hash(model, delivery, models):
+        return LOAD_MODELS, template
+    changed = model.is_in_place and reference and reference != model.spec.model_image.reference
+    if changed and known == spec_hash(model, delivery, reference=reference):
+        return REFERENCE, template
+    return "", None
 
 
-def _obstacle(model: TritonModel) -> str:
-    """Returns why the models of running servers can't change; "" if they can."""
-    if not model.spec.entrypoint:
+def _obstacle(model: TritonModel, field: Field) -> str:
+    """Returns why the field of running servers can't change; "" if it can."""
+    if field == REFERENCE:
+        return in_place.obstacle(model)
+    if field == LOAD_MODELS and not model.spec.entrypoint:
         # The readiness probe then asks for all models, and fails while one is being loaded.
         return "without spec.entrypoint a server isn't ready while it loads a model"
     return ""

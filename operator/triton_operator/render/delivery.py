@@ -12,7 +12,7 @@ from . import expectations
 from .choices import Choices
 from .sizes import host_resources
 
-REPOSITORY = "/models"
+_MOUNT = "/models"
 """Mount path of the repository in the server."""
 SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the path that the Python backend uses
 
@@ -23,9 +23,22 @@ CONTAINER_SECURITY: Mapping[str, Any] = {
 }
 
 # A volume hides the image's files at the same path, so these are paths that no model image has.
-_TOOLS = {"name": "tools", "mountPath": "/.triton-operator/tools"}
-_TARGET = {"name": "models", "mountPath": "/.triton-operator/models"}
-_BUSYBOX = "/.triton-operator/tools/busybox"
+TOOLS = {"name": "tools", "mountPath": "/.triton-operator/tools"}
+REPOSITORIES = {"name": "models", "mountPath": "/.triton-operator/models"}
+"""Writable mount of the volume with the repository."""
+BUSYBOX = "/.triton-operator/tools/busybox"
+CHANGES_MAX = 5
+"""Maximum number of changes of a pod's model image. Each adds two ephemeral containers, and with more of them the
+report of the repository check would not fit."""
+_COPY_BEHIND_LINK = """\
+set -e
+"$0" rm -rf "$2"/*
+"$0" mkdir "$2/0"
+"$0" cp -r "$1" "$2/0"
+"$0" ln -s 0 "$2/current"
+"""
+"""For the strategy InPlace: `current` is a link to the directory with the repository. After a restart of the node, the
+volume still has the files of the last change, so the script removes them first."""
 
 
 def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
@@ -33,23 +46,31 @@ def init_containers(model: TritonModel, choices: Choices) -> list[dict[str, Any]
     image = model.spec.model_image
     source = image.path.rstrip("/") + "/."
     copies = choices.delivery == "Copy"
-    command = [_BUSYBOX, "cp", "-r", source, _TARGET["mountPath"]] if copies else [_BUSYBOX, "true"]
+    if copies and model.is_in_place:
+        command = [BUSYBOX, "sh", "-c", _COPY_BEHIND_LINK, BUSYBOX, source, REPOSITORIES["mountPath"]]
+    else:
+        command = [BUSYBOX, "cp", "-r", source, REPOSITORIES["mountPath"]] if copies else [BUSYBOX, "true"]
     pull = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
     return [
         _container(
             model, names.CONTAINER_TOOLS, choices.tools_image,
-            command=["/usr/local/bin/busybox", "cp", "/usr/local/bin/busybox", _BUSYBOX], mounts=[_TOOLS],
+            command=["/usr/local/bin/busybox", "cp", "/usr/local/bin/busybox", BUSYBOX], mounts=[TOOLS],
         ),
         _container(
             model, names.CONTAINER_FETCH, image.reference,
-            command=command, mounts=[{**_TOOLS, "readOnly": True}, *([_TARGET] if copies else [])], **pull,
+            command=command, mounts=[{**TOOLS, "readOnly": True}, *([REPOSITORIES] if copies else [])], **pull,
         ),
         _container(
             model, names.CONTAINER_CHECK, choices.tools_image,
-            command=["python", "-m", "triton_operator.repository.check", *_check_arguments(model), REPOSITORY],
+            command=["python", "-m", "triton_operator.repository.check", *_check_arguments(model), repository(model)],
             mounts=[mount(model, choices), SHM],
         ),
     ]  # fmt: skip
+
+
+def repository(model: TritonModel) -> str:
+    """Returns the path of the model repository in the server and in the check."""
+    return f"{_MOUNT}/current" if model.is_in_place else _MOUNT
 
 
 def volumes(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
@@ -67,12 +88,12 @@ def mount(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns the read-only mount of the repository in the server and in the check."""
     path = model.spec.model_image.path.strip("/")
     sub_path = {"subPath": path} if choices.delivery == "ImageVolume" and path else {}
-    return {"name": "models", "mountPath": REPOSITORY, "readOnly": True, **sub_path}
+    return {"name": "models", "mountPath": _MOUNT, "readOnly": True, **sub_path}
 
 
 def _check_arguments(model: TritonModel) -> list[str]:
-    containers = f"--containers={len(_container_names(model))}"
-    return ["--termination-log=/dev/termination-log", containers, *expectations.arguments(model)]
+    number = len(_container_names(model)) + (CHANGES_MAX * 2 if model.is_in_place else 0)
+    return ["--termination-log=/dev/termination-log", f"--containers={number}", *expectations.arguments(model)]
 
 
 def _container_names(model: TritonModel) -> set[str]:

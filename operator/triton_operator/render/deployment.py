@@ -49,7 +49,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
         names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
         names.ANNOTATION_TOOLS_IMAGE: choices.tools_image,
         names.ANNOTATION_DELIVERY: choices.delivery,
-        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery, choices.load_models),
+        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery, choices.load_models, choices.reference),
         **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
     }
     return out

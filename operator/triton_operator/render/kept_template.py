@@ -23,15 +23,19 @@ _MAX_PACKED = 64 << 10
 _MAX_UNPACKED = 1 << 20
 
 
-def spec_hash(model: TritonModel, delivery: str, load_models: Sequence[str] | None = None) -> str:
+def spec_hash(
+    model: TritonModel, delivery: str, load_models: Sequence[str] | None = None, reference: str | None = None
+) -> str:
     """Returns a hash of the spec fields that concern pods.
 
     It excludes fields with their default value, so that it stays the same when a later version adds fields.
-    `load_models`: used instead of spec.server.loadModels.
+    `load_models`, `reference`: used instead of spec.server.loadModels and spec.modelImage.reference.
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude=set(NOT_IN_PODS), exclude_defaults=True)
     if load_models is not None:
         spec["server"]["loadModels"] = list(load_models)
+    if reference is not None:
+        spec["modelImage"]["reference"] = reference
     return digest([spec, delivery])
 
 

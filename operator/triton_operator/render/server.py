@@ -10,7 +10,7 @@ from triton_operator.api.types import TritonModel
 
 from . import load_models
 from .choices import Choices
-from .delivery import CONTAINER_SECURITY, REPOSITORY, SHM, mount
+from .delivery import CONTAINER_SECURITY, SHM, mount, repository
 
 
 def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def arguments(model: TritonModel) -> list[str]:
     # Latency quantiles for the dashboards. Triton uses the first value of this option, not the last.
     quantiles = [] if asks_for_summaries(model) else [_QUANTILES]
     return [
-        f"--model-repository={REPOSITORY}",
+        f"--model-repository={repository(model)}",
         f"--model-control-mode={server.model_control}",
         *load_models.flags(server.load_models),
         # If a model fails to load, the server keeps running and reports it through the API.

@@ -20,15 +20,7 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the check only reads its size
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks a model repository. Prints the findings; exits with 1 if there are errors."""
     options = _options(arguments)
-    wanted = Expected(
-        entrypoint=options.entrypoint,
-        load_models=tuple(options.load_models),
-        shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
-        gpus=options.gpus,
-        cpus=options.cpus,
-        response_cache=options.response_cache,
-        server=options.server_version,
-    )
+    wanted = expected(options)
     with collector.paused():
         repository, found = load(options.path)
         findings = judge(repository, found, wanted)
@@ -39,9 +31,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if whole.ok else 1
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="triton_operator.repository.check", description=main.__doc__)
-    parser.add_argument("path", help="the model repository")
+def expected(options: argparse.Namespace) -> Expected:
+    """Returns the values of the options that `add_options` has added."""
+    return Expected(
+        entrypoint=options.entrypoint,
+        load_models=tuple(options.load_models),
+        shared_memory=_mounted() if options.shared_memory is None else options.shared_memory,
+        gpus=options.gpus,
+        cpus=options.cpus,
+        response_cache=options.response_cache,
+        server=options.server_version,
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `render.expectations` passes."""
     parser.add_argument("--entrypoint", type=lambda text: text or None, help="spec.entrypoint")
     parser.add_argument(
         "--load-models",
@@ -66,6 +70,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--server-version", type=_version, metavar="2.51|24.10", help="the server's version; default: unknown"
     )
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="triton_operator.repository.check", description=main.__doc__)
+    parser.add_argument("path", help="the model repository")
+    add_options(parser)
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the report")
     parser.add_argument(
         "--containers",

@@ -24,7 +24,7 @@ from triton_operator.repository.report import Report
 from . import calibration, churn, counting, load, pods, thresholds
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
-from .observation import ModelsChange, Object, Observation, Problem
+from .observation import ImageChange, ModelsChange, Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
@@ -89,7 +89,10 @@ def assess(
             {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: pods.server_digests(current)},
         ),
         image=ImageStatus(
-            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
+            reference=model.spec.model_image.reference,
+            digest=", ".join(digests),
+            delivery=observed.delivery,
+            change=observed.image_change.way,
         ),
         newer_template=observed.newer_template or None,
         replicas=len(living),
@@ -173,12 +176,14 @@ def _progressing(
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if observed.models_change:
         return _changing(observed.models_change)
+    if observed.image_change.changing:
+        return _changing_image(observed.image_change)
     if _complete(observed, observed.deployment, living, current, ready):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
-    why = f"; the servers are replaced for the change of spec.server.loadModels: {observed.rollout}"
+    why = f"; the servers are replaced for the change of {observed.rollout}"
     return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if observed.rollout else ""))
 
 
@@ -198,6 +203,16 @@ def _changing(change: ModelsChange) -> Condition:
             "every server has the models of spec.server.loadModels; now the Deployment gets them for later servers"
         )
     return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
+
+
+def _changing_image(change: ImageChange) -> Condition:
+    """Progressing while the model image of running servers changes."""
+    message = (
+        f"{change.left} server{'s' if change.left > 1 else ''} still to change to the model image, without a restart"
+    )
+    if not change.left:
+        message = "every server has the model image; now the Deployment gets it for later servers"
+    return condition(PROGRESSING, "True", "ChangingImage", message)
 
 
 def _newer(observed: Observation) -> str:

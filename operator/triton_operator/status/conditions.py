@@ -89,8 +89,9 @@ def _true(status: TritonModelStatus) -> set[str]:
 
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting", "Deleting", "Propagating",
-    "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive", "ScalerCooldown",
+    "EntrypointNotReady", "RollingOut", "ChangingModels", "ChangingImage", "NoServerAnswers", "Starting", "Deleting",
+    "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
+    "ScalerCooldown",
 }  # fmt: skip
 
 

@@ -49,6 +49,20 @@ class ModelsChange:
 
 
 @dataclass(frozen=True)
+class ImageChange:
+    """A change of spec.modelImage.reference with rollout.strategy InPlace.
+
+    - `way`: how it reaches the servers, as in status.image.change. "" with another strategy.
+    - `left`: number of servers that are still to be changed. `changing`: whether the change isn't complete; with 0
+      servers left, only the template for later servers is missing.
+    """
+
+    way: str = ""
+    left: int = 0
+    changing: bool = False
+
+
+@dataclass(frozen=True)
 class Observation:
     """The input of `assess`.
 
@@ -67,7 +81,8 @@ class Observation:
     - `installed`: the cluster's monitoring, None if its CRDs are missing.
     - `has_rules`: whether there is a PrometheusRule.
     - `series`: the versions of models in the PodMonitor.
-    - `models_change`: a change of spec.server.loadModels that isn't complete. `rollout`: why it replaces the servers.
+    - `models_change`: a change of spec.server.loadModels that isn't complete. `image_change`: the last one of
+      spec.modelImage.reference with InPlace. `rollout`: the field of which a change replaces the servers, and why.
     - `answer`: Prometheus' last answer, None if there is no Prometheus to query.
     """
 
@@ -92,6 +107,7 @@ class Observation:
     installed: Installed | None = None
     has_rules: bool = False
     models_change: ModelsChange | None = None
+    image_change: ImageChange = ImageChange()
     rollout: str = ""
     answer: Answer | None = None
     series: Listed = field(default_factory=lambda: Listed(()))

@@ -12,6 +12,7 @@ from triton_operator.api.servers import Server
 from triton_operator.render import load_models
 from triton_operator.repository import report
 
+from . import image_change
 from .observation import Object, Problem
 
 _IMAGES = {
@@ -98,7 +99,7 @@ def restarts(pod: Object) -> int:
 
 def digest(pod: Object) -> str:
     """Returns the digest of the model image of this pod; "" if it isn't known yet."""
-    return _image_digest(pod, names.CONTAINER_FETCH)
+    return image_change.digest(pod) or _image_digest(pod, names.CONTAINER_FETCH)
 
 
 def server_digests(pods: Iterable[Object]) -> set[str]:

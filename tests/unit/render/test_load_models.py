@@ -43,11 +43,11 @@ def test_template_keeps_the_old_models_until_the_servers_have_the_new_ones() -> 
     assert with_models(after["spec"]["template"], ["a", "b"]) == live["spec"]["template"]
     again = choose(model("a", "c"), after, NEW)
     assert made(model("a", "c"), again) == after
-    assert not again.only_models
+    assert not again.only
     assert not again.newer_template
     # and back, although the template's hash is that of the first list
     back = choose(model("a", "b"), after, OLD)
-    assert back.only_models
+    assert back.only == "spec.server.loadModels"
     assert made(model("a", "b"), back) == after
     assert made(model("a", "b"), switched(model("a", "b"), back)) == live
 
@@ -60,7 +60,7 @@ def test_another_change_at_the_same_time_replaces_the_servers(spec: dict[str, An
     changed = model("a", "c", **spec)
     live = first("a", "b")
     choices = choose(changed, live, NEW)
-    assert not choices.only_models
+    assert not choices.only
     assert template_hash(made(changed, choices)) != template_hash(live)
 
 
@@ -94,4 +94,4 @@ def test_a_deployment_of_an_earlier_version_changes_without_new_servers(monkeypa
 def test_without_explicit_model_control_nothing_changes() -> None:
     plain = gen.model()
     live = made(plain, choose(plain, None, OLD))
-    assert not choose(gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}), live, OLD).only_models
+    assert not choose(gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}), live, OLD).only

@@ -1,0 +1,141 @@
+"""Brings a changed model image to the running servers, with rollout.strategy InPlace."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triton_operator.api import kinds, names, secrets
+from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.types import TritonModel
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.image_changes import Decision, Running, decide
+from triton_operator.probe import Prober
+from triton_operator.render import Choices, in_place, template_hash
+from triton_operator.render.choices import REFERENCE
+from triton_operator.status import image_change
+from triton_operator.status import pods as of_pods
+from triton_operator.status.observation import ImageChange
+
+Object = dict[str, Any]
+Log = logging.LoggerAdapter[logging.Logger]
+_TEXT_MAX = 1000
+_PULL_SECONDS = 1200
+"""Time to pull and copy a model image, as in the progress deadline of a rollout."""
+
+
+class ImageChanger:
+    """Changes the model image of running servers. Safe to use from several threads, with one at a time for each key.
+
+    All state is in the pods, so a new leader continues. `clock`: seconds since 1970.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, store: Store, prober: Prober, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._api, self._store, self._prober, self._clock = api, store, prober, clock
+
+    def advance(self, model: TritonModel, choices: Choices, pods: Sequence[Object], log: Log) -> Decision:
+        """Starts the next change of a server, records the ones that are done, and returns the decision.
+
+        Never waits for a server.
+        """
+        if not model.is_in_place or choices.delivery != "Copy":
+            return Decision()
+        wanted, template = model.spec.model_image.reference, template_hash(model, choices)
+        living = [pod for pod in pods if of_pods.alive(pod)]
+        current = [pod for pod in living if of_pods.is_current(pod, template)]
+        by_uid = {pod["metadata"]["uid"]: pod for pod in current}
+        decision = decide([_running(pod) for pod in current], wanted, self._clock())
+        for uid, reference in decision.record:
+            self._record(model, by_uid[uid], reference)
+        if decision.rollout or not (decision.left or choices.only == REFERENCE):
+            return decision
+        if why := _unsettled(living, current):
+            return replace(decision, start=None, rollout=why)
+        if decision.start is not None:
+            uid, number = decision.start
+            log.info("model image of %s: changing it to %s", by_uid[uid]["metadata"]["name"], wanted)
+            self._start(model, by_uid[uid], number)
+        return decision
+
+    def _start(self, model: TritonModel, pod: Object, number: int) -> None:
+        """Adds the two ephemeral containers to the pod, unless another client has added one meanwhile."""
+        end = int(self._clock()) + _PULL_SECONDS + model.spec.rollout.startup_seconds
+        added = [
+            in_place.files(model, number),
+            in_place.change(model, number, image_change.tools_image(pod), end),
+        ]
+        before = pod["spec"].get("ephemeralContainers") or []
+        path = "/spec/ephemeralContainers"
+        version = {"op": "test", "path": "/metadata/resourceVersion", "value": pod["metadata"]["resourceVersion"]}
+        steps: list[Object] = [{"op": "add", "path": f"{path}/-", "value": one} for one in added]
+        if not before:
+            steps = [{"op": "add", "path": path, "value": added}]
+        self._patch(pod, version, *steps, subresource="ephemeralcontainers")
+
+    def _record(self, model: TritonModel, pod: Object, reference: str) -> None:
+        """Writes the model image into `fetch` of the pod, which copies it again after a restart of the node."""
+        found = pod["spec"]["initContainers"]
+        index = next(k for k, one in enumerate(found) if one["name"] == names.CONTAINER_FETCH)
+        path = f"/spec/initContainers/{index}"
+        self._patch(
+            pod,
+            {"op": "test", "path": f"{path}/name", "value": names.CONTAINER_FETCH},
+            {"op": "replace", "path": f"{path}/image", "value": reference},
+        )
+        self._prober.servers.refresh(model.key, pod["metadata"]["uid"])
+
+    def _patch(self, pod: Object, *steps: Object, subresource: str = "") -> None:
+        try:
+            self._store.put(self._api.patch(pod, kinds.POD, *steps, subresource=subresource))
+        except ApiError as error:
+            if error.code not in (404, 409, 422):  # otherwise the pod is gone or has changed, and its event follows
+                raise
+
+
+def replace_servers(model: TritonModel, decision: Decision) -> str:
+    """Returns the field and the reason for which new servers are needed; "" if they aren't."""
+    return f"{REFERENCE}: {secrets.redact(decision.rollout, secrets.values(model))}" if decision.rollout else ""
+
+
+def reported(
+    model: TritonModel,
+    choices: Choices,
+    decision: Decision,
+    before: TritonModelStatus,
+    rollout: str,
+    *,
+    switching: bool,
+) -> ImageChange:
+    """Returns the change for the status. `rollout`: the field for which servers are being replaced, and why."""
+    left = decision.left if not decision.rollout else 0
+    changing = bool(left) or (switching and choices.only == REFERENCE)
+    if not model.is_in_place:
+        return ImageChange()
+    if rollout.startswith(REFERENCE):
+        return ImageChange(f"RollingUpdate: {rollout.removeprefix(f'{REFERENCE}: ')}"[:_TEXT_MAX])
+    known = before.image.reference if before.image else ""
+    if changing or decision.done or choices.only == REFERENCE:
+        return ImageChange("InPlace", left, changing)
+    if choices.replicas and known and known != model.spec.model_image.reference:
+        return ImageChange("RollingUpdate: other fields of the spec have changed, too")
+    return ImageChange(before.image.change if before.image else "")
+
+
+def _running(pod: Object) -> Running:
+    metadata = pod["metadata"]
+    started = of_pods.server(pod) is not None
+    return Running(metadata["uid"], metadata["name"], image_change.noted(pod), started, image_change.last(pod))
+
+
+def _unsettled(living: Sequence[Object], current: Sequence[Object]) -> str:
+    """Returns why only new servers can get the model image; "" if the running ones can."""
+    if len(living) > len(current):
+        return "servers of the previous spec are still being replaced"
+    broken = next(((pod, found) for pod in current if (found := of_pods.problem(pod))), None)
+    return f"{broken[0]['metadata']['name']} doesn't serve: {broken[1].message}" if broken else ""

@@ -1,0 +1,89 @@
+"""Reads from a pod which model image its files have, and the last change of it (render/in_place.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from triton_operator.api import names
+from triton_operator.render import in_place
+
+Object = Mapping[str, Any]
+_NOT_STARTED = {
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+    "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+    "ContainerCannotRun",
+}  # fmt: skip
+_WORDS_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A change of a pod's model image.
+
+    - `number`: 1 for the first change of the pod. `reference`: the new model image.
+    - `end`: the time when the change must have ended, in seconds since 1970.
+    - `state`: Running, Done or Failed. `message`: why it failed.
+    - `digest`: the digest of the new model image, "" while it isn't known.
+    """
+
+    number: int
+    reference: str
+    end: int
+    state: Literal["Running", "Done", "Failed"]
+    message: str = ""
+    digest: str = ""
+
+
+def noted(pod: Object) -> str:
+    """Returns the model image that the pod's `fetch` has. After a change that is Done, the operator writes it there."""
+    return in_place.reference(pod["spec"])
+
+
+def last(pod: Object) -> Attempt | None:
+    """Returns the last change of the pod's model image; None if there was none."""
+    specs = {str(c.get("name", "")): c for c in pod["spec"].get("ephemeralContainers") or ()}
+    number = max((in_place.number_of(name) for name in specs), default=0)
+    files, change = (specs.get(f"{prefix}{number}", {}) for prefix in (in_place.FILES, in_place.CHANGE))
+    if not number:
+        return None
+    states = {s["name"]: s for s in pod.get("status", {}).get("ephemeralContainerStatuses") or ()}
+    copied, changed = (states.get(f"{prefix}{number}", {}) for prefix in (in_place.FILES, in_place.CHANGE))
+    state, message = _state(copied, changed)
+    digest = str(copied.get("imageID", "")).rpartition("@")[2]
+    return Attempt(
+        number, str(files.get("image", "")), in_place.end_of(change), state, message,
+        digest if digest.startswith("sha256:") else "",
+    )  # fmt: skip
+
+
+def digest(pod: Object) -> str:
+    """Returns the digest of the model image that the last change brought, if the pod has it; "" otherwise."""
+    attempt = last(pod)
+    return attempt.digest if attempt and attempt.state == "Done" and attempt.reference == noted(pod) else ""
+
+
+def _state(files: Object, change: Object) -> tuple[Literal["Running", "Done", "Failed"], str]:
+    ended = change.get("state", {}).get("terminated")
+    if ended:
+        return ("Failed", _words(ended)) if ended.get("exitCode") else ("Done", "")
+    copied = files.get("state", {}).get("terminated") or {}
+    if copied.get("exitCode"):
+        return "Failed", f"could not copy the repository from {files.get('image', '')}: {_words(copied)}"
+    for status in (files, change):
+        waiting = status.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in _NOT_STARTED:
+            words = str(waiting.get("message") or waiting["reason"])[:_WORDS_MAX]
+            return "Failed", f"container {status['name']} can't be started: {words}"
+    return "Running", ""
+
+
+def _words(ended: Object) -> str:
+    return str(ended.get("message", "")).strip()[:_WORDS_MAX] or f"exit code {ended.get('exitCode')}"
+
+
+def tools_image(pod: Object) -> str:
+    """Returns the operator's image in this pod."""
+    found = (c for c in pod["spec"].get("initContainers") or () if c.get("name") == names.CONTAINER_TOOLS)
+    return next((str(c.get("image", "")) for c in found), "")

@@ -1,0 +1,49 @@
+"""Whether both versions of a model fit into the memory of the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from triton_operator.in_place.memory import Memory, read, shortage
+
+MIB = 1 << 20
+
+
+def version2(folder: Path, **files: object) -> Path:
+    found = {
+        "memory.current": 300 * MIB,
+        "memory.max": 900 * MIB,
+        "memory.stat": f"anon 1\ninactive_file {100 * MIB}\n",
+    }
+    for name, text in {**found, **files}.items():
+        (folder / name.replace("_", ".")).write_text(f"{text}\n")
+    return folder
+
+
+def test_reads_both_versions_of_cgroups(tmp_path: Path) -> None:
+    assert read(version2(tmp_path)) == Memory(200 * MIB, 900 * MIB)
+    first = tmp_path / "memory"
+    first.mkdir()
+    (first / "memory.usage_in_bytes").write_text(f"{300 * MIB}\n")
+    (first / "memory.limit_in_bytes").write_text(f"{900 * MIB}\n")
+    (first / "memory.stat").write_text(f"inactive_file 0\ntotal_inactive_file {50 * MIB}\n")
+    assert read(tmp_path) == Memory(250 * MIB, 900 * MIB)
+    (first / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert read(tmp_path) is None, "no limit"
+
+
+def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    assert read(tmp_path) is None
+    assert read(version2(tmp_path, memory_max="max")) is None
+    assert read(version2(tmp_path, memory_current="?")) is None
+    assert "can't be read" in shortage(None, 1.0)
+
+
+def test_the_server_must_fit_twice() -> None:
+    assert not shortage(Memory(200 * MIB, 400 * MIB), 1.0)
+    assert not shortage(Memory(200 * MIB, 400 * MIB), 0.1)
+    assert "uses 200 MiB of its limit of 399 MiB, and a second version may need 200 MiB" in shortage(
+        Memory(200 * MIB, 399 * MIB), 0.1
+    )
+    assert "may need 300 MiB" in shortage(Memory(200 * MIB, 400 * MIB), 1.5)
+    assert "may need 64 MiB" in shortage(Memory(10 * MIB, 70 * MIB), 1.0), "a small server"
