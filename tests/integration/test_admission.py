@@ -101,6 +101,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (resources(limits={"cpu": 1}, requests={"nvidia.com/gpu": 1}), "must be set in limits"),
     ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "can't both be 0"),
     ({"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "can't both be 0"),
+    ({"rollout": {"strategy": "InPlace"}}, "InPlace needs entrypoint and server.modelControl: explicit"),
+    ({**server(modelControl="explicit", loadModels=["a"]), "rollout": {"strategy": "InPlace"}},
+     "InPlace needs entrypoint and server.modelControl: explicit"),
+    ({**explicit("a"), **image(delivery="ImageVolume"), "rollout": {"strategy": "InPlace"}},
+     "InPlace can't change an image volume"),
+    ({"rollout": {"strategy": "Recreate"}}, 'supported values: "RollingUpdate", "InPlace"'),
     ({"autoscaling": {"min": 3, "max": 2}}, "min is above max: lower min or raise max"),
     ({"autoscaling": {"min": 0, "max": 2}}, "min: 0 needs engine: KEDA"),
     ({"autoscaling": {"min": 0, "max": 2, "engine": "Direct"}}, "min: 0 needs engine: KEDA"),
@@ -313,7 +319,9 @@ def test_rejects_unknown_fields_and_names_them(spec: dict[str, Any], field: str,
 def test_sets_defaults(api: Api) -> None:
     api.create({**gen.raw(), "metadata": {"name": "x", "namespace": api.namespace}})
     spec = api.get("TritonModel", "x")["spec"]
-    assert spec["rollout"] == {"startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30}
+    assert spec["rollout"] == {
+        "strategy": "RollingUpdate", "startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30,
+    }  # fmt: skip
     assert spec["modelImage"]["delivery"] == "Auto"
     assert spec["disruption"] == {"maxUnavailable": 1}
     assert "replicas" not in spec

@@ -48,17 +48,20 @@ RESTRICTIONS = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt
 
 
 @contextmanager
-def serving(*repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = ()) -> Iterator[Server]:
+def serving(
+    *repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = (), within: str = ""
+) -> Iterator[Server]:
     """Starts Triton with these model repositories and the restrictions of a restricted pod.
 
-    `options` are for tritonserver, `limits` for docker run. Yields when every model is ready.
+    `within`: the repository in each of the directories, if it isn't the directory itself. `options` are for
+    tritonserver, `limits` for docker run. Yields when every model is ready.
     """
     need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
     ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
     places = {path: f"/models/{k}" for k, path in enumerate(repositories)}
     mounts = [f"--volume={path}:{place}:ro" for path, place in places.items()]
-    command = ["tritonserver", *(f"--model-repository={place}" for place in places.values()), *options]
+    command = ["tritonserver", *(f"--model-repository={place}/{within}" for place in places.values()), *options]
     try:
         docker(
             *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),

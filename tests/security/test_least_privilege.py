@@ -119,6 +119,7 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
         use_taken_names(api, operator)
         delete_leftovers(api, operator)
         change_models(api, operator)
+        change_image(api, operator)
         make(api, "silenced")
         needed = granted() - set(NOT_IN_AUDIT_LOG)
         # The operator deletes leftover pods one minute after the creation of a Deployment.
@@ -161,8 +162,10 @@ def add_servers(api: Api, operator: Operator) -> None:
 
 def change_models(api: Api, operator: Operator) -> None:
     """Makes the operator load a model on a running server, and change the Deployment's template without a new one."""
-    explicit = {"modelControl": "explicit", "loadModels": ["detection"]}
-    make(api, "explicit", entrypoint="detection", server=explicit)
+    explicit = {
+        "modelControl": "explicit", "loadModels": ["detection"], "resources": {"limits": {"memory": "1Gi"}},
+    }  # fmt: skip
+    make(api, "explicit", entrypoint="detection", server=explicit, rollout={"strategy": "InPlace"})
     deployment = eventually(lambda: api.find("Deployment", "explicit"), SOON, lambda: operator.log)
     template, metadata = deployment["spec"]["template"], deployment["metadata"]
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "explicit", "uid": metadata["uid"],
@@ -201,6 +204,13 @@ def change_models(api: Api, operator: Operator) -> None:
     assert triton.calls == ["load other"]
     assert load_models.listed(api.get("ReplicaSet", "explicit-x")["spec"]["template"]["spec"]) == ("detection", "other")
     assert api.get("Pod", "explicit-x-1")["metadata"]["annotations"][names.ANNOTATION_MODELS] == "0:detection,other"
+
+
+def change_image(api: Api, operator: Operator) -> None:
+    """Makes the operator change the model image of the running server of `change_models`."""
+    changed = {"modelImage": {"reference": "registry.example.com/models:2"}}
+    api.patch("TritonModel", "explicit", {"spec": changed})
+    eventually(lambda: api.get("Pod", "explicit-x-1")["spec"].get("ephemeralContainers"), SOON, lambda: operator.log)
 
 
 def use_taken_names(api: Api, operator: Operator) -> None:

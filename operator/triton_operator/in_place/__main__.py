@@ -24,6 +24,7 @@ from triton_operator.repository.load import load
 
 from . import memory
 from .compare import NewServersError, difference
+from .memory import Memory
 
 _POLL_SECONDS = 0.1
 _MESSAGE_MAX = 800
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _wait_for(root / f"{number}.complete", options.end)
         _check(root / number, options)
-        _change(root, number, options.host, options.load_seconds)
+        change(root, number, Server("", "the server", "127.0.0.1", (0, True)), options.load_seconds, memory.read())
     except NewServersError as error:
         text = one_line(str(error))[:_MESSAGE_MAX]
         print(text, file=sys.stderr)
@@ -67,13 +68,15 @@ def _check(path: Path, options: argparse.Namespace) -> None:
         raise NewServersError("; ".join(errors))
 
 
-def _change(root: Path, number: str, host: str, load_seconds: float) -> None:
-    """Moves the link to the new files and loads the model that differs. Moves the link back if this fails."""
+def change(root: Path, number: str, server: Server, load_seconds: float, available: Memory | None) -> None:
+    """Moves the link `current` to the new files and loads the model that differs.
+
+    Moves the link back if this fails, and raises NewServersError. `available`: the memory of the server.
+    """
     current = root / "current"
     before = str(current.readlink())
-    server = Server("", "the server", host, (0, True))
     found = difference(root / before, root / number, asyncio.run(_loaded(server)))
-    if found.model and (why := memory.shortage(memory.read(), found.growth)):
+    if found.model and (why := memory.shortage(available, found.growth)):
         raise NewServersError(why)
     _link(current, number)
     try:
@@ -129,7 +132,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--number", type=int, required=True, help="name of the directory with the new files")
     parser.add_argument("--end", type=int, required=True, help="latest time for the new files, seconds since 1970")
     parser.add_argument("--load-seconds", type=float, required=True, help="maximum time to load a model")
-    parser.add_argument("--host", default="127.0.0.1", help="address of the server")
     parser.add_argument("--termination-log", type=Path, default=Path("/dev/termination-log"))
     check.add_options(parser)
     return parser.parse_args(arguments)

@@ -1,0 +1,105 @@
+"""The program that changes the model repository of a running server, with a real Triton that answers clients."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc
+
+from model_images import support
+from model_images.test_load_models import Published
+from model_images.test_model_control import ECHO, Site, asking
+from triton_operator.api.servers import Server
+from triton_operator.in_place.__main__ import change, main
+from triton_operator.in_place.compare import NewServersError
+from triton_operator.in_place.memory import Memory
+
+pytestmark = pytest.mark.server
+ENOUGH = Memory(1, 1 << 40)
+
+
+@dataclass
+class Pod:
+    """The volume with the repositories of a server, and the server."""
+
+    root: Path
+    server: Server
+
+    def write(self, number: str, variant: str, *, fails: bool = False) -> None:
+        """Writes a repository whose model `echo` answers with `variant`."""
+        (self.root / number).mkdir()
+        for name in ("echo", "other"):
+            Site(None, self.root / number).write(name, variant if name == "echo" else "v1")  # type: ignore[arg-type]
+        if fails:
+            Site(None, self.root / number).write("echo", variant, fails=True)  # type: ignore[arg-type]
+
+    @property
+    def current(self) -> str:
+        return str((self.root / "current").readlink())
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[Pod]:
+    tmp_path.parent.chmod(0o755)
+    tmp_path.chmod(0o755)
+    pod = Pod(tmp_path, Server("", "", "", (0, True)))
+    pod.write("0", "v1")
+    (tmp_path / "current").symlink_to("0")
+    options = ["--model-control-mode=explicit", "--load-model=echo", "--exit-on-error=false"]
+    with support.serving(tmp_path, options=options, within="current") as running:
+        pod.server = Published("uid", "pod", "", (0, True), running)
+        yield pod
+
+
+def test_changes_the_repository_without_a_failed_request(pod: Pod) -> None:
+    pod.write("1", "v2")
+    with asking(pod.server.grpc, tritonclient.grpc) as answers:
+        change(pod.root, "1", pod.server, 60, ENOUGH)
+    assert not answers.errors
+    assert {variant.split()[0] for variant in answers.variants} == {"v1", "v2"}
+    assert pod.current == "1"
+    assert not (pod.root / "0").exists(), "two versions would fill the node's disk"
+
+
+@pytest.mark.parametrize(("fails", "memory", "words"), [
+    (True, ENOUGH, "the weights are from Tuesday"),
+    (False, Memory(2 << 30, 3 << 30), "may need 2048 MiB"),
+    (False, None, "can't be read"),
+])  # fmt: skip
+def test_a_change_that_fails_leaves_the_old_model(pod: Pod, fails: bool, memory: Memory | None, words: str) -> None:
+    pod.write("1", "v2", fails=fails)
+    with asking(pod.server.grpc, tritonclient.grpc) as answers, pytest.raises(NewServersError) as caught:
+        change(pod.root, "1", pod.server, 60, memory)
+    assert words in str(caught.value)
+    assert not answers.errors
+    assert {variant.split()[0] for variant in answers.variants} == {"v1"}
+    assert pod.current == "0"
+
+
+def test_a_load_that_does_not_end_leaves_the_old_model(pod: Pod) -> None:
+    pod.write("1", "v2")
+    with pytest.raises(NewServersError, match=r"no answer to the load of echo within 0\.2 s"):
+        change(pod.root, "1", pod.server, 0.2, ENOUGH)
+    assert pod.current == "0"
+
+
+def test_reports_why_it_changed_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "current").symlink_to("0")
+    shutil.copytree(ECHO / "repository", tmp_path / "1")
+    (tmp_path / "1" / "echo" / "config.pbtxt").write_text('name: "echo"\ninput [ {\n')
+    (tmp_path / "1.complete").touch()
+    options = [
+        f"--repositories={tmp_path}", "--number=1", "--end=0", "--load-seconds=9", "--entrypoint=echo",
+        f"--termination-log={tmp_path / 'log'}",
+    ]  # fmt: skip
+    assert main(options) == 1
+    assert "echo/config.pbtxt:" in (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text() in capsys.readouterr().err
+    assert not (tmp_path / "1").exists()
+    assert main(options) == 1
+    assert (tmp_path / "log").read_text() == "the new files did not arrive in time"

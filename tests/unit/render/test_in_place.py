@@ -1,0 +1,102 @@
+"""The pod template while the model image of running servers changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose, in_place, render, switched
+
+OLD, NEW = Choices("tools:1", "ImageVolume"), Choices("tools:2", "ImageVolume")
+SERVER = {"modelControl": "explicit", "loadModels": ["a"], "resources": {"limits": {"memory": "1Gi"}}}
+
+
+def model(reference: str = "models:1", **spec: Any) -> TritonModel:
+    wanted = {"entrypoint": "a", "server": SERVER, "rollout": {"strategy": "InPlace"}, **spec}
+    return gen.model(modelImage={"reference": reference}, **wanted)
+
+
+def made(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    return gen.live(next(o for o in render(model, choices) if o["kind"] == "Deployment"))
+
+
+def first() -> dict[str, Any]:
+    return made(model(), choose(model(), None, OLD))
+
+
+def image(deployment: dict[str, Any]) -> str:
+    return in_place.reference(deployment["spec"]["template"]["spec"])
+
+
+def template_hash(deployment: dict[str, Any]) -> str:
+    return str(deployment["metadata"]["annotations"]["tritonoperator.io/template-hash"])
+
+
+def test_auto_delivery_is_a_copy() -> None:
+    assert choose(model(), None, OLD).delivery == "Copy"
+
+
+def test_template_keeps_the_old_image_until_the_servers_have_the_new_one() -> None:
+    live, changed = first(), model("models:2")
+    choices = choose(changed, live, NEW)
+    assert choices.only == "spec.modelImage.reference"
+    assert made(changed, choices) == live
+    after = made(changed, switched(changed, choices))
+    assert image(after) == "models:2"
+    assert template_hash(after) == template_hash(live), "so that the running servers are current"
+    again = choose(changed, after, NEW)
+    assert made(changed, again) == after
+    assert (again.only, again.newer_template) == ("", False)
+    # and back, although the template's hash is that of the first image
+    back = choose(model(), after, OLD)
+    assert made(model(), back) == after
+    assert made(model(), switched(model(), back)) == live
+
+
+@pytest.mark.parametrize("spec", [
+    {"server": {**SERVER, "image": "triton:2"}}, {"server": {**SERVER, "loadModels": ["a", "b"]}},
+    {"rollout": {"strategy": "InPlace", "restartedAt": "now"}}, {"rollout": {}}, {"entrypoint": "b"},
+])  # fmt: skip
+def test_another_change_at_the_same_time_replaces_the_servers(spec: dict[str, Any]) -> None:
+    changed, live = model("models:2", **spec), first()
+    choices = choose(changed, live, NEW)
+    assert not choices.only
+    assert template_hash(made(changed, choices)) != template_hash(live)
+    assert image(made(changed, choices)) == "models:2"
+
+
+def test_replaced_servers_get_another_hash_even_with_the_first_image() -> None:
+    changed = model("models:2")
+    live = made(changed, switched(changed, choose(changed, first(), OLD)))
+    why = "spec.modelImage.reference: a doesn't load"
+    replaced = choose(model(), live, OLD, replace_servers=why)
+    assert replaced.rollout == why
+    after = made(model(), replaced)
+    assert image(after) == "models:1"
+    assert template_hash(after) not in (template_hash(live), template_hash(first()))
+    assert made(model(), choose(model(), after, OLD)) == after
+    # The template has the image of the spec already, but a server has another one.
+    once_more = made(model(), choose(model(), after, OLD, replace_servers=why))
+    assert template_hash(once_more) != template_hash(after)
+
+
+@pytest.mark.parametrize(("limits", "words"), [
+    ({}, "without a memory limit"), ({"memory": "1Gi", "nvidia.com/gpu": 1}, "memory of an accelerator"),
+])  # fmt: skip
+def test_says_why_an_image_cannot_change_in_place(limits: dict[str, Any], words: str) -> None:
+    server = {**SERVER, "resources": {"limits": limits}}
+    live = made(model(server=server), choose(model(server=server), None, OLD))
+    choices = choose(model("models:2", server=server), live, OLD)
+    assert choices.rollout.startswith("spec.modelImage.reference: ")
+    assert words in choices.rollout
+    assert image(made(model("models:2", server=server), choices)) == "models:2"
+
+
+def test_without_the_strategy_a_changed_image_is_a_rollout() -> None:
+    plain, changed = model(rollout={}), model("models:2", rollout={})
+    live = made(plain, choose(plain, None, OLD))
+    assert not choose(changed, live, OLD).only
+    assert template_hash(made(changed, choose(changed, live, OLD))) != template_hash(live)

@@ -1,0 +1,81 @@
+"""What a pod says of a change of its model image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.cluster.slim import slim
+from triton_operator.render import in_place
+from triton_operator.status import pods
+from triton_operator.status.image_change import Attempt, last, noted, tools_image
+
+MODEL = gen.model(modelImage={"reference": "models:2"}, entrypoint="a")
+DIGEST = "sha256:" + "a" * 64
+
+
+def pod(*numbers: int, reference: str = "models:1", **states: Any) -> dict[str, Any]:
+    """A pod as the API server returns it. `states`: of the containers `files` and `change` with the last number."""
+    out = gen.pod()
+    containers = [c for n in numbers for c in (in_place.files(MODEL, n), in_place.change(MODEL, n, "tools:1", 77))]
+    debug = {"name": "debugger-x", "image": "busybox"}
+    out["spec"] = {
+        "initContainers": [{"name": "tools", "image": "tools:1"}, {"name": "fetch", "image": reference}],
+        "containers": [{"name": "triton"}],
+        "ephemeralContainers": [debug, *containers],
+    }
+    out["status"]["ephemeralContainerStatuses"] = [
+        {"name": f"in-place-{kind}-{numbers[-1]}", "image": "x", "imageID": f"models@{DIGEST}", "state": state}
+        for kind, state in states.items()
+    ]
+    return slim(out)
+
+
+def ended(code: int, message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "message": message}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+@pytest.mark.parametrize(("states", "state", "words"), [
+    ({}, "Running", ""),
+    ({"files": waiting("ContainerCreating")}, "Running", ""),
+    ({"files": ended(0), "change": {"running": {}}}, "Running", ""),
+    ({"files": ended(0), "change": ended(0)}, "Done", ""),
+    ({"files": ended(0), "change": ended(1, "failed to load 'a'\n")}, "Failed", "failed to load 'a'"),
+    ({"files": ended(0), "change": ended(137)}, "Failed", "exit code 137"),
+    ({"files": ended(1, "no space left")}, "Failed", "could not copy the repository from x: no space left"),
+    ({"files": waiting("ErrImagePull", "not found")}, "Failed",
+     "container in-place-files-2 can't be started: not found"),
+    ({"files": ended(0), "change": waiting("CreateContainerError", "no")}, "Failed",
+     "container in-place-change-2 can't be started: no"),
+])  # fmt: skip
+def test_state_of_the_last_change(states: dict[str, Any], state: Any, words: str) -> None:
+    digest = DIGEST if "files" in states else ""
+    assert last(pod(1, 2, **states)) == Attempt(2, "models:2", 77, state, words, digest)
+
+
+def test_a_pod_without_a_change() -> None:
+    plain = gen.pod()
+    assert last(slim(plain)) is None
+    plain["spec"]["ephemeralContainers"] = [
+        {"name": name} for name in ("debugger-x", "in-place-files-", "in-place-files-x", "in-place-files-99999")
+    ]
+    assert last(slim(plain)) is None
+
+
+def test_the_digest_is_that_of_the_last_change_when_the_pod_has_it() -> None:
+    done = {"files": ended(0), "change": ended(0)}
+    before = pods.digest(pod(1, reference="models:1", **done))
+    assert before != DIGEST
+    assert pods.digest(pod(1, reference="models:2", **done)) == DIGEST
+    assert pods.digest(pod(1, reference="models:2", files=ended(0), change=ended(1))) == before
+
+
+def test_reads_the_images_of_the_pod() -> None:
+    assert noted(pod(1)) == "models:1"
+    assert tools_image(pod(1)) == "tools:1"
