@@ -15,9 +15,9 @@ def containers() -> Object:
     """Allows the operator only the two containers of a change in place, in pods of the TritonModel.
 
     It is evaluated once for each TritonModel of the namespace, and the one that the pod's label names decides about the
-    image. If the label names none, no rule limits the image of the container that copies the files; the policy `servers`
-    keeps the label away from pods that aren't servers. It doesn't apply to other clients: RBAC decides whether they may
-    add ephemeral containers.
+    image. If the label names none, no rule limits the image of the container that copies the files; but the policy
+    `servers` keeps the label away from other pods. It doesn't apply to other clients: RBAC decides whether they may add
+    ephemeral containers.
     """
     label = cel_text(names.LABEL_MODEL)
     copy = [delivery.BUSYBOX, "sh", "-c", in_place.COPY, delivery.BUSYBOX]
