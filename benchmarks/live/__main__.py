@@ -13,9 +13,9 @@ import sys
 from support import cluster as clusters
 from support.machine import machine
 
-from . import commit, reload
+from . import commit, in_place, reload
 
-MODULES = {"commit": commit, "reload": reload}
+MODULES = {"commit": commit, "in_place": in_place, "reload": reload}
 
 
 def main() -> int:
