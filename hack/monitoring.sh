@@ -7,6 +7,9 @@
 vendored=tests/support/vendor/prometheus-operator.yaml
 installed() { kubectl -n monitoring get configmap hack-monitoring -o 'jsonpath={.data.digest}' 2>/dev/null; }
 
+# Deleting the operator's install.yaml deletes its ServiceMonitor, too.
+complete() { kubectl get -f "$cache/monitoring.yaml" -o name >/dev/null 2>&1; }
+
 wait_for() { kubectl wait --timeout="${WAIT:-240s}" "$@"; }
 
 # prometheus-operator creates pods some time after the Prometheus or Alertmanager object.
@@ -21,7 +24,7 @@ up() {
   hack/cluster.sh mirror
   kubectl kustomize hack/monitoring >"$cache/monitoring.yaml"
   wanted=$(digest_of "$vendored" "$cache/monitoring.yaml")
-  if [ "$(installed)" != "$wanted" ]; then
+  if [ "$(installed)" != "$wanted" ] || ! complete; then
     say "installing prometheus-operator, Prometheus, Alertmanager and prometheus-adapter"
     quietly monitoring-operator kubectl apply --server-side --force-conflicts -f "$vendored"
     quietly monitoring-crds wait_for --for=condition=Established crd --all

@@ -111,11 +111,12 @@ def svg(picture: Picture) -> str:
     def y(value: float) -> str:
         return f"{upper + (1 - _drawn(value) / ticks[-1]) * height:.1f}"
 
-    def path(curve: Curve, style: str) -> str:
-        steps = [
-            f"{'M' if k == 0 or at - curve[k - 1][0] > _GAP else 'L'}{x(at)},{y(value)}"
-            for k, (at, value) in enumerate(curve)
-        ]
+    def path(curve: Curve, style: str, *, stepped: bool = False) -> str:
+        """Draws a line from value to value, or with `stepped` a horizontal one up to the next value."""
+        steps = []
+        for k, (at, value) in enumerate(curve):
+            begins = k == 0 or at - curve[k - 1][0] > _GAP
+            steps.append(f"M{x(at)},{y(value)}" if begins else f"{f'H{x(at)} ' if stepped else ''}L{x(at)},{y(value)}")
         return f'<path d="{" ".join(steps)}" fill="none" {style}/>'
 
     floor, quarters = upper + height, [start + (end - start) * k / 4 for k in range(5)]
@@ -139,7 +140,7 @@ def svg(picture: Picture) -> str:
     parts.append(line(x(start), str(floor), x(end), str(floor), 'stroke="#333"'))
     names = []
     if picture.limit:
-        parts.append(path(picture.limit, f'stroke="{_LIMIT}" stroke-width="1.5" stroke-dasharray="6 4"'))
+        parts.append(path(picture.limit, f'stroke="{_LIMIT}" stroke-width="1.5" stroke-dasharray="6 4"', stepped=True))
         names.append((picture.limit[-1][1], picture.limit_name, _LIMIT))
     if picture.value:
         parts.append(path(picture.value, f'stroke="{_VALUE}" stroke-width="2"'))

@@ -117,7 +117,8 @@ class Models(Live):
 
     def compose(self) -> ComposeResult:
         yield Static("reading …", id="note", markup=False)
-        yield Table(cursor_type="row", zebra_stripes=True)
+        # The cells keep their colours in the row of the cursor, so that a firing alert is still red.
+        yield Table(cursor_type="row", zebra_stripes=True, cursor_foreground_priority="renderable")
         yield Input(placeholder="part of a name", id="filter")
         yield Footer()
 
@@ -253,7 +254,12 @@ def as_text(sections: Sequence[detail.Section]) -> Text:
 class Top(App[None]):
     """The program. `key`: the TritonModel to begin with; "" shows all. `seconds`: between two readings."""
 
-    CSS = "#note { padding: 0 1; height: auto; max-height: 3; } #filter { dock: bottom; } DataTable { height: 1fr; }"
+    CSS = """
+    #note { padding: 0 1; height: auto; max-height: 3; }
+    #filter { dock: bottom; }
+    DataTable { height: 1fr; }
+    DataTable > .datatable--cursor, DataTable:focus > .datatable--cursor { background: $surface-lighten-3; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "Quit")]
     ENABLE_COMMAND_PALETTE = False
 

@@ -148,6 +148,14 @@ def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
     assert "00:18Z its condition begins" in words
 
 
+def test_the_svg_draws_a_changed_limit_as_a_step() -> None:
+    curves = curve.svg(replace(PICTURE, value=(), limit=[(NOW - 120, 80.0), (NOW - 60, 80.0), (NOW, 120.0)]))
+    drawn = next(e.attrib["d"] for e in ElementTree.fromstring(curves).iter() if e.tag.endswith("path"))
+    before, horizontal, after = drawn.split()[-3:]
+    assert horizontal == f"H{after[1:].partition(',')[0]}", "the old limit holds until the new one"
+    assert before.partition(",")[2] != after.partition(",")[2]
+
+
 def test_the_svg_says_so_if_there_are_no_values() -> None:
     assert "Prometheus has no values of this hour" in explain.picture(replace(CASE, numbers=Numbers()))
 

@@ -329,6 +329,24 @@ def test_keys_of_the_live_view() -> None:
     asyncio.run(use())
 
 
+def test_a_failed_tritonmodel_is_red_also_in_the_row_of_the_cursor() -> None:
+    broken = objects.status("False", "ImagePullFailed")
+    models = [gen.raw(broken, name="m0"), gen.raw(objects.status(), name="m1")]
+    app = Top(Source(Connection(*models), gen.NAMESPACE), "", 60.0)  # type: ignore[arg-type]
+
+    async def use() -> None:
+        async with app.run_test(size=(140, 30)) as pilot:
+            await _settled(app, pilot, lambda: isinstance(app.screen, Models) and app.screen.overview.rows)
+            screen: Any = app.screen
+            assert screen.chosen().endswith("m0")
+            table: Any = screen.query_one(DataTable)
+            styles = [part.style for part in table.render_line(1) if "ImagePullFailed" in part.text]
+            assert styles
+            assert all(style.color.get_truecolor().red > 100 > style.color.get_truecolor().green for style in styles)
+
+    asyncio.run(use())
+
+
 def test_live_view_shows_that_the_cluster_cannot_be_read() -> None:
     app = Top(Source(Connection(refused=("models",)), None), "", 60.0)  # type: ignore[arg-type]
 
