@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, pairwise
+from pathlib import Path
 from statistics import median
+from xml.etree import ElementTree
 
 import pytest
 
+from hack.world import settings
 from support.api import condition, eventually
-from support.cluster import NAMESPACE, Cluster, Namespace
+from support.cluster import NAMESPACE, ROOT, Cluster, Namespace
 from support.live import ANNOTATION, CYCLE_SECONDS, SPEC, Change, Subject, pause, percentile, restarts
 from support.load import load
 from support.prometheus import Monitoring, Sample, threshold
+from triton_operator.cli.forward import forward
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -165,6 +169,33 @@ def test_the_receiver_gets_the_alert_for_load_above_the_limit(
     assert received["annotations"]["summary"].endswith(f"its max-qps is {LIMIT}")
     # There is no alert for a TritonModel without load.
     assert not monitoring.alerts(ALERT, namespace=shared_namespace.name, tritonmodel="other")
+
+
+def test_explain_alert_says_what_fires_and_how_to_change_the_limit(
+    overloaded: Subject,
+    cluster: Cluster,
+    shared_namespace: Namespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}")
+    picture = tmp_path / "alert.svg"
+    with forward("monitoring", "prometheus-triton-0", 9090) as address:
+        command = ["kubectl", "triton", "explain-alert", "echo", "--prometheus", f"http://{address}", "--svg", picture]
+        done = subprocess.run(
+            [*command, "-n", shared_namespace.name], capture_output=True, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    assert words.startswith(f"{ALERT} (critical) fires for {shared_namespace.name}/echo"), done.stdout
+    assert f"threshold max-qps {LIMIT}, accepted" in words, done.stdout
+    demand = re.search(r" demand ([\d.]+) requests/s", words)
+    assert demand, done.stdout
+    assert LIMIT < float(demand[1]) < 2 * LOAD, done.stdout
+    assert f"kubectl annotate tm/echo -n {shared_namespace.name} {ANNOTATION}=" in words, done.stdout
+    paths = [e for e in ElementTree.parse(picture).iter() if e.tag.endswith("path")]
+    assert len(paths) == 2, "the demand and its limit"
 
 
 def test_a_change_is_live_in_time_and_without_a_gap_while_there_is_no_leader(
