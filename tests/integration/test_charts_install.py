@@ -79,13 +79,13 @@ def test_the_dry_run_finds_an_unknown_field(plane: ControlPlane) -> None:
 
 
 def older_crd_chart(folder: Path) -> Path:
-    """Returns a copy of the chart of the CRD, of an earlier version without the field spec.rollout."""
+    """Returns a copy of the chart of the CRD, of an earlier version without the field spec.disruption."""
     chart = folder / CRDS.name
     shutil.copytree(CRDS, chart)
     file = chart / "templates" / "tritonmodels.yaml"
     head, _, crd_text = file.read_text().partition("spec:\n")
     crd: dict[str, Any] = yaml.safe_load("spec:\n" + crd_text)
-    del spec_schema(crd)["rollout"]
+    del spec_schema(crd)["disruption"]
     file.write_text(head + yaml.safe_dump(crd))
     metadata = yaml.safe_load((chart / "Chart.yaml").read_text())
     (chart / "Chart.yaml").write_text(yaml.safe_dump(metadata | {"version": "0.0.9", "appVersion": "0.0.9"}))
@@ -106,19 +106,19 @@ def test_helm_upgrades_the_crd_and_keeps_it_with_all_tritonmodels(plane: Control
     helm("install", "crds", older_crd_chart(tmp_path))
     api = plane.api.in_namespace("triton")
     eventually(lambda: serves(api), 30, "the API server serves TritonModels")
-    assert "rollout" not in spec_schema(api.get("CustomResourceDefinition", CRD))
+    assert "disruption" not in spec_schema(api.get("CustomResourceDefinition", CRD))
     uid = api.create(tritonmodel("detector"))["metadata"]["uid"]
 
     notes = helm("upgrade", "crds", CRDS)
     assert "It keeps the CRD and all TritonModels" in notes
-    assert "rollout" in spec_schema(api.get("CustomResourceDefinition", CRD))
-    eventually(lambda: keeps_new_field(api), 30, "the API server keeps spec.rollout")
+    assert "disruption" in spec_schema(api.get("CustomResourceDefinition", CRD))
+    eventually(lambda: keeps_new_field(api), 30, "the API server keeps spec.disruption")
 
     assert "This cluster has no CRD" not in helm("upgrade", "triton-operator", OPERATOR, "--set=replicas=3")
     assert plane.api.get("Deployment", "triton-operator", NAMESPACE)["spec"]["replicas"] == 3
     helm("rollback", "triton-operator", "1")
     assert plane.api.get("Deployment", "triton-operator", NAMESPACE)["spec"]["replicas"] == 2
-    assert "rollout" in spec_schema(api.get("CustomResourceDefinition", CRD)), "a rollback keeps the newer CRD"
+    assert "disruption" in spec_schema(api.get("CustomResourceDefinition", CRD)), "a rollback keeps the newer CRD"
 
     helm("uninstall", "triton-operator")
     helm("uninstall", "crds")
@@ -186,5 +186,5 @@ def serves(api: Api) -> bool:
 
 def keeps_new_field(api: Api) -> bool:
     model = copy.deepcopy(tritonmodel("other"))
-    model["spec"]["rollout"] = {"drainSeconds": 7}
-    return "rollout" in api.request("POST", f"{api.path('TritonModel')}?dryRun=All", model)["spec"]
+    model["spec"]["disruption"] = {"maxUnavailable": 2}
+    return "disruption" in api.request("POST", f"{api.path('TritonModel')}?dryRun=All", model)["spec"]

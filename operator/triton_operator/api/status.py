@@ -68,9 +68,9 @@ class ImageStatus(Base):
     """The digest that the current pods run. Several, separated by commas, if the tag was moved between pod starts."""
     delivery: Text
     """Copy or ImageVolume."""
-    change: Text = ""
+    change: Text | None = None
     """How the last change of the reference reached the servers with rollout.strategy InPlace: InPlace, or
-    RollingUpdate and the reason; empty before the first change."""
+    RollingUpdate and the reason. Absent before the first change."""
 
 
 class ThresholdStatus(Base):

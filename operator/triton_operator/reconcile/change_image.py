@@ -124,7 +124,7 @@ def reported(
         return ImageChange("InPlace", left, changing)
     if choices.replicas and known and known != model.spec.model_image.reference:
         return ImageChange("RollingUpdate: other fields of the spec have changed, too")
-    return ImageChange(before.image.change if before.image else "")
+    return ImageChange((before.image.change if before.image else None) or "")
 
 
 def _running(pod: Object) -> Running:

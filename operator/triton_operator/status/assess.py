@@ -92,7 +92,7 @@ def assess(
             reference=model.spec.model_image.reference,
             digest=", ".join(digests),
             delivery=observed.delivery,
-            change=observed.image_change.way,
+            change=observed.image_change.way or None,
         ),
         newer_template=observed.newer_template or None,
         replicas=len(living),
