@@ -34,6 +34,7 @@ def status(model: Object, pods: Sequence[Object], autoscaler: Object | None, now
         lines.append("  the operator hasn't processed the latest change of the spec yet")
     if seen.image:
         lines.append(f"  image     {seen.image.reference} ({seen.image.delivery}) {seen.image.digest}".rstrip())
+        lines += _wrap("  change    ", seen.image.change) if seen.image.change else []
     lines += [f"  entry     {seen.entrypoint or '-'}", f"  endpoint  {seen.endpoint or '-'}", ""]
     width = max((len(c.type) for c in seen.conditions), default=0)
     for condition in seen.conditions:

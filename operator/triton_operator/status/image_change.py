@@ -10,6 +10,8 @@ from triton_operator.api import names
 from triton_operator.render import in_place
 
 Object = Mapping[str, Any]
+State = Literal["Running", "Done", "Failed"]
+_DONE: tuple[State, str] = ("Done", "")
 _NOT_STARTED = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
@@ -31,7 +33,7 @@ class Attempt:
     number: int
     reference: str
     end: int
-    state: Literal["Running", "Done", "Failed"]
+    state: State
     message: str = ""
     digest: str = ""
 
@@ -50,7 +52,8 @@ def last(pod: Object) -> Attempt | None:
         return None
     states = {s["name"]: s for s in pod.get("status", {}).get("ephemeralContainerStatuses") or ()}
     copied, changed = (states.get(f"{prefix}{number}", {}) for prefix in (in_place.FILES, in_place.CHANGE))
-    state, message = _state(copied, changed)
+    # The operator writes the image into `fetch` after a change that is Done. A status may be lost, this isn't.
+    state, message = _DONE if files.get("image") == noted(pod) else _state(copied, changed)
     digest = str(copied.get("imageID", "")).rpartition("@")[2]
     return Attempt(
         number, str(files.get("image", "")), in_place.end_of(change), state, message,
@@ -64,10 +67,10 @@ def digest(pod: Object) -> str:
     return attempt.digest if attempt and attempt.state == "Done" and attempt.reference == noted(pod) else ""
 
 
-def _state(files: Object, change: Object) -> tuple[Literal["Running", "Done", "Failed"], str]:
+def _state(files: Object, change: Object) -> tuple[State, str]:
     ended = change.get("state", {}).get("terminated")
     if ended:
-        return ("Failed", _words(ended)) if ended.get("exitCode") else ("Done", "")
+        return ("Failed", _words(ended)) if ended.get("exitCode") else _DONE
     copied = files.get("state", {}).get("terminated") or {}
     if copied.get("exitCode"):
         return "Failed", f"could not copy the repository from {files.get('image', '')}: {_words(copied)}"

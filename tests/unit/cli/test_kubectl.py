@@ -246,3 +246,9 @@ def test_commands_import_only_what_they_need() -> None:
     code = f"import sys, triton_operator.cli.kubectl; print([m for m in {slow} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_status_says_how_the_last_image_reached_the_servers() -> None:
+    image = {"reference": "models:2", "delivery": "Copy", "change": "RollingUpdate: a-1: 2 loaded models differ"}
+    text = show.status(gen.raw(gen.put("status", {**STATUS, "image": image})), [], None, NOW)
+    assert "  change    RollingUpdate: a-1: 2 loaded models differ\n" in text

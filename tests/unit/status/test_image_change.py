@@ -73,7 +73,13 @@ def test_the_digest_is_that_of_the_last_change_when_the_pod_has_it() -> None:
     before = pods.digest(pod(1, reference="models:1", **done))
     assert before != DIGEST
     assert pods.digest(pod(1, reference="models:2", **done)) == DIGEST
-    assert pods.digest(pod(1, reference="models:2", files=ended(0), change=ended(1))) == before
+    assert pods.digest(pod(1, reference="models:1", files=ended(0), change=ended(1))) == before
+
+
+def test_a_change_that_was_recorded_is_done_also_without_its_status() -> None:
+    found = last(pod(1, reference="models:2"))
+    assert found is not None
+    assert found.state == "Done"
 
 
 def test_reads_the_images_of_the_pod() -> None:
