@@ -51,15 +51,19 @@ class Decision:
     done: bool = False
 
 
-def decide(servers: Sequence[Running], wanted: str, now: float) -> Decision:
-    """Returns the next step. `now`: seconds since 1970."""
+def decide(servers: Sequence[Running], wanted: str, now: float, fallen: Sequence[Running] = ()) -> Decision:
+    """Returns the next step. `now`: seconds since 1970. `fallen`: pods that have failed, e.g. that were evicted."""
     done = [s for s in servers if s.attempt and s.attempt.state == "Done"]
     record = tuple((s.uid, s.attempt.reference) for s in done if s.attempt and s.attempt.reference != s.reference)
     have = {s.uid: s.reference for s in servers} | dict(record)
     running = [s for s in servers if s.attempt and s.attempt.state == "Running"]
     behind = [s for s in servers if have[s.uid] != wanted or s in running]
     base = Decision(record=record, left=len(behind), done=any(have[s.uid] == wanted for s in done))
-    for one in behind:
+    for one in fallen:
+        # The next pod would end in the same way.
+        if one.attempt and one.attempt.reference == wanted and one.attempt.state != "Done":
+            return replace(base, rollout=f"{one.pod}: the pod has ended during the change of its model image")
+    for one in servers:
         if why := _failure(one, wanted, now):
             return replace(base, rollout=f"{one.pod}: {why}")
     if running:
@@ -79,8 +83,11 @@ def _failure(server: Running, wanted: str, now: float) -> str:
     attempt = server.attempt
     if attempt is None:
         return ""
-    if attempt.state == "Failed" and attempt.reference == wanted:
+    if attempt.state == "Failed" and attempt.reference == wanted and server.reference != wanted:
         return attempt.message
+    if attempt.state == "Failed" and not attempt.over:
+        # For example while its image can't be pulled. It would change the files when the image arrives.
+        return f"the change to {attempt.reference} can't be stopped: {attempt.message}"
     if attempt.state == "Running" and now > attempt.end + _MARGIN_SECONDS:
         return "the change of its model image has not ended in time"
     return ""

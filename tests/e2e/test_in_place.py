@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.api import Object
+from support.api import Object, eventually
 from support.cluster import Cluster, Namespace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -60,6 +60,27 @@ def test_model_image_changes_on_running_servers_without_a_failed_request(
         assert {name: _lives(namespace)[name] for name in before} == before, "the old servers go on"
     assert during.failures() == []
     assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1", "v2"}
+
+
+def test_a_model_that_ends_the_server_leaves_the_old_files(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.deploy("echo", cluster.image(change="v1"), **IN_PLACE)
+    [server] = _lives(namespace)
+    _set(namespace, cluster.image(change="kills"))
+
+    def restarted() -> bool:
+        found = namespace.api.get("Pod", server)
+        ready = next(c["status"] for c in found["status"]["conditions"] if c["type"] == "Ready")
+        return ready == "True" and found["status"]["containerStatuses"][0]["restartCount"] > 0
+
+    eventually(restarted, 120, lambda: namespace.kubectl("get", "pods", "-o", "wide"))
+    change = eventually(
+        lambda: str(namespace.api.get("TritonModel", "echo")["status"]["image"].get("change", "")).startswith("Roll")
+        and namespace.api.get("TritonModel", "echo")["status"]["image"]["change"], 30, "the change becomes a rollout",
+    )  # fmt: skip
+    assert "the change was killed" in change, change
+    files = namespace.kubectl("exec", server, "-c", "triton", "--", "ls", "/models/current/echo/1")
+    assert "variant.txt" in files, files
+    assert _image(namespace.api.get("Pod", server)["spec"]) == cluster.image(change="v1")
 
 
 def _set(namespace: Namespace, image: str) -> None:

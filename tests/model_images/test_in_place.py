@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +40,19 @@ class Pod:
         if fails:
             Site(None, self.root / number).write("echo", variant, fails=True)  # type: ignore[arg-type]
 
+    def change(self, seconds: float = 60, memory: Memory | None = ENOUGH) -> str:
+        """Changes the repository to the directory 1. Returns what the container that copied the files reads."""
+        os.mkfifo(self.root / "1.pipe")
+        with ThreadPoolExecutor() as pool:
+            read = pool.submit((self.root / "1.pipe").read_text)
+            try:
+                change(self.root, "1", self.server, seconds, memory)
+            finally:
+                if not read.done():
+                    with contextlib.suppress(OSError):
+                        os.close(os.open(self.root / "1.pipe", os.O_WRONLY | os.O_NONBLOCK))
+        return read.result()
+
     @property
     def current(self) -> str:
         return str((self.root / "current").readlink())
@@ -58,7 +74,7 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
 def test_changes_the_repository_without_a_failed_request(pod: Pod) -> None:
     pod.write("1", "v2")
     with asking(pod.server.grpc, tritonclient.grpc) as answers:
-        change(pod.root, "1", pod.server, 60, ENOUGH)
+        assert pod.change() == "0", "to move the link back if the server ends"
     assert not answers.errors
     assert {variant.split()[0] for variant in answers.variants} == {"v1", "v2"}
     assert pod.current == "1"
@@ -73,17 +89,24 @@ def test_changes_the_repository_without_a_failed_request(pod: Pod) -> None:
 def test_a_change_that_fails_leaves_the_old_model(pod: Pod, fails: bool, memory: Memory | None, words: str) -> None:
     pod.write("1", "v2", fails=fails)
     with asking(pod.server.grpc, tritonclient.grpc) as answers, pytest.raises(NewServersError) as caught:
-        change(pod.root, "1", pod.server, 60, memory)
+        pod.change(memory=memory)
     assert words in str(caught.value)
     assert not answers.errors
     assert {variant.split()[0] for variant in answers.variants} == {"v1"}
     assert pod.current == "0"
 
 
+def test_without_a_reader_of_the_pipe_nothing_is_changed(pod: Pod) -> None:
+    pod.write("1", "v2")
+    with pytest.raises(NewServersError, match="the container that copied the files has ended"):
+        change(pod.root, "1", pod.server, 60, ENOUGH)
+    assert pod.current == "0"
+
+
 def test_a_load_that_does_not_end_leaves_the_old_model(pod: Pod) -> None:
     pod.write("1", "v2")
     with pytest.raises(NewServersError, match=r"no answer to the load of echo within 0\.2 s"):
-        change(pod.root, "1", pod.server, 0.2, ENOUGH)
+        pod.change(0.2)
     assert pod.current == "0"
 
 

@@ -46,7 +46,7 @@ def server(team: Team, name: str = "a-1", model: str = "a") -> None:
 def containers(number: int = 1) -> list[Object]:
     """Returns the containers that the operator adds."""
     model = TritonModel.model_validate(gen.raw(modelImage={"reference": REFERENCE}, entrypoint="a"))
-    return [in_place.files(model, number), in_place.change(model, number, "tools:1", 9)]
+    return [in_place.files(model, number, 9), in_place.change(model, number, "tools:1", 9)]
 
 
 def add(api: Api, added: list[Object], pod: str = "a-1") -> None:

@@ -48,6 +48,18 @@ def test_the_first_failure_replaces_the_servers() -> None:
     assert decided(server("a", last=replace(failed, reference="other"))).start == ("uid-a", 2), "of an earlier change"
 
 
+def test_a_failed_change_that_may_still_go_on_replaces_the_servers() -> None:
+    pulling = replace(attempt("Failed", "other", message="not found"), over=False)
+    assert "can't be stopped: not found" in decided(server("a", last=pulling)).rollout
+    assert "can't be stopped" in decided(server("a", "new", pulling)).rollout, "also if the spec is back"
+
+
+def test_a_pod_that_ended_during_the_change_replaces_the_servers() -> None:
+    evicted = server("b", last=attempt("Running"))
+    assert "b: the pod has ended during the change" in decide([server("a")], "new", NOW, [evicted]).rollout
+    assert not decide([server("a")], "new", NOW, [server("b"), server("c", "new", attempt("Done"))]).rollout
+
+
 def test_a_change_that_never_ends_replaces_the_servers() -> None:
     late = decided(server("a", last=attempt("Running")), now=2061.0)
     assert "has not ended in time" in late.rollout

@@ -56,6 +56,9 @@ ANNOTATION_MODELS = f"{GROUP}/load-models"
 """On a pod: the number of restarts of its server, a colon, and the models of spec.server.loadModels that it has now,
 separated by commas; then a slash and those that it perhaps has after a change that was begun. Without the annotation
 the server has the models of its arguments."""
+ANNOTATION_MODEL_IMAGE = f"{GROUP}/model-image"
+"""On pods with rollout.strategy InPlace: the model image that their files have. A webhook may write another image into
+the container, so this doesn't compare the container's image."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """On pods, as `kubectl rollout restart` sets it."""
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import errno
+import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from triton_operator.api.servers import Change, Server
 from triton_operator.api.text import one_line
@@ -26,7 +30,7 @@ from . import memory
 from .compare import NewServersError, difference
 from .memory import Memory
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS, _READER_SECONDS = 0.1, 5.0
 _MESSAGE_MAX = 800
 """The kubelet cuts the messages of a pod with many containers."""
 
@@ -36,14 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root, number = options.repositories, str(options.number)
     try:
-        _wait_for(root / f"{number}.complete", options.end)
+        _wait_for(root / f"{number}.complete", options.end - options.load_seconds)
         _check(root / number, options)
-        change(root, number, Server("", "the server", "127.0.0.1", (0, True)), options.load_seconds, memory.read())
+        server = Server("", "the server", "127.0.0.1", (0, True))
+        change(root, number, server, min(options.load_seconds, options.end - time.time()), memory.read())
     except NewServersError as error:
         text = one_line(str(error))[:_MESSAGE_MAX]
         print(text, file=sys.stderr)
         _report(options.termination_log, text)
         shutil.rmtree(root / number, ignore_errors=True)
+        with contextlib.suppress(NewServersError):
+            _opened(root / f"{number}.pipe", 1.0).close()  # ends the container that copied the files
         return 1
     return 0
 
@@ -78,16 +85,45 @@ def change(root: Path, number: str, server: Server, load_seconds: float, availab
     found = difference(root / before, root / number, asyncio.run(_loaded(server)))
     if found.model and (why := memory.shortage(available, found.growth)):
         raise NewServersError(why)
-    _link(current, number)
-    try:
-        if found.model:
-            print(f"loading {found.model}")
-            _load(server, found.model, load_seconds)
-    except BaseException:
-        _link(current, before)
-        raise
+    if load_seconds <= 0:
+        raise NewServersError("the new files arrived too late to load the model")
+    with _begun(root / f"{number}.pipe", before):
+        _link(current, number)
+        try:
+            if found.model:
+                print(f"loading {found.model}")
+                _load(server, found.model, load_seconds)
+            (root / f"{number}.done").touch()
+        except BaseException:
+            _link(current, before)
+            raise
     print(f"changed {found.model or 'no loaded model'}")
     shutil.rmtree(root / before, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _begun(pipe: Path, before: str) -> Iterator[None]:
+    """Keeps `pipe` open, after it has written the name of the former directory into it.
+
+    If the server ends, so does this program, without a chance to move the link back. The container that copied the
+    files waits until the pipe is closed, and does it then (render/in_place.py).
+    """
+    with _opened(pipe, _READER_SECONDS) as file:
+        file.write(before)
+        file.flush()
+        yield
+
+
+def _opened(pipe: Path, seconds: float) -> TextIO:
+    """Opens the pipe for writing. Raises NewServersError if nobody reads it within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w", encoding="utf-8")
+        except OSError as error:
+            if error.errno not in (errno.ENXIO, errno.ENOENT) or time.monotonic() > deadline:
+                raise NewServersError(f"the container that copied the files has ended: {error.strerror}") from None
+        time.sleep(_POLL_SECONDS)
 
 
 async def _loaded(server: Server) -> set[str]:
@@ -130,7 +166,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="triton_operator.in_place", description=main.__doc__)
     parser.add_argument("--repositories", type=Path, required=True, help="directory with the link `current`")
     parser.add_argument("--number", type=int, required=True, help="name of the directory with the new files")
-    parser.add_argument("--end", type=int, required=True, help="latest time for the new files, seconds since 1970")
+    parser.add_argument("--end", type=int, required=True, help="latest end of the change, in seconds since 1970")
+    parser.add_argument("--reference", default="", help="the model image, for the operator")
     parser.add_argument("--load-seconds", type=float, required=True, help="maximum time to load a model")
     parser.add_argument("--termination-log", type=Path, default=Path("/dev/termination-log"))
     check.add_options(parser)

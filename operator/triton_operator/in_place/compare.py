@@ -25,7 +25,8 @@ class Difference:
 def difference(old: Path, new: Path, loaded: Iterable[str]) -> Difference:
     """Returns the only loaded model that differs. Raises NewServersError if there are several, or if one is gone.
 
-    Files outside of models count as a part of every model.
+    Files outside of models count as a part of every model. A link out of a model needs new servers, because what it
+    points to may have changed.
     """
     names, changed = set(loaded), list[str]()
     for entry in sorted(entry.name for entry in old.iterdir()):
@@ -34,6 +35,8 @@ def difference(old: Path, new: Path, loaded: Iterable[str]) -> Difference:
             continue
         if entry in names and not other.is_dir():
             raise NewServersError(f"the new image doesn't have the loaded model {entry}")
+        if entry in names and (link := _outward(one) or _outward(other)):
+            raise NewServersError(f"{link} is a link out of the model {entry}, and what it points to may have changed")
         if _same(one, other):
             continue
         if entry not in names:
@@ -53,6 +56,17 @@ def _is_model(path: Path) -> bool:
     return (path / "config.pbtxt").exists() or (
         path.is_dir() and any(child.name.isdecimal() and child.is_dir() for child in path.iterdir())
     )
+
+
+def _outward(model: Path) -> str:
+    """Returns the first link in the model that points out of it; "" if there is none."""
+    if model.is_symlink():
+        return model.name
+    root = model.resolve()
+    for name, path in _files(model):
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            return f"{model.name}/{name}"
+    return ""
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -45,7 +45,7 @@ def containers() -> Object:
                 "only containers of a change in place, and only in servers of a TritonModel",
             ),
             _refusal(
-                f"variables.files.all(c, size(c.?command.orValue([])) == {len(copy) + 3} && "
+                f"variables.files.all(c, size(c.?command.orValue([])) == {len(copy) + 4} && "
                 + " && ".join(f"c.command[{k}] == {cel_text(word)}" for k, word in enumerate(copy))
                 + ")",
                 "the command of the container that copies the files is fixed",

@@ -24,6 +24,7 @@ from triton_operator.status.observation import ImageChange
 Object = dict[str, Any]
 Log = logging.LoggerAdapter[logging.Logger]
 _TEXT_MAX = 1000
+_ATTEMPTS, _RETRY_SECONDS = 5, 1.0
 _PULL_SECONDS = 1200
 """Time to pull and copy a model image, as in the progress deadline of a rollout."""
 
@@ -38,6 +39,7 @@ class ImageChanger:
         self, api: KubernetesApi, store: Store, prober: Prober, clock: Callable[[], float] = time.time
     ) -> None:
         self._api, self._store, self._prober, self._clock = api, store, prober, clock
+        self._refusals: dict[str, tuple[str, int]] = {}
 
     def advance(self, model: TritonModel, choices: Choices, pods: Sequence[Object], log: Log) -> Decision:
         """Starts the next change of a server, records the ones that are done, and returns the decision.
@@ -50,9 +52,13 @@ class ImageChanger:
         living = [pod for pod in pods if of_pods.alive(pod)]
         current = [pod for pod in living if of_pods.is_current(pod, template)]
         by_uid = {pod["metadata"]["uid"]: pod for pod in current}
-        decision = decide([_running(pod) for pod in current], wanted, self._clock())
+        fallen = [pod for pod in pods if of_pods.finished(pod) and of_pods.is_current(pod, template)]
+        decision = decide(list(map(_running, current)), wanted, self._clock(), list(map(_running, fallen)))
         for uid, reference in decision.record:
-            self._record(model, by_uid[uid], reference)
+            if refusal := self._record(model, by_uid[uid], reference):
+                decision = self._refused(model.key, wanted, decision, refusal)
+        if not decision.left:
+            self._refusals.pop(model.key, None)
         if decision.rollout or not (decision.left or choices.only == REFERENCE):
             return decision
         if why := _unsettled(living, current):
@@ -60,15 +66,32 @@ class ImageChanger:
         if decision.start is not None:
             uid, number = decision.start
             log.info("model image of %s: changing it to %s", by_uid[uid]["metadata"]["name"], wanted)
-            self._start(model, by_uid[uid], number)
+            if refusal := self._start(model, by_uid[uid], number):
+                return self._refused(model.key, wanted, decision, refusal)
         return decision
 
-    def _start(self, model: TritonModel, pod: Object, number: int) -> None:
-        """Adds the two ephemeral containers to the pod, unless another client has added one meanwhile."""
-        end = int(self._clock()) + _PULL_SECONDS + model.spec.rollout.startup_seconds
+    def forget(self, key: str) -> None:
+        """Forgets a deleted TritonModel."""
+        self._refusals.pop(key, None)
+
+    def _refused(self, key: str, wanted: str, decision: Decision, words: str) -> Decision:
+        """Returns a decision to try again soon, or to replace the servers after some attempts.
+
+        The API server may not know the newest TritonModel yet when it evaluates the policy, or the pod has changed.
+        """
+        before, count = self._refusals.get(key, ("", 0))
+        count = count + 1 if before == wanted else 1
+        self._refusals[key] = wanted, count
+        if count < _ATTEMPTS:
+            return replace(decision, start=None, wait=_RETRY_SECONDS)
+        return replace(decision, start=None, rollout=words)
+
+    def _start(self, model: TritonModel, pod: Object, number: int) -> str:
+        """Adds the two ephemeral containers to the pod. Returns why the API server refuses that, or ""."""
+        seconds = _PULL_SECONDS + model.spec.rollout.startup_seconds
         added = [
-            in_place.files(model, number),
-            in_place.change(model, number, image_change.tools_image(pod), end),
+            in_place.files(model, number, seconds),
+            in_place.change(model, number, image_change.tools_image(pod), int(self._clock()) + seconds),
         ]
         before = pod["spec"].get("ephemeralContainers") or []
         path = "/spec/ephemeralContainers"
@@ -76,26 +99,36 @@ class ImageChanger:
         steps: list[Object] = [{"op": "add", "path": f"{path}/-", "value": one} for one in added]
         if not before:
             steps = [{"op": "add", "path": path, "value": added}]
-        self._patch(pod, version, *steps, subresource="ephemeralcontainers")
+        return self._patch(pod, version, *steps, subresource="ephemeralcontainers")
 
-    def _record(self, model: TritonModel, pod: Object, reference: str) -> None:
-        """Writes the model image into `fetch` of the pod, which copies it again after a restart of the node."""
+    def _record(self, model: TritonModel, pod: Object, reference: str) -> str:
+        """Writes the model image into the pod, whose container `fetch` copies it again after a restart of the node.
+
+        Returns why the API server refuses that, or "".
+        """
         found = pod["spec"]["initContainers"]
         index = next(k for k, one in enumerate(found) if one["name"] == names.CONTAINER_FETCH)
         path = f"/spec/initContainers/{index}"
-        self._patch(
+        annotation = names.ANNOTATION_MODEL_IMAGE.replace("/", "~1")
+        refusal = self._patch(
             pod,
+            {"op": "replace", "path": f"/metadata/annotations/{annotation}", "value": reference},
             {"op": "test", "path": f"{path}/name", "value": names.CONTAINER_FETCH},
             {"op": "replace", "path": f"{path}/image", "value": reference},
         )
         self._prober.servers.refresh(model.key, pod["metadata"]["uid"])
+        return refusal
 
-    def _patch(self, pod: Object, *steps: Object, subresource: str = "") -> None:
+    def _patch(self, pod: Object, *steps: Object, subresource: str = "") -> str:
+        """Returns why the API server refuses the patch; "" if it doesn't, or if the pod is gone."""
         try:
             self._store.put(self._api.patch(pod, kinds.POD, *steps, subresource=subresource))
         except ApiError as error:
-            if error.code not in (404, 409, 422):  # otherwise the pod is gone or has changed, and its event follows
+            if error.code in (403, 409, 422):
+                return f"the API server refuses the change of {pod['metadata']['name']}: {error.message}"
+            if error.code != 404:
                 raise
+        return ""
 
 
 def replace_servers(model: TritonModel, decision: Decision) -> str:
@@ -123,7 +156,9 @@ def reported(
     if changing or decision.done or choices.only == REFERENCE:
         return ImageChange("InPlace", left, changing)
     if choices.replicas and known and known != model.spec.model_image.reference:
-        return ImageChange("RollingUpdate: other fields of the spec have changed, too")
+        return ImageChange(
+            "RollingUpdate: other fields of the spec have changed, too, or spec.podTemplate is too large to be compared"
+        )
     return ImageChange((before.image.change if before.image else None) or "")
 
 

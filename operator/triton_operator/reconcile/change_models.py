@@ -119,8 +119,8 @@ def _hash(obj: Object) -> str:
 
 def _changeable(obj: Object) -> tuple[tuple[str, ...], str]:
     """Returns what changes in the pod template without new servers: the models, and with InPlace the model image."""
-    spec = obj["spec"]["template"]["spec"]
-    return load_models.listed(spec), in_place.reference(spec)
+    template = obj["spec"]["template"]
+    return load_models.listed(template["spec"]), in_place.reference(template["metadata"])
 
 
 def _template_hash(replica_set: Object) -> dict[str, str]:

@@ -117,6 +117,7 @@ class Reconciler:
             self._caches.pop(key, None)
             self._series.forget(key)
             self._observer.forget(key)
+            self._image_changer.forget(key)
             return Result(requeue_after=None if raw else self._clean_up(key))
         log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
         before = self._with_suspension(key, _status(raw))

@@ -67,7 +67,7 @@ def choose(
     if template is not None and field == LOAD_MODELS:
         return replace(same, template=template, load_models=load_models.listed(template["spec"]), only=field)
     if template is not None:
-        return replace(same, template=template, reference=in_place.reference(template["spec"]), only=field)
+        return replace(same, template=template, reference=in_place.reference(template["metadata"]), only=field)
     if current == recorded.get(names.ANNOTATION_TEMPLATE):
         return same
     if recorded.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
@@ -99,7 +99,7 @@ def _only_change(
     if template is None:
         return "", None
     known = recorded.get(names.ANNOTATION_SPEC)
-    models, reference = load_models.listed(template["spec"]), in_place.reference(template["spec"])
+    models, reference = load_models.listed(template["spec"]), in_place.reference(template["metadata"])
     if models and models != tuple(model.spec.server.load_models) and known == spec_hash(model, delivery, models):
         return LOAD_MODELS, template
     changed = model.is_in_place and reference and reference != model.spec.model_image.reference

@@ -78,6 +78,9 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
             **metadata["annotations"],
             names.ANNOTATION_RESTARTED: model.spec.rollout.restarted_at,
         }
+    if model.is_in_place and choices.delivery == "Copy":
+        reference = model.spec.model_image.reference
+        metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_MODEL_IMAGE: reference}
     metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: digest(template)}
     return template
 

@@ -22,20 +22,28 @@ FILES, CHANGE = "in-place-files-", "in-place-change-"
 COPY = """\
 set -e
 "$0" cp -r "$1" "$2/$3"
+"$0" mkfifo "$2/$3.pipe"
 "$0" touch "$2/$3.complete"
+before=$("$0" timeout "$4" "$0" cat "$2/$3.pipe")
+[ ! -e "$2/$3.done" ] || exit 0
+if [ "$("$0" readlink "$2/current")" = "$3" ]; then
+  "$0" ln -sfn "$before" "$2/current"
+fi
 """
+"""Copies the files, and then waits until `change` closes a pipe. If the server ends, all processes in its namespace
+end, `change` too; then the link still names the new files, and the script moves it back."""
 PROGRAM = ("python", "-m", "triton_operator.in_place")
-_END = "--end="
+_END, _REFERENCE = "--end=", "--reference="
 
 
-def files(model: TritonModel, number: int) -> dict[str, Any]:
-    """Returns the ephemeral container that copies the new repository."""
+def files(model: TritonModel, number: int, seconds: int) -> dict[str, Any]:
+    """Returns the ephemeral container that copies the new repository. `seconds`: maximum time of the change."""
     image = model.spec.model_image
     pull = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
     source = image.path.rstrip("/") + "/."
     return _container(
         f"{FILES}{number}", image.reference,
-        command=[BUSYBOX, "sh", "-c", COPY, BUSYBOX, source, REPOSITORIES["mountPath"], str(number)],
+        command=[BUSYBOX, "sh", "-c", COPY, BUSYBOX, source, REPOSITORIES["mountPath"], str(number), str(seconds)],
         volumeMounts=[{**TOOLS, "readOnly": True}, REPOSITORIES],
         **pull,
     )  # fmt: skip
@@ -51,6 +59,7 @@ def change(model: TritonModel, number: int, tools_image: str, end: int) -> dict[
         f"--number={number}",
         f"--load-seconds={model.spec.rollout.startup_seconds}",
         f"{_END}{end}",
+        f"{_REFERENCE}{model.spec.model_image.reference}",
         *expectations.arguments(model),
     ]
     return _container(
@@ -64,7 +73,7 @@ def change(model: TritonModel, number: int, tools_image: str, end: int) -> dict[
 
 def end_of(container: Mapping[str, Any]) -> int:
     """Returns the time when the change must have ended, in seconds since 1970; 0 if it isn't known."""
-    text = next((a.removeprefix(_END) for a in container.get("command") or () if str(a).startswith(_END)), "")
+    text = _argument(container, _END)
     return int(text) if text.isdecimal() and len(text) < 12 else 0
 
 
@@ -77,15 +86,20 @@ def number_of(name: str) -> int:
     return 0
 
 
-def reference(spec: Mapping[str, Any]) -> str:
-    """Returns the model image of a PodSpec; "" if it has none."""
-    found = (c for c in spec.get("initContainers") or () if c.get("name") == names.CONTAINER_FETCH)
-    return next((str(c.get("image", "")) for c in found), "")
+def reference_of(container: Mapping[str, Any]) -> str:
+    """Returns the model image that the container `change` brings; "" if it isn't known."""
+    return _argument(container, _REFERENCE)
+
+
+def reference(metadata: Mapping[str, Any]) -> str:
+    """Returns the model image of a pod or a pod template; "" if it has no rollout.strategy InPlace."""
+    return str((metadata.get("annotations") or {}).get(names.ANNOTATION_MODEL_IMAGE, ""))
 
 
 def with_reference(template: dict[str, Any], reference: str) -> dict[str, Any]:
     """Returns the pod template with another model image."""
     out = copy.deepcopy(template)
+    out["metadata"]["annotations"][names.ANNOTATION_MODEL_IMAGE] = reference
     for container in out["spec"].get("initContainers", ()):
         if container["name"] == names.CONTAINER_FETCH:
             container["image"] = reference
@@ -95,11 +109,32 @@ def with_reference(template: dict[str, Any], reference: str) -> dict[str, Any]:
 def obstacle(model: TritonModel) -> str:
     """Returns why the model image of running servers can't change; "" if it can."""
     resources = model.spec.server.resources
+    if found := _users_container(model):
+        return f"the container {found} of spec.podTemplate changes how the files get into the pod"
+    if "ephemeral-storage" in (resources.limits or {}):
+        return "both versions of the files may not fit into the server's limit of ephemeral-storage"
     if accelerators(resources):
         return "the operator can't measure whether both versions of a model fit into the memory of an accelerator"
     if "memory" not in (resources.limits or {}):
         return "without a memory limit (spec.server.resources.limits) nobody knows whether both versions of a model fit"
     return ""
+
+
+def _users_container(model: TritonModel) -> str:
+    """Returns the container of spec.podTemplate that changes the delivery or may write the files; "" if none does."""
+    ours = {names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK}
+    user = model.spec.pod_template.spec
+    for field in ("initContainers", "containers"):
+        for one in user.get(field) or ():
+            mounts = one.get("volumeMounts") or () if isinstance(one, dict) else ()
+            writes = any(m.get("name") == REPOSITORIES["name"] and not m.get("readOnly") for m in mounts)
+            if isinstance(one, dict) and (one.get("name") in ours or writes):
+                return str(one.get("name", ""))
+    return ""
+
+
+def _argument(container: Mapping[str, Any], option: str) -> str:
+    return next((a.removeprefix(option) for a in container.get("command") or () if str(a).startswith(option)), "")
 
 
 def _container(name: str, image: str, **more: Any) -> dict[str, Any]:

@@ -61,12 +61,18 @@ def test_other_differences_need_new_servers(repositories: tuple[Path, Path], cha
     assert words in str(caught.value)
 
 
-def test_follows_no_link(repositories: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_link_out_of_a_loaded_model_needs_new_servers(repositories: tuple[Path, Path]) -> None:
     old, new = repositories
     for root in (old, new):
-        (root / "a" / "1" / "loop").symlink_to(root / "a")
         (root / "a" / "1" / "same").symlink_to("model.py")
-    assert difference(old, new, {"a", "b"}).model == "a", "loop points to another directory"
+    assert difference(old, new, {"a"}) == Difference()
     for root in (old, new):
-        (root / "a" / "1" / "loop").unlink()
-    assert difference(old, new, {"a", "b"}) == Difference()
+        (root / "a" / "1" / "weights").symlink_to("../../b/1/model.py")
+    (new / "b" / "1" / "model.py").write_text("z" * 100)
+    with pytest.raises(NewServersError, match="a/1/weights is a link out of the model a"):
+        difference(old, new, {"a"})
+    assert difference(old, new, {"b"}).model == "b"
+    (old / "c").symlink_to("b")
+    (new / "c").symlink_to("b")
+    with pytest.raises(NewServersError, match="c is a link out of the model c"):
+        difference(old, new, {"b", "c"})

@@ -28,7 +28,10 @@ def first() -> dict[str, Any]:
 
 
 def image(deployment: dict[str, Any]) -> str:
-    return in_place.reference(deployment["spec"]["template"]["spec"])
+    template = deployment["spec"]["template"]
+    fetch = next(c for c in template["spec"]["initContainers"] if c["name"] == "fetch")
+    assert in_place.reference(template["metadata"]) in (fetch["image"], "")
+    return str(fetch["image"])
 
 
 def template_hash(deployment: dict[str, Any]) -> str:
@@ -93,6 +96,17 @@ def test_says_why_an_image_cannot_change_in_place(limits: dict[str, Any], words:
     assert choices.rollout.startswith("spec.modelImage.reference: ")
     assert words in choices.rollout
     assert image(made(model("models:2", server=server), choices)) == "models:2"
+
+
+@pytest.mark.parametrize("spec", [
+    {"initContainers": [{"name": "fetch", "image": "mirror/models:1"}]},
+    {"initContainers": [{"name": "decrypt", "volumeMounts": [{"name": "models", "mountPath": "/m"}]}]},
+])  # fmt: skip
+def test_a_users_container_that_changes_the_files_replaces_the_servers(spec: dict[str, Any]) -> None:
+    template = {"podTemplate": {"spec": spec}}
+    live = made(model(**template), choose(model(**template), None, OLD))
+    changed = model("models:2", **template)
+    assert "changes how the files get into the pod" in choose(changed, live, OLD).rollout
 
 
 def test_without_the_strategy_a_changed_image_is_a_rollout() -> None:

@@ -19,10 +19,11 @@ DIGEST = "sha256:" + "a" * 64
 def pod(*numbers: int, reference: str = "models:1", **states: Any) -> dict[str, Any]:
     """A pod as the API server returns it. `states`: of the containers `files` and `change` with the last number."""
     out = gen.pod()
-    containers = [c for n in numbers for c in (in_place.files(MODEL, n), in_place.change(MODEL, n, "tools:1", 77))]
+    containers = [c for n in numbers for c in (in_place.files(MODEL, n, 77), in_place.change(MODEL, n, "tools:1", 77))]
     debug = {"name": "debugger-x", "image": "busybox"}
+    out["metadata"]["annotations"]["tritonoperator.io/model-image"] = reference
     out["spec"] = {
-        "initContainers": [{"name": "tools", "image": "tools:1"}, {"name": "fetch", "image": reference}],
+        "initContainers": [{"name": "tools", "image": "tools:1"}, {"name": "fetch", "image": "mirror/models:1"}],
         "containers": [{"name": "triton"}],
         "ephemeralContainers": [debug, *containers],
     }
@@ -47,7 +48,9 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     ({"files": ended(0), "change": {"running": {}}}, "Running", ""),
     ({"files": ended(0), "change": ended(0)}, "Done", ""),
     ({"files": ended(0), "change": ended(1, "failed to load 'a'\n")}, "Failed", "failed to load 'a'"),
-    ({"files": ended(0), "change": ended(137)}, "Failed", "exit code 137"),
+    ({"files": ended(0), "change": ended(3)}, "Failed", "exit code 3"),
+    ({"files": ended(1), "change": ended(137, "loading a")}, "Failed",
+     "the change was killed, most likely because the server ended while it loaded the model"),
     ({"files": ended(1, "no space left")}, "Failed", "could not copy the repository from x: no space left"),
     ({"files": waiting("ErrImagePull", "not found")}, "Failed",
      "container in-place-files-2 can't be started: not found"),
@@ -55,8 +58,8 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
      "container in-place-change-2 can't be started: no"),
 ])  # fmt: skip
 def test_state_of_the_last_change(states: dict[str, Any], state: Any, words: str) -> None:
-    digest = DIGEST if "files" in states else ""
-    assert last(pod(1, 2, **states)) == Attempt(2, "models:2", 77, state, words, digest)
+    digest, over = DIGEST if "files" in states else "", "terminated" in states.get("change", {})
+    assert last(pod(1, 2, **states)) == Attempt(2, "models:2", 77, state, words, digest, over)
 
 
 def test_a_pod_without_a_change() -> None:
@@ -80,6 +83,23 @@ def test_a_change_that_was_recorded_is_done_also_without_its_status() -> None:
     found = last(pod(1, reference="models:2"))
     assert found is not None
     assert found.state == "Done"
+
+
+def test_a_pod_that_copied_its_former_image_after_the_change_does_not_have_the_new_one() -> None:
+    times = {"startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:00:11Z"}
+    done = {"files": ended(0), "change": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:09Z"}}}
+    restarted = pod(1, **done)
+    for one in restarted["status"]["initContainerStatuses"]:
+        one["state"] = {"terminated": {"exitCode": 0, **times}}
+    found = last(restarted)
+    assert found is not None
+    assert (found.state, found.message) == (
+        "Failed", "the pod has copied its former model image again after the change"
+    )  # fmt: skip
+    before = pod(1, **done)
+    for one in before["status"]["initContainerStatuses"]:
+        one["state"] = {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:01Z"}}
+    assert last(before).state == "Done"  # type: ignore[union-attr]
 
 
 def test_reads_the_images_of_the_pod() -> None:
