@@ -10,7 +10,6 @@ from metrics import hits
 from photos import cut, load
 from shapes import CLASSES, scene
 
-ROUND = {"cat.jpg", "dandelions.jpg"}
 PHOTOS = Path(__file__).parent / "data" / "photos"
 STRIDES_AND_ANCHORS = [
     (8, [(10, 13), (16, 30), (33, 23)]),
@@ -113,10 +112,9 @@ def test_finds_almost_nothing_on_photographs_that_were_not_in_training(detector:
     assert len(found) == 8
     boxes = {name: len(scores) for name, scores in found.items()}
     # The network of drawn backgrounds only had 329.
-    assert sum(boxes.values()) <= 12, boxes
-    assert max(boxes.values()) <= 4, boxes
-    # Only flowers and the cat's eyes have a high score.
-    assert all(max(scores, default=0) < 0.4 for name, scores in found.items() if name not in ROUND), found
+    assert sum(boxes.values()) <= 6, boxes
+    assert max(boxes.values()) <= 2, boxes
+    assert all(max(scores, default=0) < 0.5 for scores in found.values()), found
 
 
 def test_finds_the_shapes_on_photographs_that_were_not_in_training(detector: Detector) -> None:
