@@ -1,0 +1,70 @@
+"""The changes of pods that the API server refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from support import gen
+from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.slim import slim
+from triton_operator.reconcile.change_image import ImageChanger
+from triton_operator.render import Choices, choose, render
+
+SERVER = {"modelControl": "explicit", "loadModels": ["a"], "resources": {"limits": {"memory": "1Gi"}}}
+LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+CHOICES = Choices("tools:1", "Copy")
+
+
+def model(reference: str) -> Any:
+    return gen.model(
+        modelImage={"reference": reference}, entrypoint="a", server=SERVER, rollout={"strategy": "InPlace"}
+    )
+
+
+class Refusing:
+    """An API server that refuses every change of a pod, and the rest of what the ImageChanger uses."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.requests, self.servers = code, 0, self
+
+    def patch(self, *_: Any, **__: Any) -> Any:
+        self.requests += 1
+        raise ApiError(self.code, "Forbidden", "denied by a policy")
+
+    def put(self, _: Any) -> None:
+        raise AssertionError("nothing was written")
+
+    def refresh(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def served() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the Deployment with the image m:1, and a pod of it that serves."""
+    found = render(model("m:1"), choose(model("m:1"), None, CHOICES))
+    live = gen.live(next(o for o in found if o["kind"] == "Deployment"))
+    pod, template = gen.pod(), live["spec"]["template"]
+    pod["metadata"]["annotations"], pod["spec"] = template["metadata"]["annotations"], template["spec"]
+    return live, slim(pod)
+
+
+def test_a_refused_change_is_tried_some_times_and_then_replaces_the_servers() -> None:
+    live, pod = served()
+    wanted = model("m:2")
+    for code in (403, 422):
+        world = cast(Any, Refusing(code))
+        changer = ImageChanger(world, world, world, lambda: 1000.0)
+        decisions = [changer.advance(wanted, choose(wanted, live, CHOICES), [pod], LOG) for _ in range(5)]
+        assert [d.wait for d in decisions[:4]] == [1.0] * 4
+        assert not any(d.rollout for d in decisions[:4])
+        assert decisions[4].rollout.endswith("denied by a policy")
+        assert world.requests == 5
+
+
+def test_a_pod_that_is_gone_is_no_failure() -> None:
+    live, pod = served()
+    world = cast(Any, Refusing(404))
+    changer = ImageChanger(world, world, world, lambda: 1000.0)
+    for _ in range(6):
+        decision = changer.advance(model("m:2"), choose(model("m:2"), live, CHOICES), [pod], LOG)
+        assert (decision.rollout, decision.left) == ("", 1)
