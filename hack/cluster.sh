@@ -14,21 +14,34 @@ registry() {
   remember container "$REGISTRY_NAME"
   if [ "$(docker inspect -f '{{.State.Running}}' "$REGISTRY_NAME" 2>/dev/null)" != true ]; then
     say "starting the registry $REGISTRY"
-    docker start "$REGISTRY_NAME" >/dev/null 2>&1 || {
-      # A container whose creation failed halfway still has the name.
-      docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
-      docker run -d --restart unless-stopped --name "$REGISTRY_NAME" --network kind -p "127.0.0.1:$REGISTRY_PORT:5000" \
-        registry:2 >/dev/null
-    }
+    docker start "$REGISTRY_NAME" >/dev/null 2>&1 || new_registry
   fi
-  local tries=30
-  until curl -fs "http://$REGISTRY/v2/" >/dev/null; do
-    [ $((tries -= 1)) -gt 0 ] || die "the registry at $REGISTRY doesn't answer; read docker logs $REGISTRY_NAME"
-    # Docker before 23 can kill the process that forwards the port (moby#44215). A restart of the container starts it.
-    if [ $((tries % 10)) -eq 0 ]; then
-      say "the registry $REGISTRY doesn't answer: restarting it"
-      docker restart -t 2 "$REGISTRY_NAME" >/dev/null
-    fi
+  answers && return 0
+  # Docker before 23 can kill the process that forwards the port (moby#44215). A restart of the container starts it.
+  say "the registry $REGISTRY doesn't answer: restarting it"
+  docker restart -t 2 "$REGISTRY_NAME" >/dev/null && answers && return 0
+  say "the registry $REGISTRY doesn't answer: creating it again"
+  docker logs --tail 20 "$REGISTRY_NAME" >&2 || true
+  new_registry
+  answers || {
+    docker logs --tail 20 "$REGISTRY_NAME" >&2 || true
+    docker ps -a >&2
+    die "the registry at $REGISTRY doesn't answer"
+  }
+}
+
+new_registry() {
+  # A container whose creation failed halfway still has the name.
+  docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
+  docker run -d --restart unless-stopped --name "$REGISTRY_NAME" --network kind -p "127.0.0.1:$REGISTRY_PORT:5000" \
+    registry:2 >/dev/null
+}
+
+# answers: waits until the registry answers, at most 20 s. A machine that has just started Docker is busy.
+answers() {
+  local deadline=$((SECONDS + 20))
+  until curl -fs -m 5 "http://$REGISTRY/v2/" >/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
     sleep 0.5
   done
 }

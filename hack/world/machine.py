@@ -23,6 +23,7 @@ _PROBE_SECONDS = 4.0
 _PACKAGES = {
     "dockerd": "docker.io",
     "apparmor_parser": "apparmor",
+    "ip": "iproute2",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "curl": "curl",

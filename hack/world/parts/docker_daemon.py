@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hack.world import docker, ledger, settings
 from hack.world.job import FailedError, Job
 from hack.world.part import Part, Recipe
 
-_START_SECONDS = 60
+_START_SECONDS, _END_SECONDS = 60, 10
+_CGROUPS, _INTERFACES = Path("/sys/fs/cgroup"), Path("/sys/class/net")
+_PID_FILES = [Path("/var/run/docker.pid"), Path("/var/run/docker/containerd/containerd.pid")]
+"""Files of a killed Docker. If another process or a zombie has such a number now, Docker waits for it and fails."""
 # The bit of CAP_SYS_RESOURCE in a set of capabilities.
 _SYS_RESOURCE = 1 << 24
 
@@ -34,7 +41,9 @@ def start(job: Job) -> None:
 def _start_daemon(job: Job) -> None:
     """Starts dockerd in its own session and with its own log, so that it keeps running after this program ends."""
     ledger.write("dockerd", "started")
-    Path("/var/run/docker.pid").unlink(missing_ok=True)
+    end_leftovers(job.run)
+    for stale in _PID_FILES:
+        stale.unlink(missing_ok=True)
     options = []
     if not _capabilities() & _SYS_RESOURCE:
         # Some sandboxes and containers lack CAP_SYS_RESOURCE, which Docker gives to privileged containers.
@@ -51,6 +60,38 @@ def _start_daemon(job: Job) -> None:
     job.say(f"started dockerd {' '.join(options)}")
 
 
+def end_leftovers(run: Callable[..., object]) -> None:
+    """Removes what a killed Docker has left of its containers: their processes and network interfaces.
+
+    An interface on Docker's bridge keeps its address, so a new container with the same address can't be reached. runc
+    freezes cgroups for moments, and a frozen process survives SIGKILL. `run` runs a command.
+    """
+    for pattern, thawed in (("freezer/docker/**/freezer.state", "THAWED"), ("docker/**/cgroup.freeze", "0")):
+        for state in _CGROUPS.glob(pattern):
+            with contextlib.suppress(OSError):
+                state.write_text(thawed)
+    deadline = time.monotonic() + _END_SECONDS
+    while (left := _container_processes()) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    for bridge in _INTERFACES.glob("veth*/master"):
+        if re.fullmatch(r"docker0|br-[0-9a-f]{12}", bridge.readlink().name):
+            with contextlib.suppress(FailedError):  # it vanishes with the last process of its container
+                run("ip", "link", "delete", bridge.parent.name)
+
+
+def _container_processes() -> list[int]:
+    """Returns the processes in cgroups of Docker's containers, without zombies."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if re.search(r":/docker/[0-9a-f]{64}", (folder / "cgroup").read_text()) and (folder / "exe").readlink():
+                found.append(int(folder.name))
+    return found
+
+
 def _capabilities() -> int:
     """Returns the capability bounding set of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -62,7 +103,7 @@ _recipe = Recipe(
     make=start,
     seconds=3,
     megabytes=250,
-    commands=("dockerd", "iptables", "apparmor_parser"),
+    commands=("dockerd", "iptables", "ip", "apparmor_parser"),
     advice=f"read {settings.LOGS / 'dockerd'}",
 )
 

@@ -1,0 +1,45 @@
+"""What a killed Docker leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hack.world.parts import docker_daemon
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without processes of containers. Returns the folder of its cgroups and interfaces."""
+    monkeypatch.setattr(docker_daemon, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(docker_daemon, "_INTERFACES", tmp_path)
+    monkeypatch.setattr(docker_daemon, "_container_processes", list)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("state", "frozen", "thawed"),
+    [("freezer/docker/0a/kubepods/0b/freezer.state", "FROZEN", "THAWED"), ("docker/0a/init/cgroup.freeze", "1", "0")],
+)
+def test_thaws_the_cgroups_of_former_containers(machine: Path, state: str, frozen: str, thawed: str) -> None:
+    """A frozen process survives SIGKILL."""
+    file, other = machine / state, machine / "freezer" / "user" / "freezer.state"
+    for path, text in ((file, frozen), (other, "FROZEN")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    docker_daemon.end_leftovers(print)
+    assert file.read_text() == thawed
+    assert other.read_text() == "FROZEN", "not a container of Docker"
+
+
+def test_deletes_the_interfaces_of_former_containers(machine: Path) -> None:
+    """Such an interface has the address that a new container may get."""
+    for name, bridge in (("veth1", "br-3458f92d1296"), ("veth2", "docker0"), ("veth3", "lxdbr0"), ("eth0", "docker0")):
+        (machine / name).mkdir()
+        (machine / bridge).mkdir(exist_ok=True)
+        (machine / name / "master").symlink_to(f"../{bridge}")
+    (machine / "veth4").mkdir()
+    ran: list[tuple[str, ...]] = []
+    docker_daemon.end_leftovers(lambda *command: ran.append(command))
+    assert sorted(ran) == [("ip", "link", "delete", name) for name in ("veth1", "veth2")]
