@@ -5,6 +5,7 @@ Also what a reconcile caches for the next one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
 from triton_operator.probe.servers import ServerAnswers
 from triton_operator.reconcile import Reconciler, Result
+from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
 
@@ -115,6 +117,52 @@ def test_writes_the_status_after_the_clock_is_set_back() -> None:
     now -= timedelta(days=365)
     assert subject.reconcile(KEY).requeue_after is None
     assert "observedGeneration" in api.answers[-1]["status"]
+
+
+def test_a_spec_that_changes_in_a_loop_is_reconciled_at_a_limited_rate() -> None:
+    """Each change replaces the servers, and costs the API server more than the change itself."""
+    api, store, clock, numbers = Accepting(), Store(), [0.0], itertools.count(1000, 1000)
+    subject = reconciler(api, store, elapsed=lambda: clock[0])
+
+    def written_for(generation: int, *more: gen.Modifier) -> tuple[bool, Result]:
+        before = len(api.answers)
+        image = gen.put("spec.server.image", f"registry.example.com/triton:{generation}")
+        versions = gen.put("metadata.generation", generation), gen.put("metadata.resourceVersion", str(next(numbers)))
+        store.put(gen.raw(*versions, image, *more))
+        result = subject.reconcile(KEY)
+        return len(api.answers) > before, result
+
+    for generation in range(1, SPEC_BURST + 1):
+        assert written_for(generation)[0]
+    assert written_for(SPEC_BURST + 1) == (False, Result(requeue_after=SPEC_SECONDS))
+    assert written_for(SPEC_BURST + 2) == (False, Result(requeue_after=SPEC_SECONDS)), "no token was taken"
+    clock[0] += SPEC_SECONDS
+    assert written_for(SPEC_BURST + 2)[0]
+    threshold = gen.put("metadata.annotations", {"tritonoperator.io/max-qps": "8"})
+    assert written_for(SPEC_BURST + 2, threshold)[0], "a threshold is no change of the spec"
+
+
+def test_deleting_and_creating_a_tritonmodel_gives_it_no_new_changes() -> None:
+    api, store = Accepting(), Store()
+    subject = reconciler(api, store, elapsed=lambda: 0.0)
+    for _ in range(SPEC_BURST):
+        store.put(gen.raw())
+        assert subject.reconcile(KEY) != Result(requeue_after=SPEC_SECONDS)
+        store.remove(gen.raw())
+        subject.reconcile(KEY)
+    store.put(gen.raw())
+    assert subject.reconcile(KEY) == Result(requeue_after=SPEC_SECONDS)
+
+
+def test_a_failing_reconcile_takes_no_further_token() -> None:
+    class Busy(Accepting):
+        def apply_new(self, _: Kind, body: Object) -> Object:
+            raise ApiError(503, "ServiceUnavailable", "busy")
+
+    subject = reconciler(Busy(), elapsed=lambda: 0.0)
+    for _ in range(2 * SPEC_BURST):
+        with pytest.raises(ApiError, match="busy"):
+            subject.reconcile(KEY)
 
 
 def test_first_status_waits_until_the_pods_exist() -> None:

@@ -18,6 +18,7 @@ class ReconcileCache:
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
     - `rollout`: the field of which a change replaces the servers, and why; "" if none does.
+    - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 
@@ -27,4 +28,5 @@ class ReconcileCache:
     pending: datetime | None = None
     scaling: State | None = None
     rollout: str = ""
+    generation: int = 0
     cleaned_up: str = ""

@@ -38,6 +38,7 @@ from .keda import wake_up
 from .leftover_pods import LeftoverPodCollector
 from .leftovers import LeftoverCollector
 from .observe import Observer, find_kind
+from .pace import Pace
 from .series import SeriesBudget
 from .unread import invalid, too_large
 from .write_children import ChildWriter, Written, is_orphan
@@ -107,6 +108,7 @@ class Reconciler:
         self._statuses = StatusWriter(api, store, on_threshold, clock)
         self._progress = timedelta(seconds=progress_seconds)
         self._caches: dict[str, ReconcileCache] = {}
+        self._pace = Pace(elapsed)
         self._suspended: dict[str, str] = {}
 
     def reconcile(self, key: str) -> Result:
@@ -119,7 +121,14 @@ class Reconciler:
             self._observer.forget(key)
             self._image_changer.forget(key)
             return Result(requeue_after=None if raw else self._clean_up(key))
-        log = logging.LoggerAdapter(_log, {"key": key, "generation": raw["metadata"].get("generation")})
+        generation = raw["metadata"].get("generation", 0)
+        log = logging.LoggerAdapter(_log, {"key": key, "generation": generation})
+        cache = self._caches.setdefault(key, ReconcileCache())
+        if generation != cache.generation:
+            if wait := self._pace.spend_spec(key):
+                log.info("waiting %.0f s, because the spec changes too often", wait)
+                return Result(requeue_after=wait)
+            cache.generation = generation
         before = self._with_suspension(key, _status(raw))
         if large := self._store.large(key, raw["metadata"]["uid"]):
             self._write_unread(raw, before, too_large(large), log)
@@ -129,7 +138,6 @@ class Reconciler:
         except ValidationError as error:
             self._write_unread(raw, before, invalid(error), log)
             return Result(requeue=True)
-        cache = self._caches.setdefault(key, ReconcileCache())
 
         requested = thresholds.of(raw)
         limits = thresholds.effective_of(raw, requested)
@@ -191,7 +199,7 @@ class Reconciler:
         requeue_after = _earliest(requeue_after, change_models.POLL_SECONDS if switching else None)
         requeue_after = _earliest(requeue_after, image.wait)
         if status != before:
-            wait = self._wait(cache, before, status, observed, clock)
+            wait = self._wait(key, cache, before, status, observed, clock)
             if wait > timedelta():
                 requeue_after = _earliest(requeue_after, wait.total_seconds())
             else:
@@ -278,6 +286,7 @@ class Reconciler:
 
     def _wait(
         self,
+        key: str,
         cache: ReconcileCache,
         before: TritonModelStatus,
         status: TritonModelStatus,
@@ -302,7 +311,8 @@ class Reconciler:
         wait = cache.due - now
         # If the clock was set back, there is no delay.
         held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
-        return wait if held and not is_urgent(before, status) else timedelta()
+        urgent = held and is_urgent(before, status) and self._pace.spend_urgent(key)
+        return wait if held and not urgent else timedelta()
 
     def _write_unread(
         self, raw: Object, before: TritonModelStatus, problem: Problem, log: logging.LoggerAdapter[logging.Logger]
