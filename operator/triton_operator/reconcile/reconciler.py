@@ -125,9 +125,9 @@ class Reconciler:
         log = logging.LoggerAdapter(_log, {"key": key, "generation": generation})
         cache = self._caches.setdefault(key, ReconcileCache())
         if generation != cache.generation:
-            if wait := self._pace.spend_spec(key):
-                log.info("waiting %.0f s, because the spec changes too often", wait)
-                return Result(requeue_after=wait)
+            if seconds := self._pace.spend_spec(key):
+                log.info("waiting %.0f s, because the spec changes too often", seconds)
+                return Result(requeue_after=seconds)
             cache.generation = generation
         before = self._with_suspension(key, _status(raw))
         if large := self._store.large(key, raw["metadata"]["uid"]):
