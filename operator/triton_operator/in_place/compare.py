@@ -63,22 +63,31 @@ def _outward(model: Path) -> str:
     if model.is_symlink():
         return model.name
     root = model.resolve()
-    for name, path in _files(model):
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
+    for name, path in _entries(model):
+        if path.is_symlink() and not _within(root, path):
             return f"{model.name}/{name}"
     return ""
 
 
-def _same(one: Path, other: Path) -> bool:
-    files = dict(_files(one)), dict(_files(other))
-    if files[0].keys() != files[1].keys():
+def _within(root: Path, path: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # a loop of links
         return False
-    return all(_same_file(path, files[1][name]) for name, path in files[0].items())
 
 
-def _same_file(one: Path, other: Path) -> bool:
+def _same(one: Path, other: Path) -> bool:
+    entries = dict(_entries(one)), dict(_entries(other))
+    if entries[0].keys() != entries[1].keys():
+        return False
+    return all(_same_entry(path, entries[1][name]) for name, path in entries[0].items())
+
+
+def _same_entry(one: Path, other: Path) -> bool:
     if one.is_symlink() or other.is_symlink():
         return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
+    if one.is_dir() and other.is_dir():
+        return True
     if not (one.is_file() and other.is_file()) or one.stat().st_size != other.stat().st_size:
         return False
     with one.open("rb") as left, other.open("rb") as right:
@@ -88,18 +97,21 @@ def _same_file(one: Path, other: Path) -> bool:
     return True
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yields each file below `root`, or `root` itself if it is a file, with its relative path. Follows no link."""
+def _entries(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yields `root` and each file and directory below it, with its relative path. Follows no link.
+
+    Directories count, because the version of an ensemble may be an empty one.
+    """
+    if not root.is_symlink() and not root.exists():
+        return
+    yield "", root
     if root.is_symlink() or not root.is_dir():
-        if root.is_symlink() or root.exists():
-            yield "", root
         return
     for directory, folders, files in os.walk(root):
-        links = [name for name in folders if Path(directory, name).is_symlink()]
-        for name in (*files, *links):
+        for name in (*files, *folders):
             path = Path(directory, name)
             yield str(path.relative_to(root)), path
 
 
 def _size(root: Path) -> int:
-    return sum(path.lstat().st_size for _, path in _files(root))
+    return sum(path.lstat().st_size for _, path in _entries(root) if path.is_symlink() or not path.is_dir())

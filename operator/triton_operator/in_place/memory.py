@@ -10,6 +10,9 @@ _UNLIMITED = 1 << 60
 """Version 1 of cgroups reports no limit as a number near 2^63."""
 _LEAST = 64 << 20
 """A model may take this much however small the server is, e.g. for a Python process."""
+_PROGRAM = 96 << 20
+"""What this program may take (64 MiB with a small repository). If every container of the pod has a memory limit, their
+sum is a limit of the pod, and this program counts. The kernel would rather end the server."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ def read(cgroups: Path = _CGROUPS) -> Memory | None:
     return memory if memory.limit < _UNLIMITED else None
 
 
+def scarce(memory: Memory | None) -> str:
+    """Returns why this program may not fit next to the server; "" if it fits, or if nothing is known."""
+    if memory is None or memory.used + _PROGRAM <= memory.limit:
+        return ""
+    return f"a change in place needs {_mebibytes(_PROGRAM)}: {_raise(memory)}"
+
+
 def shortage(memory: Memory | None, growth: float) -> str:
     """Returns why a second version of one loaded model may not fit; "" if it fits.
 
@@ -44,10 +54,18 @@ def shortage(memory: Memory | None, growth: float) -> str:
     if memory is None:
         return "the memory of the server can't be read, or has no limit"
     need = max(memory.used * max(growth, 1.0), _LEAST)
-    if memory.used + need <= memory.limit:
+    if memory.used + need + _PROGRAM <= memory.limit:
         return ""
-    used, limit, more = (f"{round(n / (1 << 20))} MiB" for n in (memory.used, memory.limit, need))
     return (
-        f"both versions of a model may not fit: the server uses {used} of its limit of {limit}, and a second version "
-        f"may need {more} (raise spec.server.resources.limits.memory)"
+        f"both versions of a model may not fit: a second version may need {_mebibytes(need)} and the change itself "
+        f"{_mebibytes(_PROGRAM)}, and {_raise(memory)}"
     )
+
+
+def _raise(memory: Memory) -> str:
+    used, limit = map(_mebibytes, (memory.used, memory.limit))
+    return f"the server uses {used} of its limit of {limit} (raise spec.server.resources.limits.memory)"
+
+
+def _mebibytes(number: float) -> str:
+    return f"{round(number / (1 << 20))} MiB"

@@ -39,6 +39,15 @@ def test_one_model_differs_by_the_content_or_the_names_of_its_files(repositories
     assert difference(old, new, {"a", "b"}).growth > 9
 
 
+def test_an_empty_version_counts(repositories: tuple[Path, Path]) -> None:
+    old, new = repositories
+    (old / "b" / "1" / "model.py").unlink()
+    (new / "b" / "1" / "model.py").unlink()
+    assert difference(old, new, {"a", "b"}) == Difference()
+    (new / "b" / "1").rename(new / "b" / "2")  # the version of an ensemble, which has no files
+    assert difference(old, new, {"a", "b"}) == Difference("b", 1.0)
+
+
 def test_models_that_are_not_loaded_may_differ(repositories: tuple[Path, Path]) -> None:
     old, new = repositories
     shutil.rmtree(new / "b")
@@ -72,6 +81,11 @@ def test_a_link_out_of_a_loaded_model_needs_new_servers(repositories: tuple[Path
     with pytest.raises(NewServersError, match="a/1/weights is a link out of the model a"):
         difference(old, new, {"a"})
     assert difference(old, new, {"b"}).model == "b"
+    for root in (old, new):
+        (root / "a" / "1" / "weights").unlink()
+        (root / "a" / "1" / "weights").symlink_to("weights")
+    with pytest.raises(NewServersError, match="a/1/weights is a link"):
+        difference(old, new, {"a"})
     (old / "c").symlink_to("b")
     (new / "c").symlink_to("b")
     with pytest.raises(NewServersError, match="c is a link out of the model c"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from triton_operator.in_place.memory import Memory, read, shortage
+from triton_operator.in_place.memory import Memory, read, scarce, shortage
 
 MIB = 1 << 20
 
@@ -39,11 +41,23 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     assert "can't be read" in shortage(None, 1.0)
 
 
-def test_the_server_must_fit_twice() -> None:
-    assert not shortage(Memory(200 * MIB, 400 * MIB), 1.0)
-    assert not shortage(Memory(200 * MIB, 400 * MIB), 0.1)
-    assert "uses 200 MiB of its limit of 399 MiB, and a second version may need 200 MiB" in shortage(
-        Memory(200 * MIB, 399 * MIB), 0.1
-    )
-    assert "may need 300 MiB" in shortage(Memory(200 * MIB, 400 * MIB), 1.5)
-    assert "may need 64 MiB" in shortage(Memory(10 * MIB, 70 * MIB), 1.0), "a small server"
+def test_the_server_must_fit_twice_and_the_program_once() -> None:
+    assert not shortage(Memory(200 * MIB, 496 * MIB), 1.0)
+    assert not shortage(Memory(200 * MIB, 496 * MIB), 0.1)
+    words = shortage(Memory(200 * MIB, 495 * MIB), 0.1)
+    assert "may need 200 MiB and the change itself 96 MiB" in words
+    assert "uses 200 MiB of its limit of 495 MiB" in words
+    assert "may need 300 MiB" in shortage(Memory(200 * MIB, 496 * MIB), 1.5)
+    assert "may need 64 MiB" in shortage(Memory(10 * MIB, 169 * MIB), 1.0), "a small server"
+
+
+def test_the_program_must_fit_before_it_begins() -> None:
+    assert "needs 96 MiB: the server uses 450 MiB of its limit of 512 MiB" in scarce(Memory(450 * MIB, 512 * MIB))
+    assert not scarce(Memory(416 * MIB, 512 * MIB))
+    assert not scarce(None), "a change that loads no model needs no limit"
+
+
+def test_the_program_imports_little_before_it_knows_that_it_fits() -> None:
+    code = "import sys, triton_operator.in_place.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"asyncio", "aiohttp", "pydantic", "google.protobuf", "grpc"} & set(done.stdout.split())
