@@ -20,7 +20,7 @@ class Running:
     """A server.
 
     - `uid`, `pod`: of its pod. `reference`: the model image that `fetch` of the pod has.
-    - `started`: whether the server has started.
+    - `started`: whether the server has started. `ready`: whether its entrypoint answers.
     - `attempt`: the last change of its model image.
     """
 
@@ -29,6 +29,7 @@ class Running:
     reference: str
     started: bool
     attempt: Attempt | None = None
+    ready: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Decision:
     - `record`: uids of pods whose change is done, with the model image to write into `fetch`.
     - `rollout`: why the servers must be replaced; "" if they needn't be.
     - `left`: number of servers without the model image of the spec.
-    - `wait`: seconds until a change must have ended; None if none runs.
+    - `wait`: seconds until a change must have ended, and its server must be ready; None if that is so.
     - `done`: whether a server has got the model image of the spec in this way.
     """
 
@@ -69,13 +70,19 @@ def decide(servers: Sequence[Running], wanted: str, now: float, fallen: Sequence
     if running:
         ends = [s.attempt.end + _MARGIN_SECONDS - now for s in running if s.attempt]
         return replace(base, wait=max(min(ends), 0.0))
-    ready = next((s for s in sorted(behind, key=lambda s: s.pod) if s.started), None)
-    if ready is None:
+    following = next((s for s in sorted(behind, key=lambda s: s.pod) if s.started), None)
+    if following is None:
         return base
-    number = ready.attempt.number + 1 if ready.attempt else 1
+    for one in done:
+        # The next server would end in the same way.
+        if one.attempt and not one.ready and have[one.uid] == wanted:
+            rest = one.attempt.end + _MARGIN_SECONDS - now
+            why = "" if rest > 0 else f"{one.pod}: the server isn't ready after the change of its model image"
+            return replace(base, rollout=why, wait=max(rest, 0.0))
+    number = following.attempt.number + 1 if following.attempt else 1
     if number > CHANGES_MAX:
-        return replace(base, rollout=f"the model image of {ready.pod} has been changed {CHANGES_MAX} times")
-    return replace(base, start=(ready.uid, number))
+        return replace(base, rollout=f"the model image of {following.pod} has been changed {CHANGES_MAX} times")
+    return replace(base, start=(following.uid, number))
 
 
 def _failure(server: Running, wanted: str, now: float) -> str:

@@ -66,6 +66,16 @@ def test_a_change_that_never_ends_replaces_the_servers() -> None:
     assert not decided(server("a", last=attempt("Running")), now=2059.0).rollout
 
 
+def test_the_next_server_waits_until_the_changed_one_is_ready() -> None:
+    changed = replace(server("a", last=attempt("Done")), ready=False)
+    waiting = decided(changed, server("b"))
+    assert (waiting.start, waiting.record, waiting.wait) == (None, (("uid-a", "new"),), 1060.0)
+    assert decided(replace(changed, ready=True), server("b")).start == ("uid-b", 1)
+    assert "a: the server isn't ready after the change" in decided(changed, server("b"), now=2061.0).rollout
+    earlier = replace(server("a", last=attempt("Done", "other")), ready=False)
+    assert decided(earlier, server("b", "new")).start == ("uid-a", 2), "the new image may repair it"
+
+
 def test_an_image_that_changes_meanwhile_waits_for_the_change_that_runs() -> None:
     other = server("a", last=attempt("Running", "other"))
     assert decided(other).start is None

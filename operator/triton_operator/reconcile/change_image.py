@@ -68,6 +68,7 @@ class ImageChanger:
             log.info("model image of %s: changing it to %s", by_uid[uid]["metadata"]["name"], wanted)
             if refusal := self._start(model, by_uid[uid], number):
                 return self._refused(model.key, wanted, decision, refusal)
+            self._refusals.pop(model.key, None)
         return decision
 
     def forget(self, key: str) -> None:
@@ -165,12 +166,17 @@ def reported(
 def _running(pod: Object) -> Running:
     metadata = pod["metadata"]
     started = of_pods.server(pod) is not None
-    return Running(metadata["uid"], metadata["name"], image_change.noted(pod), started, image_change.last(pod))
+    ready = of_pods.is_ready(pod)
+    return Running(metadata["uid"], metadata["name"], image_change.noted(pod), started, image_change.last(pod), ready)
 
 
 def _unsettled(living: Sequence[Object], current: Sequence[Object]) -> str:
     """Returns why only new servers can get the model image; "" if the running ones can."""
     if len(living) > len(current):
         return "servers of the previous spec are still being replaced"
-    broken = next(((pod, found) for pod in current if (found := of_pods.problem(pod))), None)
-    return f"{broken[0]['metadata']['name']} doesn't serve: {broken[1].message}" if broken else ""
+    for pod in current:
+        if found := of_pods.problem(pod):
+            return f"{pod['metadata']['name']} doesn't serve: {found.message}"
+        if why := in_place.pod_obstacle(pod):
+            return f"{pod['metadata']['name']}: {why}"
+    return ""

@@ -21,7 +21,8 @@ FILES, CHANGE = "in-place-files-", "in-place-change-"
 """Prefixes of the names of the two ephemeral containers; the number of the change follows."""
 COPY = """\
 set -e
-"$0" cp -r "$1" "$2/$3"
+"$0" mkdir "$2/$3"
+"$0" cp -r "$1" "$2/$3" || { "$0" touch "$2/$3.failed"; exit 1; }
 "$0" mkfifo "$2/$3.pipe"
 "$0" touch "$2/$3.complete"
 before=$("$0" timeout "$4" "$0" cat "$2/$3.pipe")
@@ -31,9 +32,12 @@ if [ "$("$0" readlink "$2/current")" = "$3" ]; then
 fi
 """
 """Copies the files, and then waits until `change` closes a pipe. If the server ends, all processes in its namespace
-end, `change` too; then the link still names the new files, and the script moves it back."""
+end, `change` too; then the link still names the new files, and the script moves it back. A directory that exists is of
+the same change, made before: the node has lost the container. It stays as it is."""
 PROGRAM = ("python", "-m", "triton_operator.in_place")
 _END, _REFERENCE = "--end=", "--reference="
+_STORAGE = "both versions of the files may not fit into the server's limit of ephemeral-storage"
+_ACCELERATOR = "the operator can't measure whether both versions of a model fit into the memory of an accelerator"
 
 
 def files(model: TritonModel, number: int, seconds: int) -> dict[str, Any]:
@@ -112,11 +116,26 @@ def obstacle(model: TritonModel) -> str:
     if found := _users_container(model):
         return f"the container {found} of spec.podTemplate changes how the files get into the pod"
     if "ephemeral-storage" in (resources.limits or {}):
-        return "both versions of the files may not fit into the server's limit of ephemeral-storage"
+        return _STORAGE
     if accelerators(resources):
-        return "the operator can't measure whether both versions of a model fit into the memory of an accelerator"
+        return _ACCELERATOR
     if "memory" not in (resources.limits or {}):
         return "without a memory limit (spec.server.resources.limits) nobody knows whether both versions of a model fit"
+    return ""
+
+
+def pod_obstacle(pod: Mapping[str, Any]) -> str:
+    """Returns why the model image of this pod can't change; "" if it can.
+
+    Its resources may not be those of the spec: spec.podTemplate, a LimitRange or a webhook may have added some.
+    """
+    for container in pod["spec"]["containers"]:
+        resources = container.get("resources") or {}
+        if "ephemeral-storage" in (resources.get("limits") or {}):
+            return _STORAGE
+        server = container["name"] == names.CONTAINER_SERVER
+        if server and (resources.get("claims") or any("/" in name for name in resources.get("limits") or {})):
+            return _ACCELERATOR
     return ""
 
 

@@ -57,7 +57,7 @@ def last(pod: Object) -> Attempt | None:
     states = {s["name"]: s for s in pod.get("status", {}).get("ephemeralContainerStatuses") or ()}
     copied, changed = (states.get(f"{prefix}{number}", {}) for prefix in (in_place.FILES, in_place.CHANGE))
     # The operator writes the image into the pod after a change that is Done. A status may be lost, this isn't.
-    state, message = _DONE if reference == noted(pod) else _state(copied, changed)
+    state, message = _DONE if reference == noted(pod) else _state(reference, copied, changed)
     if state == "Done" and reference != noted(pod) and _copied_again(pod, changed):
         state, message = "Failed", "the pod has copied its former model image again after the change"
     digest = str(copied.get("imageID", "")).rpartition("@")[2]
@@ -73,15 +73,17 @@ def digest(pod: Object) -> str:
     return attempt.digest if attempt and attempt.state == "Done" and attempt.reference == noted(pod) else ""
 
 
-def _state(files: Object, change: Object) -> tuple[State, str]:
+def _state(reference: str, files: Object, change: Object) -> tuple[State, str]:
     ended = change.get("state", {}).get("terminated")
+    if ended and ended.get("reason") == "OOMKilled":
+        return "Failed", "there wasn't enough memory in the pod to compare and load the model"
     if ended and ended.get("exitCode") in _KILLED:
         return "Failed", "the change was killed, most likely because the server ended while it loaded the model"
     if ended:
         return ("Failed", _words(ended)) if ended.get("exitCode") else _DONE
     copied = files.get("state", {}).get("terminated") or {}
     if copied.get("exitCode"):
-        return "Failed", f"could not copy the repository from {files.get('image', '')}: {_words(copied)}"
+        return "Failed", f"could not copy the repository from {reference}: {_words(copied)}"
     for status in (files, change):
         waiting = status.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in _NOT_STARTED:

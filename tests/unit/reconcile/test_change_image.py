@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any, cast
+
+import pytest
 
 from support import gen
 from triton_operator.cluster.api import ApiError
@@ -30,10 +33,12 @@ class Refusing:
 
     def patch(self, *_: Any, **__: Any) -> Any:
         self.requests += 1
+        if self.code == 200:
+            return {}
         raise ApiError(self.code, "Forbidden", "denied by a policy")
 
     def put(self, _: Any) -> None:
-        raise AssertionError("nothing was written")
+        assert self.code == 200, "nothing was written"
 
     def refresh(self, *_: Any) -> None:
         """Nothing."""
@@ -68,3 +73,27 @@ def test_a_pod_that_is_gone_is_no_failure() -> None:
     for _ in range(6):
         decision = changer.advance(model("m:2"), choose(model("m:2"), live, CHOICES), [pod], LOG)
         assert (decision.rollout, decision.left) == ("", 1)
+
+
+def test_refusals_of_other_servers_do_not_add_up() -> None:
+    live, pod = served()
+    wanted, world = model("m:2"), cast(Any, Refusing(422))
+    changer = ImageChanger(world, world, world, lambda: 1000.0)
+    for number in range(12):
+        world.code = 200 if number % 4 == 3 else 422
+        assert not changer.advance(wanted, choose(wanted, live, CHOICES), [pod], LOG).rollout
+
+
+@pytest.mark.parametrize(("resources", "words"), [
+    ({"limits": {"memory": "1Gi", "ephemeral-storage": "2Gi"}}, "limit of ephemeral-storage"),
+    ({"limits": {"memory": "1Gi", "example.com/gpu": "1"}}, "memory of an accelerator"),
+    ({"claims": [{"name": "gpu"}]}, "memory of an accelerator"),
+])  # fmt: skip
+def test_resources_that_only_the_pod_has_replace_the_servers(resources: dict[str, Any], words: str) -> None:
+    live, pod = served()
+    wanted, world = model("m:2"), cast(Any, Refusing(200))
+    changer = ImageChanger(world, world, world, lambda: 1000.0)
+    limited = copy.deepcopy(pod)
+    next(c for c in limited["spec"]["containers"] if c["name"] == "triton")["resources"] = resources
+    assert words in changer.advance(wanted, choose(wanted, live, CHOICES), [limited], LOG).rollout
+    assert world.requests == 0

@@ -1,7 +1,10 @@
-"""The pod template while the model image of running servers changes."""
+"""The pod template while the model image of running servers changes, and the script that copies the files."""
 
 from __future__ import annotations
 
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +117,63 @@ def test_without_the_strategy_a_changed_image_is_a_rollout() -> None:
     live = made(plain, choose(plain, None, OLD))
     assert not choose(changed, live, OLD).only
     assert template_hash(made(changed, choose(changed, live, OLD))) != template_hash(live)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """A volume whose link names the directory 0, the files of an image, and a program that calls others as busybox."""
+    (tmp_path / "models" / "0").mkdir(parents=True)
+    (tmp_path / "models" / "current").symlink_to("0")
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "config.pbtxt").write_text("new")
+    (tmp_path / "busybox").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "busybox").chmod(0o755)
+    return tmp_path / "models"
+
+
+def copying(volume: Path, source: str = "image/.") -> subprocess.Popen[str]:
+    """Starts the script as the container in-place-files-1 does."""
+    home = volume.parent
+    command = ["sh", "-c", in_place.COPY, str(home / "busybox"), f"{home}/{source}", str(volume), "1", "20"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("done", "link"), [(True, "1"), (False, "0")])
+def test_the_copying_container_moves_the_link_back_if_the_change_was_not_finished(
+    volume: Path, done: bool, link: str
+) -> None:
+    with copying(volume) as script:
+        assert _appears(volume / "1.complete")
+        with (volume / "1.pipe").open("w") as pipe:
+            assert (volume / "1" / "config.pbtxt").read_text() == "new"
+            pipe.write("0")
+            pipe.flush()
+            (volume / "current").unlink()
+            (volume / "current").symlink_to("1")
+            if done:
+                (volume / "1.done").touch()
+        assert script.wait(20) == 0
+    assert str((volume / "current").readlink()) == link
+
+
+def test_the_copying_container_reports_files_that_cannot_be_copied(volume: Path) -> None:
+    with copying(volume, "missing/.") as script:
+        assert "missing" in script.communicate(timeout=20)[1]
+    assert script.returncode == 1
+    assert (volume / "1.failed").exists()
+
+
+def test_the_copying_container_never_writes_into_files_that_are_there(volume: Path) -> None:
+    (volume / "1").mkdir()
+    (volume / "1" / "config.pbtxt").write_text("in use")
+    with copying(volume) as script:
+        assert script.wait(20) != 0
+    assert (volume / "1" / "config.pbtxt").read_text() == "in use"
+
+
+def _appears(path: Path) -> bool:
+    for _ in range(200):
+        if path.exists():
+            return True
+        time.sleep(0.05)
+    return False
