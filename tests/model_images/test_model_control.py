@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,20 @@ def test_reload_loses_no_request(site: Site, protocol: str, changed: bool) -> No
         assert any(name.startswith(variant) for name in answers.variants)
     # The model loads for longer than this.
     assert answers.slowest < SLOW_SECONDS / 2
+
+
+def test_two_reloads_at_once_lose_no_request(site: Site) -> None:
+    def reload() -> None:
+        with site.triton() as client:
+            client.reload("echo", 60)
+
+    with asking(site.server.grpc, tritonclient.grpc) as answers, ThreadPoolExecutor() as pool:
+        for one in [pool.submit(reload) for _ in range(2)]:
+            one.result()
+    assert answers.errors == []
+    assert len(answers.variants) > 1, "the model wasn't loaded again"
+    with site.triton() as client:
+        assert client.state("echo") == "READY"
 
 
 def test_reload_reads_a_changed_configuration_also_after_a_reload(site: Site) -> None:
