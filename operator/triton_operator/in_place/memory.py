@@ -26,9 +26,9 @@ class Memory:
 def read(cgroups: Path = _CGROUPS) -> Memory | None:
     """Returns the memory of the server's container; None if it has no limit, or if it can't be read."""
     first, names = cgroups / "memory", ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
-    if not first.is_dir():
-        first, names = cgroups, ("memory.current", "memory.max", "inactive_file")
     try:
+        if not first.is_dir():
+            first, names = cgroups, ("memory.current", "memory.max", "inactive_file")
         usage, limit = ((first / name).read_text().strip() for name in names[:2])
         lines = (line.split() for line in (first / "memory.stat").read_text().splitlines())
         free = next((int(line[1]) for line in lines if line[:1] == [names[2]]), 0)

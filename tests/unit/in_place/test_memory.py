@@ -36,6 +36,7 @@ def test_reads_both_versions_of_cgroups(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     assert read(tmp_path) is None
+    assert read(tmp_path / ("x" * 300)) is None, "a path that can't be followed, e.g. of a server of another user"
     assert read(version2(tmp_path, memory_max="max")) is None
     assert read(version2(tmp_path, memory_current="?")) is None
     assert "can't be read" in shortage(None, 1.0)
