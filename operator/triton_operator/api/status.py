@@ -15,6 +15,9 @@ MODELS_LOADED = "ModelsLoaded"
 THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
+
+CHANGING_IMAGE = "ChangingImage"
+"""The reason of Progressing while servers get a changed model image in place."""
 TOO_MANY_SERIES = "TooManySeries"
 """The reason of MonitoringAvailable while not all versions of models fit into the namespace's budget of series."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from triton_operator.api import kinds, names, secrets
-from triton_operator.api.status import TritonModelStatus
+from triton_operator.api.status import CHANGING_IMAGE, PROGRESSING, TritonModelStatus
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
@@ -156,7 +156,9 @@ def reported(
     known = before.image.reference if before.image else ""
     if changing or decision.done or choices.only == REFERENCE:
         return ImageChange("InPlace", left, changing)
-    if choices.replicas and known and known != model.spec.model_image.reference:
+    # A change that had begun and that no server has got: the new spec's servers replace the changed ones.
+    interrupted = any(c.type == PROGRESSING and c.reason == CHANGING_IMAGE for c in before.conditions)
+    if choices.replicas and known and (interrupted or known != model.spec.model_image.reference):
         return ImageChange(
             "RollingUpdate: other fields of the spec have changed, too, or spec.podTemplate is too large to be compared"
         )

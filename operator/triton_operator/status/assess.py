@@ -7,6 +7,7 @@ from typing import Literal
 
 from triton_operator.api import names, secrets
 from triton_operator.api.status import (
+    CHANGING_IMAGE,
     MODELS_LOADED,
     PROGRESSING,
     READY,
@@ -212,7 +213,7 @@ def _changing_image(change: ImageChange) -> Condition:
     )
     if not change.left:
         message = "every server has the model image; now the Deployment gets it for later servers"
-    return condition(PROGRESSING, "True", "ChangingImage", message)
+    return condition(PROGRESSING, "True", CHANGING_IMAGE, message)
 
 
 def _newer(observed: Observation) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 from typing import Any, cast
 
 import pytest
 
 from support import gen
+from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.slim import slim
-from triton_operator.reconcile.change_image import ImageChanger
+from triton_operator.image_changes import Decision
+from triton_operator.reconcile.change_image import ImageChanger, reported
 from triton_operator.render import Choices, choose, render
 
 SERVER = {"modelControl": "explicit", "loadModels": ["a"], "resources": {"limits": {"memory": "1Gi"}}}
@@ -97,3 +100,27 @@ def test_resources_that_only_the_pod_has_replace_the_servers(resources: dict[str
     next(c for c in limited["spec"]["containers"] if c["name"] == "triton")["resources"] = resources
     assert words in changer.advance(wanted, choose(wanted, live, CHOICES), [limited], LOG).rollout
     assert world.requests == 0
+
+
+def reporting(reason: str, changed: str = "m:2", **decided: Any) -> str:
+    """Returns the change in the next status, of a TritonModel whose servers were getting the image `changed`."""
+    progressing = {"type": "Progressing", "status": "True", "reason": reason, "message": "", "observedGeneration": 1}
+    before = TritonModelStatus.model_validate(
+        {
+            "observedGeneration": 1,
+            "image": {"reference": changed, "delivery": "Copy", "digest": "", "change": "InPlace"},
+            "conditions": [{**progressing, "lastTransitionTime": "2026-06-01T00:00:00Z"}],
+        }
+    )
+    choices = dataclasses.replace(CHOICES, replicas=2)
+    return reported(model("m:2"), choices, Decision(**decided), before, "", switching=False).way
+
+
+def test_another_change_of_the_spec_during_a_change_in_place_is_reported_as_a_rollout() -> None:
+    assert reporting("ChangingImage").startswith("RollingUpdate: other fields of the spec have changed")
+    assert reporting("RollingOut", changed="m:1").startswith("RollingUpdate: other fields of the spec have changed")
+
+
+def test_a_finished_change_in_place_stays_in_the_status() -> None:
+    assert reporting("ChangingImage", done=True) == "InPlace"
+    assert reporting("Complete") == "InPlace"
