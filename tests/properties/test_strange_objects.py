@@ -27,7 +27,8 @@ ROUNDS, EACH = (40, 60) if SOAK else (2, 60)
 """The number of rounds, and of unusual TritonModels and unusual children in each."""
 accepted: Counter[str] = Counter()
 """The number of patches that the API server accepted, by kind. The test needs many of each."""
-CANARIES = ("canary-one", "canary-two")
+CANARIES = tuple(f"canary-{n}" for n in range(16))
+"""Ordinary TritonModels. Two change in each round, because the operator limits the rate of changes of one spec."""
 CANARY_SECONDS = 20
 """The maximum seconds until a change of an ordinary TritonModel is applied, on a busy machine. Usually it takes 2 s."""
 
@@ -76,7 +77,7 @@ def test_unusual_objects_do_not_affect_other_tritonmodels(plane: ControlPlane, o
                     [(m[0], (strange.status(), n)) for n, m in enumerate(models)],
                 )
             )
-        took = change_canaries(api, operator, f"example.com/triton:{number}")
+        took = change_canaries(api, operator, number)
         began = time.monotonic()
         for name in CANARIES:
             assert f'tritonmodel="{name}"' in operator.get("/metrics"), operator.log[-3000:]
@@ -128,17 +129,18 @@ def write_status_or_delete(api: Api, model: Json, status: Any, number: int) -> N
             api.delete(names.KIND, model["metadata"]["name"])
 
 
-def change_canaries(api: Api, operator: Operator, image: str) -> float:
-    """Changes the ordinary TritonModels. Returns the seconds until their Deployments have the change."""
-    began = time.monotonic()
-    for name in CANARIES:
+def change_canaries(api: Api, operator: Operator, number: int) -> float:
+    """Changes two ordinary TritonModels. Returns the seconds until their Deployments have the change."""
+    image, began = f"example.com/triton:{number}", time.monotonic()
+    canaries = [CANARIES[(2 * number + n) % len(CANARIES)] for n in range(2)]
+    for name in canaries:
         api.patch(names.KIND, name, {"spec": {"server": {"image": image}}})
 
     def has_image(name: str) -> bool:
         found = api.find("Deployment", name)
         return bool(found) and found["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
-    for name in CANARIES:
+    for name in canaries:
         eventually(lambda n=name: has_image(n), 120, lambda: operator.log[-4000:])
     took = time.monotonic() - began
     assert took < CANARY_SECONDS

@@ -27,14 +27,15 @@ pytestmark = pytest.mark.properties
 
 Json = dict[str, Any]
 RESYNC = 5
-CANARIES = ("canary-one", "canary-two")
+CANARIES = tuple((f"canary-{n}", f"canary-{n}-too") for n in range(8))
+"""Pairs of ordinary TritonModels. They take turns, because the operator limits the rate of changes of one spec."""
 MIN_WAIT_SECONDS = 180
 """The timeout of every wait. Usually a wait takes a second."""
 _FIELD = re.compile(
     r"(^|[^a-zA-Z0-9])(spec|metadata|data)(\.|\[|:|/)|\.spec|\.metadata|request (body|entity) too large"
 )
 """Matches a message that names a field."""
-_numbers = itertools.count(1)
+_numbers, _turns = itertools.count(1), itertools.cycle(CANARIES)
 
 
 @dataclass
@@ -60,7 +61,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
         folder = tmp_path_factory.mktemp("operator")
         with operator_process.running(kubeconfig, folder, RESYNC_SECONDS=str(RESYNC)) as operator:
             harness = Harness(plane, operator, plane.api.in_namespace("crowd"))
-            for name in CANARIES:
+            for name in itertools.chain(*CANARIES):
                 assert create(harness.api, {"modelImage": {"reference": "example.com/models:0"}}, name=name)[0]
             yield harness
             assert operator.stop() == 0
@@ -145,15 +146,15 @@ def explained(found: Json) -> bool:
 
 def assert_canaries_work(harness: Harness) -> None:
     """Asserts that changes of ordinary TritonModels still reach their children."""
-    image = f"example.com/triton:{next(_numbers)}"
-    for name in CANARIES:
+    image, canaries = f"example.com/triton:{next(_numbers)}", next(_turns)
+    for name in canaries:
         harness.api.patch("TritonModel", name, {"spec": {"server": {"image": image}}})
 
     def follow(name: str) -> bool:
         deployment = harness.api.find("Deployment", name)
         return bool(deployment) and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
 
-    for name in CANARIES:
+    for name in canaries:
         eventually(lambda n=name: follow(n), MIN_WAIT_SECONDS, lambda: harness.operator.log[-3000:])
 
 
