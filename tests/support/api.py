@@ -29,7 +29,7 @@ _GROUPS = {
     "autoscaling/v2": ["HorizontalPodAutoscaler"],
     "coordination.k8s.io/v1": ["Lease"],
     "discovery.k8s.io/v1": ["EndpointSlice"],
-    "monitoring.coreos.com/v1": ["PodMonitor", "PrometheusRule", "Prometheus"],
+    "monitoring.coreos.com/v1": ["PodMonitor", "PrometheusRule", "Prometheus", "ServiceMonitor"],
     "keda.sh/v1alpha1": ["ScaledObject"],
     f"{GROUP}/v1alpha1": ["TritonModel"],
 }

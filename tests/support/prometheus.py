@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlencode
 
 import urllib3
@@ -53,6 +54,11 @@ class Monitoring:
     def answers(self) -> bool:
         """Returns whether Prometheus answers."""
         return bool(self.query("vector(1)"))
+
+    def rule_files(self) -> set[str]:
+        """Returns the names of the files whose rules Prometheus has loaded, without the extension."""
+        answer = self._ask("prometheus:web", "api/v1/rules")
+        return {Path(group["file"]).stem for group in answer["data"]["groups"]} if answer else set()
 
     def alerts(self, name: str, **labels: str) -> list[Object]:
         """Returns the pending and firing alerts of this name in Prometheus."""
