@@ -67,6 +67,13 @@ class TokenBuckets(Generic[F]):
         """Returns the seconds until `flow` has a token; 0 if it has one."""
         return max(0.0, self._full_at.get(flow, now) - now - self._burst_seconds)
 
+    def take(self, flow: F, now: float) -> float:
+        """Takes one token of `flow`. Returns 0, or the seconds until there is one."""
+        wait = self.wait(flow, now)
+        if not wait:
+            self.spend(flow, now)
+        return wait
+
     def spend(self, flow: F, now: float) -> None:
         """Takes one token of `flow`."""
         self._full_at[flow] = max(self._full_at.pop(flow, now), now) + self._seconds

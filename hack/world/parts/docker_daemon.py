@@ -64,8 +64,11 @@ def end_leftovers(run: Callable[..., object]) -> None:
     """Removes what a killed Docker has left of its containers: their processes and network interfaces.
 
     An interface on Docker's bridge keeps its address, so a new container with the same address can't be reached. runc
-    freezes cgroups for moments, and a frozen process survives SIGKILL. `run` runs a command.
+    freezes cgroups for moments, and a frozen process survives SIGKILL. Does nothing while a dockerd runs that doesn't
+    answer: its containers may be in use. `run` runs a command.
     """
+    if _is_running("dockerd"):
+        return
     for pattern, thawed in (("freezer/docker/**/freezer.state", "THAWED"), ("docker/**/cgroup.freeze", "0")):
         for state in _CGROUPS.glob(pattern):
             with contextlib.suppress(OSError):
@@ -80,6 +83,15 @@ def end_leftovers(run: Callable[..., object]) -> None:
         if re.fullmatch(r"docker0|br-[0-9a-f]{12}", bridge.readlink().name):
             with contextlib.suppress(FailedError):  # it vanishes with the last process of its container
                 run("ip", "link", "delete", bridge.parent.name)
+
+
+def _is_running(name: str) -> bool:
+    """Returns whether a process with this name runs, other than a zombie."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text().strip() == name and (folder / "exe").readlink():
+                return True
+    return False
 
 
 def _container_processes() -> list[int]:

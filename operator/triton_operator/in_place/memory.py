@@ -11,8 +11,8 @@ _UNLIMITED = 1 << 60
 _LEAST = 64 << 20
 """A model may take this much however small the server is, e.g. for a Python process."""
 _PROGRAM = 96 << 20
-"""What this program may take (64 MiB with a small repository). If every container of the pod has a memory limit, their
-sum is a limit of the pod, and this program counts. The kernel would rather end the server."""
+"""What this program may take (64 MiB with a small repository). If every container has a memory limit, the pod has one:
+the sum of its containers, or the largest init container. This program counts there; the kernel may end the server."""
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,4 @@ class Recorder:
     def _spend(self, key: str) -> bool:
         """Takes a token of this TritonModel; returns False if there was none."""
         with self._lock:
-            now = self._elapsed()
-            if self._buckets.wait(key, now):
-                return False
-            self._buckets.spend(key, now)
-            return True
+            return not self._buckets.take(key, self._elapsed())

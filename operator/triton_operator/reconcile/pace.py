@@ -35,8 +35,4 @@ class Pace:
 
     def _spend(self, buckets: TokenBuckets[str], key: str) -> float:
         with self._lock:
-            now = self._elapsed()
-            wait = buckets.wait(key, now)
-            if not wait:
-                buckets.spend(key, now)
-            return wait
+            return buckets.take(key, self._elapsed())

@@ -15,6 +15,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(docker_daemon, "_CGROUPS", tmp_path)
     monkeypatch.setattr(docker_daemon, "_INTERFACES", tmp_path)
     monkeypatch.setattr(docker_daemon, "_container_processes", list)
+    monkeypatch.setattr(docker_daemon, "_is_running", lambda _: False)
     return tmp_path
 
 
@@ -43,3 +44,16 @@ def test_deletes_the_interfaces_of_former_containers(machine: Path) -> None:
     ran: list[tuple[str, ...]] = []
     docker_daemon.end_leftovers(lambda *command: ran.append(command))
     assert sorted(ran) == [("ip", "link", "delete", name) for name in ("veth1", "veth2")]
+
+
+def test_leaves_the_containers_of_a_running_docker_alone(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be slow, or have another address than the one that this user has set."""
+    monkeypatch.setattr(docker_daemon, "_is_running", lambda name: name == "dockerd")
+    state = machine / "docker" / "0a" / "cgroup.freeze"
+    state.parent.mkdir(parents=True)
+    state.write_text("1")
+    for name in ("veth1", "docker0"):
+        (machine / name).mkdir()
+    (machine / "veth1" / "master").symlink_to("../docker0")
+    docker_daemon.end_leftovers(pytest.fail)
+    assert state.read_text() == "1"
