@@ -206,9 +206,16 @@ def adapter(cluster: Cluster) -> Iterator[Adapter]:
 
 def _is_monitored(cluster: Cluster, monitoring: Monitoring) -> None:
     """Asserts that Prometheus scrapes exactly the operator's pods, and has loaded the operator's rules."""
-    names = {pod["metadata"]["name"] for pod in cluster.api.list("Pod", OPERATOR, NAMESPACE)}
     up = 'up{job="triton-operator-metrics"} == 1'
-    eventually(lambda: names <= {s["metric"]["pod"] for s in monitoring.query(up)}, 150, f"Prometheus scrapes {names}")
+
+    def scraped() -> set[str]:
+        return {sample["metric"]["pod"] for sample in monitoring.query(up)}
+
+    def names() -> set[str]:
+        return {pod["metadata"]["name"] for pod in _running(cluster)}
+
+    # A pod of the former revision may still be ending when Helm returns, so both sides are read anew.
+    eventually(lambda: scraped() == names(), 150, lambda: f"Prometheus scrapes {scraped()}, the operator is {names()}")
     eventually(lambda: _rules(cluster) in monitoring.rule_files(), 150, "Prometheus loads the operator's rules")
 
 
@@ -235,5 +242,10 @@ def _is_live(namespace: Namespace) -> bool:
 
 def _operators(cluster: Cluster) -> set[str]:
     """Returns the uids of the operator's pods that aren't being deleted."""
+    return {pod["metadata"]["uid"] for pod in _running(cluster)}
+
+
+def _running(cluster: Cluster) -> list[Any]:
+    """Returns the operator's pods that aren't being deleted."""
     found = cluster.api.list("Pod", OPERATOR, NAMESPACE)
-    return {p["metadata"]["uid"] for p in found if "deletionTimestamp" not in p["metadata"]}
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
