@@ -30,7 +30,7 @@ from support.live import percentile
 from support.machine import machine
 from support.people import apply_folder, bind, bind_editor
 
-from . import archive, limited, scraped
+from . import archive, elsewhere, limited, scraped
 from .attack import NAMESPACE
 from .others import STEADY, Latencies, OtherTenants
 
@@ -94,10 +94,10 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 class Helper:
-    """A process of this benchmark that reads one command per line. `nice`: runs it with the lowest priority."""
+    """A process of this benchmark that reads one command per line, and would run on another machine."""
 
-    def __init__(self, module: str, *arguments: object, nice: bool = False) -> None:
-        command = [*(("nice", "-n", "19") if nice else ()), sys.executable, "-m", f"benchmarks.tenants.{module}"]
+    def __init__(self, module: str, *arguments: object) -> None:
+        command = [*elsewhere.COMMAND, sys.executable, "-m", f"benchmarks.tenants.{module}"]
         self._name = module
         self._process = subprocess.Popen(
             [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -134,11 +134,11 @@ def measure(found: ControlPlane, folder: Path, options: argparse.Namespace, say:
     quiet, noisy, checked = Latencies(), Latencies(), list[archive.Checked]()
     with contextlib.ExitStack() as stack:
         # In a cluster the tenant's servers and clients run on other machines.
-        servers = Helper("servers", options.models, nice=True)
+        servers = Helper("servers", options.models)
         stack.callback(servers.close)
         attacker = Helper(
             "attack", found.kubeconfig_of_user(TENANT), found.kubeconfig, servers.read(), options.models,
-            options.patches, options.seed, nice=True,
+            options.patches, options.seed,
         )  # fmt: skip
         stack.callback(attacker.close)
         # The default of the installation; tests use 0.

@@ -20,7 +20,7 @@ from support.controlplane import ROOT
 from support.prometheus_process import Prometheus, running, scrape_config, serving
 from triton_operator.api import names
 
-from . import attack, servers
+from . import attack, elsewhere, servers
 
 EVERY = "10s"
 """The default scrape interval of a TritonModel."""
@@ -105,7 +105,7 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
         def start(kind: str, targets: Mapping[str, str], address: str = "") -> Prometheus:
             (folder / kind).mkdir()
             found = stack.enter_context(running(folder / kind, configs(targets), groups, EVERY, address))
-            _lower_priority(found.pid)
+            elsewhere.move(found.pid)
             return found
 
         # The honest one first, because the operator deletes PodMonitors as soon as the other one runs.
@@ -116,9 +116,3 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
             yield scraped
         finally:
             scraped.close()
-
-
-def _lower_priority(pid: int) -> None:
-    """Gives the process the lowest priority, because in a cluster Prometheus runs on another node."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), 19)
