@@ -214,7 +214,7 @@ def _is_monitored(cluster: Cluster, monitoring: Monitoring) -> None:
     def names() -> set[str]:
         return {pod["metadata"]["name"] for pod in _running(cluster)}
 
-    # A pod of the former revision may still be ending when Helm returns, so both sides are read anew.
+    # A pod of the former revision may still be ending when Helm returns, so both sides are read again.
     eventually(lambda: scraped() == names(), 150, lambda: f"Prometheus scrapes {scraped()}, the operator is {names()}")
     eventually(lambda: _rules(cluster) in monitoring.rule_files(), 150, "Prometheus loads the operator's rules")
 
