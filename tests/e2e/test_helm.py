@@ -133,6 +133,8 @@ def test_the_switches_for_monitoring_work_while_a_model_serves(
     before = {pod["metadata"]["uid"] for pod in namespace.pods("echo")}
     helm("upgrade", "triton-operator-crds", helm.crds, "--install", "--take-ownership", FORCE)
     cluster.kubectl("delete", "-k", str(ROOT / "manifests" / "monitoring"))
+    # Prometheus scrapes the operator until it has loaded the change.
+    eventually(lambda: not _scraped(monitoring), 150, "Prometheus scrapes no operator")
     with load("echo", 10) as during:
         helm.install("--take-ownership", FORCE, *SWITCHES)
         first = _rules(cluster)
@@ -206,17 +208,21 @@ def adapter(cluster: Cluster) -> Iterator[Adapter]:
 
 def _is_monitored(cluster: Cluster, monitoring: Monitoring) -> None:
     """Asserts that Prometheus scrapes exactly the operator's pods, and has loaded the operator's rules."""
-    up = 'up{job="triton-operator-metrics"} == 1'
-
-    def scraped() -> set[str]:
-        return {sample["metric"]["pod"] for sample in monitoring.query(up)}
 
     def names() -> set[str]:
         return {pod["metadata"]["name"] for pod in _running(cluster)}
 
     # A pod of the former revision may still be ending when Helm returns, so both sides are read again.
-    eventually(lambda: scraped() == names(), 150, lambda: f"Prometheus scrapes {scraped()}, the operator is {names()}")
+    eventually(
+        lambda: _scraped(monitoring) == names(),
+        150,
+        lambda: f"Prometheus scrapes {_scraped(monitoring)}, the operator's pods are {names()}",
+    )
     eventually(lambda: _rules(cluster) in monitoring.rule_files(), 150, "Prometheus loads the operator's rules")
+
+
+def _scraped(monitoring: Monitoring) -> set[str]:
+    return monitoring.scraped_pods("triton-operator-metrics")
 
 
 def _rules(cluster: Cluster) -> str:

@@ -60,6 +60,15 @@ class Monitoring:
         answer = self._ask("prometheus:web", "api/v1/rules")
         return {Path(group["file"]).stem for group in answer["data"]["groups"]} if answer else set()
 
+    def scraped_pods(self, job: str) -> set[str]:
+        """Returns the names of the pods of this job that Prometheus scrapes without an error.
+
+        The series `up` isn't the same: without a ServiceMonitor it keeps its last value for five minutes.
+        """
+        answer = self._ask("prometheus:web", "api/v1/targets", state="active")
+        targets = answer["data"]["activeTargets"] if answer else []
+        return {t["labels"]["pod"] for t in targets if t["labels"]["job"] == job and t["health"] == "up"}
+
     def alerts(self, name: str, **labels: str) -> list[Object]:
         """Returns the pending and firing alerts of this name in Prometheus."""
         answer = self._ask("prometheus:web", "api/v1/alerts")
