@@ -1,6 +1,7 @@
-"""Runs the programs that have other machines in a cluster, so that they don't delay the operator and the API server.
+"""Runs programs with the scheduling policy SCHED_IDLE: they get a core only while no other program needs it.
 
-They use only time that no other program wants, like the tenant's servers and clients on other machines.
+The benchmark uses it for programs that run on other machines in a cluster, so that they delay neither the operator nor
+the API server.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from pathlib import Path
 
 # A program at nice 19 still keeps a core for some milliseconds when another one wakes up. This policy doesn't.
 COMMAND = ("chrt", "--idle", "0")
-"""Goes before a command."""
+"""Starts a program with SCHED_IDLE, as a prefix of its command."""
 
 
 def move(pid: int) -> None:
-    """Does the same with all threads of a running process."""
+    """Sets SCHED_IDLE for all threads of a running process."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
