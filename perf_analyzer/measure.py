@@ -24,7 +24,9 @@ ERROR_CHARACTERS = 500
 ALIVE_SECONDS = 5
 UNANSWERED_SECONDS = 30
 """Time for answers after the last request, besides the length of the measurement."""
-NOISE = re.compile(r"^(\s*|\*\*\*.*|WARNING.*|\s*(Measurement|Service|Using|Stabilizing|Successfully).*)$")
+NOISE = re.compile(
+    r"^(\s*|\*\*\*.*|WARNING.*|\s*(Batch size|Measurement|Sending|Service|Stabilizing|Successfully|Using).*)$"
+)
 
 
 def intervals(rate: float, seconds: float, seed: int) -> list[int]:

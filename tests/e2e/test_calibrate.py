@@ -53,7 +53,7 @@ def test_a_job_measures_a_server_that_gets_no_other_requests_and_removes_it(name
     log = namespace.kubectl("logs", job)
     found: dict[str, Any] = json.loads(log[log.index("{\n") : log.rindex("\n}") + 2])
     assert found["maxQpsPerReplica"] or "time limit" in found["reason"], found["reason"]
-    assert not any(row["failures"] for row in found["curve"]), log
+    # Above the server's capacity some requests may fail.
     assert any(row["p99"] is not None and 0 < row["p99"] < 0.4 for row in found["curve"]), log
     images = {s["name"]: s["imageID"] for s in server["status"]["containerStatuses"]}
     assert found["images"]["triton"] == images["triton"]

@@ -55,18 +55,24 @@ class Monitoring:
         """Returns whether Prometheus answers."""
         return bool(self.query("vector(1)"))
 
-    def rule_files(self) -> set[str]:
-        """Returns the names of the files whose rules Prometheus has loaded, without the extension."""
-        answer = self._ask("prometheus:web", "api/v1/rules")
-        return {Path(group["file"]).stem for group in answer["data"]["groups"]} if answer else set()
+    def rule_files(self) -> set[str] | None:
+        """Returns the names of the files whose rules Prometheus has loaded, without the extension.
 
-    def scraped_pods(self, job: str) -> set[str]:
+        Returns None if Prometheus doesn't answer.
+        """
+        answer = self._ask("prometheus:web", "api/v1/rules")
+        return {Path(group["file"]).stem for group in answer["data"]["groups"]} if answer else None
+
+    def scraped_pods(self, job: str) -> set[str] | None:
         """Returns the names of the pods of this job that Prometheus scrapes without an error.
 
-        The series `up` isn't the same: without a ServiceMonitor it keeps its last value for five minutes.
+        Returns None if Prometheus doesn't answer. The series `up` isn't the same: without a ServiceMonitor it keeps its
+        last value for five minutes.
         """
         answer = self._ask("prometheus:web", "api/v1/targets", state="active")
-        targets = answer["data"]["activeTargets"] if answer else []
+        if not answer:
+            return None
+        targets = answer["data"]["activeTargets"]
         return {t["labels"]["pod"] for t in targets if t["labels"]["job"] == job and t["health"] == "up"}
 
     def alerts(self, name: str, **labels: str) -> list[Object]:

@@ -36,6 +36,17 @@ OUTPUT = """\
     Throughput: 39.9914 infer/sec
 """
 DELAYED = "    Avg send request rate: 31.50 infer/sec\n"
+FAILED = """\
+*** Measurement Settings ***
+  Batch size: 1
+  Service Kind: TRITON
+  Sending 12458 benchmark requests
+  Using asynchronous calls for inference
+
+Failed to retrieve results from inference request.
+Thread [0] had error: failed to parse the request JSON buffer: The document is empty. at 0
+"""
+"""From a server with thousands of waiting requests."""
 UNKNOWN = "error: failed to get model metadata: Request for unknown model: 'nope' is not found\n"
 
 
@@ -52,6 +63,10 @@ def test_a_failure_has_perf_analyzers_words() -> None:
     found = measure.result(99, UNKNOWN, "", 80)
     assert (found["failures"], found["requests"], found["p99"]) == (1, 80, None)
     assert "Request for unknown model: 'nope' is not found" in found["error"]
+    assert measure.result(99, FAILED, "", 80)["error"] == (
+        "Failed to retrieve results from inference request. Thread [0] had error: failed to parse the request JSON "
+        "buffer: The document is empty. at 0"
+    )
     assert measure.result(139, "", "", 80)["error"] == "perf_analyzer exited with 139"
 
 
