@@ -18,7 +18,7 @@ import tritonclient.grpc
 import tritonclient.http
 from detect import detect, detect_raw
 from detections import Detections
-from evaluate import Detector
+from evaluate import SERVED, Detector
 from metrics import iou
 from tritonclient.utils import InferenceServerException
 
@@ -91,7 +91,7 @@ def test_returns_the_boxes_of_a_jpeg(
         x1, y1, x2, y2 = found["box"]
         assert 0 <= x1 < x2 <= width
         assert 0 <= y1 < y2 <= height
-        assert 0.25 < found["score"] <= 1
+        assert SERVED.score < found["score"] <= 1
         assert found["label"] == ["circle", "rectangle", "triangle", "star"][found["class_id"]]
 
 

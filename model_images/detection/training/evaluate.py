@@ -26,7 +26,7 @@ from shapes import CLASSES, Scene, scene  # noqa: E402
 SEED = 20_011
 SIZES = ((640, 640), (480, 640), (640, 427), (720, 1280), (1280, 960), (300, 500), (1080, 1920), (416, 416))
 MODEL = REPOSITORY / "yolov5s" / "1" / "model.onnx"
-SERVED = Thresholds(score=0.25, iou=0.45, max_boxes=300)
+SERVED = Thresholds(score=0.45, iou=0.45, max_boxes=300)
 # Average precision needs the whole curve, so the score threshold is very low.
 CURVE = Thresholds(score=0.001, iou=0.45, max_boxes=300)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 from export import export
+from hard import hard_parts, part, size
 from network import ANCHORS, STRIDES, JaxOperations, Params, decode, network
 from photos import cut, load
 from shapes import CLASSES, scene
@@ -28,11 +29,16 @@ Batch = tuple[npt.NDArray[np.float32], list[dict[str, npt.NDArray[Any]]]]
 
 
 class Backgrounds(NamedTuple):
-    """The photographs, the share of scenes that have one, and the share of these that have no shapes."""
+    """The photographs, the share of scenes that have one, and the share of these that have no shapes.
+
+    `hard` are the hard parts of the photographs, and `hard_share` is the share of scenes that show only one of them.
+    """
 
     photos: list[npt.NDArray[np.uint8]]
     share: float
     empty: float = 0.5
+    hard: tuple[tuple[int, int], ...] = ()
+    hard_share: float = 0.2
 
 
 BALANCE = (4.0, 1.0, 0.4)  # yolov5's weights of the scales' objectness
@@ -43,10 +49,14 @@ def sample(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Returns an image [3, 640, 640] as preprocessed by the server, its boxes [n, 4] (x, y, w, h) and classes [n]."""
     rng = np.random.default_rng([seed, index])
-    longer = int(rng.choice([320, 480, 640, 640, 800, 1120]))
-    shorter = int(longer * rng.uniform(0.5, 1))
-    height, width = (longer, shorter) if rng.random() < 0.5 else (shorter, longer)
-    if backgrounds.share and rng.random() < backgrounds.share:
+    height, width = size(rng)
+    if backgrounds.hard and rng.random() < backgrounds.hard_share:
+        found = part(backgrounds.photos, *backgrounds.hard[int(rng.integers(len(backgrounds.hard)))])
+        if rng.random() < 0.5:
+            found = np.ascontiguousarray(found[:, ::-1])
+        height, width = found.shape[:2]
+        image, boxes, classes = scene(rng, height, width, 0, found)
+    elif backgrounds.share and rng.random() < backgrounds.share:
         photo = backgrounds.photos[int(rng.integers(len(backgrounds.photos)))]
         most = 0 if rng.random() < backgrounds.empty else 10
         image, boxes, classes = scene(rng, height, width, most, cut(rng, photo, height, width))
@@ -57,7 +67,7 @@ def sample(
         image = cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
     out = np.empty((3, SIZE, SIZE), np.float32)
     letterbox(image, out)
-    scale = SIZE / longer
+    scale = SIZE / max(height, width)
     offset = np.array([(SIZE - round(side * scale)) // 2 for side in (width, height)] * 2)
     corners = boxes * scale + offset
     return out, np.concatenate([corners[:, :2] + corners[:, 2:], 2 * (corners[:, 2:] - corners[:, :2])], 1) / 2, classes
@@ -182,12 +192,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rate", type=float, default=4e-3, help="maximum learning rate")
     parser.add_argument("--photos", type=float, default=0.6, help="share of the scenes on a photograph, 0 to 1")
+    parser.add_argument(
+        "--hard", type=int, default=0, help="number of parts of photographs in which to look for hard ones"
+    )
     parser.add_argument("--start", type=Path, help="ONNX file of this program to start from, else random weights")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "yolov5s" / "1" / "model.onnx")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     backgrounds = Backgrounds(load(), arguments.photos)
     if arguments.start:
+        if arguments.hard:
+            hard = hard_parts(arguments.start, backgrounds.photos, arguments.seed, arguments.hard)
+            print(f"{len(hard)} of {arguments.hard} parts of photographs are hard", flush=True)
+            backgrounds = backgrounds._replace(hard=hard)
         images, _ = batch(arguments.seed, arguments.steps, 32, backgrounds)
         params, statistics = parameters(arguments.start, len(CLASSES), images)
     else:
