@@ -50,7 +50,7 @@ def found() -> Callable[[np.ndarray], np.ndarray]:
     def find(rgb: np.ndarray) -> np.ndarray:
         png = cv2.imencode(".png", np.ascontiguousarray(rgb[..., ::-1]))[1].tobytes()
         boxes = detector.detect(png)
-        sure = boxes.scores > 0.6
+        sure = boxes.scores > 0.8
         return np.column_stack([boxes.boxes[sure], boxes.classes[sure]])
 
     return find

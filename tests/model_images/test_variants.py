@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tritonclient.http
 from detect import detect_raw
-from evaluate import Detector
+from evaluate import SERVED, Detector
 from google.protobuf import text_format
 from metrics import iou
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
 from model_images.support import DETECTION, Server, docker, serving
-from model_images.variants import build_variants
+from model_images.variants import SCORES, build_variants
 
 pytestmark = pytest.mark.server
 
@@ -85,8 +85,9 @@ def test_the_ensemble_finds_the_boxes_of_the_same_code_without_triton(
     models: Path, scenes: list[bytes], expected: list[dict[str, Any]]
 ) -> None:
     detector = Detector(models / "yolov5s" / "1" / "model.onnx")
+    thresholds = SERVED._replace(score=SCORES[models.parent.name.removesuffix("0")])
     for jpeg, answer in zip(scenes, expected, strict=True):
-        found = detector.detect(jpeg)
+        found = detector.detect(jpeg, thresholds)
         # The decoders of two OpenCV versions differ slightly, so a score near the threshold may be on either side.
         assert abs(len(answer["detections"]) - len(found.boxes)) <= 0.02 * len(found.boxes)
     assert all(answer["detections"] for answer in expected)
@@ -159,13 +160,18 @@ def test_the_networks_tensors_have_the_documented_sizes(models: Path) -> None:
 
 
 def test_the_ensemble_detection_is_the_repositorys(models: Path) -> None:
-    """Only the network and its instances differ."""
+    """Only the network, its score threshold and its instances differ."""
+    score = SCORES[models.parent.name.removesuffix("0")]
     for origin in sorted((DETECTION / "repository").rglob("*")):
         if not origin.is_file() or "__pycache__" in origin.parts or origin.name == "model.onnx":
             continue
         found = (models / origin.relative_to(DETECTION / "repository")).read_text(encoding="latin-1")
         if origin.parent.name == "yolov5s":
             found = found.replace("  preferred_batch_size: [ 2 ]\n", "")
+        found = found.replace(
+            f'score_threshold" value: {{ string_value: "{score}"',
+            f'score_threshold" value: {{ string_value: "{SERVED.score}"',
+        )
         assert found == origin.read_text(encoding="latin-1")
 
 

@@ -7,6 +7,8 @@ from model_images.support import DETECTION, docker
 
 PLAIN = Path(__file__).parents[2] / "benchmarks" / "pipeline" / "models"
 """The models that the benchmark compares the variants with: those of tutorials, and BLS."""
+SCORES = {"small": 0.45, "large": 0.25}
+"""The score threshold of each network. The large one is random and finds nothing with a high score."""
 
 
 def build_variants(out: Path, network: str = "small", instances: int = 1) -> Path:
@@ -24,6 +26,14 @@ def build_variants(out: Path, network: str = "small", instances: int = 1) -> Pat
     finally:
         docker("rm", container)
     shutil.copytree(PLAIN, models, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*models.rglob("config.pbtxt"), models / "textbook_postprocess" / "1" / "model.py"):
+        text = path.read_text(encoding="utf-8")
+        for found in (
+            f'"score_threshold" value: {{ string_value: "{SCORES["small"]}"',
+            f"MAX_BOXES = {SCORES['small']},",
+        ):
+            text = text.replace(found, found.replace(str(SCORES["small"]), str(SCORES[network])))
+        path.write_text(text, encoding="utf-8")
     version = models / "textbook_network" / "1"
     version.mkdir(exist_ok=True)  # git doesn't store empty directories
     shutil.copy(models / "yolov5s" / "1" / "model.onnx", version)

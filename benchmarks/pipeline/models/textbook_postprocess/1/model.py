@@ -6,7 +6,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 SIZE = 640
-SCORE, IOU, MAX_BOXES = 0.25, 0.45, 300
+SCORE, IOU, MAX_BOXES = 0.45, 0.45, 300
 LABELS = ["circle", "rectangle", "triangle", "star"]
 
 
