@@ -2,9 +2,11 @@
 """Sends sequences of numbers to the model `accumulator` and prints the sums of each sequence as JSON.
 
     sequences.py --host accumulator-headless --sequences 4 --pause 1 1 2 3
+    sequences.py --host GATEWAY --header x-sequence --sequences 4 --pause 1 1 2 3
 
-Each sequence stays on one server: the client resolves the headless Service and connects to one of the pods. Over gRPC
-each sequence has a stream of its own; with --http, a connection. Needs tritonclient[grpc].
+Each sequence stays on one server: the client resolves the headless Service and connects to one of the pods. With
+--header, a Gateway chooses the server by the id in this header. Over gRPC each sequence has a stream of its own; with
+--http, a connection. Needs tritonclient[grpc].
 """
 
 import argparse
@@ -49,12 +51,12 @@ def addresses(host: str, port: int) -> list[str]:
 class _Grpc:
     """One stream to one server."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, headers: dict[str, str] | None = None) -> None:
         import tritonclient.grpc as triton
 
         self.triton, self.answers = triton, queue.Queue[Any]()
         self.client = triton.InferenceServerClient(address)
-        self.client.start_stream(lambda result, error: self.answers.put(error or result))
+        self.client.start_stream(lambda result, error: self.answers.put(error or result), headers=headers)
 
     def send(self, value: int, flags: dict[str, Any]) -> Answer:
         tensor = self.triton.InferInput("VALUE", [1, 1], "INT64")
@@ -76,35 +78,42 @@ class _Grpc:
 class _Http:
     """One connection to one server. It connects to the same server again if the connection breaks."""
 
-    def __init__(self, address: str) -> None:
-        self.connection = HTTPConnection(address, timeout=SECONDS)
+    def __init__(self, address: str, headers: dict[str, str] | None = None) -> None:
+        self.connection, self.headers = HTTPConnection(address, timeout=SECONDS), headers or {}
 
     def send(self, value: int, flags: dict[str, Any]) -> Answer:
         tensor = {"name": "VALUE", "shape": [1, 1], "datatype": "INT64", "data": [value]}
         body = json.dumps({"parameters": flags, "inputs": [tensor]})
-        self.connection.request("POST", f"/v2/models/{MODEL}/infer", body)
+        self.connection.request("POST", f"/v2/models/{MODEL}/infer", body, self.headers)
         response = self.connection.getresponse()
-        answer = json.loads(response.read())
+        text = response.read().decode()
         if response.status != HTTPStatus.OK:
-            raise InferenceServerException(answer["error"], str(response.status))
-        outputs = {output["name"]: output["data"][0] for output in answer["outputs"]}
+            # A Gateway's own answer isn't JSON.
+            raise InferenceServerException(text, str(response.status))
+        outputs = {output["name"]: output["data"][0] for output in json.loads(text)["outputs"]}
         return Answer(outputs["SUM"], outputs["SERVER"])
 
     def close(self) -> None:
         self.connection.close()
 
 
+CONNECTIONS: dict[str, Any] = {"grpc": _Grpc, "http": _Http}
+
+
 class Sequence:
     """A sequence on one server. Close it, because an open stream or connection delays the end of the server.
 
-    Starts on the first server that accepts it. Raises SequenceLostError if none does.
+    Starts on the first server that accepts it. Raises SequenceLostError if none does. With `header`, a Gateway chooses
+    the server by the id in this header.
     """
 
-    def __init__(self, servers: list[str], value: int, protocol: str = "grpc", *, end: bool = False) -> None:
+    def __init__(
+        self, servers: list[str], value: int, protocol: str = "grpc", *, end: bool = False, header: str = ""
+    ) -> None:
         # The id must be unique on the server, among all its clients.
         self.id, self.refused = random.getrandbits(63) | 1, ""
         for self.address in servers:
-            self.connection = _Grpc(self.address) if protocol == "grpc" else _Http(self.address)
+            self.connection = CONNECTIONS[protocol](self.address, {header: str(self.id)} if header else None)
             try:
                 self.first = self._send(value, start=True, end=end)
             except SequenceLostError as error:
@@ -130,10 +139,10 @@ class Sequence:
         self.connection.close()
 
 
-def run(servers: list[str], values: list[int], protocol: str, pause: float) -> dict[str, Any]:
+def run(servers: list[str], values: list[int], protocol: str, pause: float, header: str = "") -> dict[str, Any]:
     """Sends one sequence. Returns its sums and the server."""
     last = len(values) - 1
-    sequence = Sequence(servers, values[0], protocol, end=last == 0)
+    sequence = Sequence(servers, values[0], protocol, end=last == 0, header=header)
     try:
         answers = [sequence.first]
         for number, value in enumerate(values[1:], 1):
@@ -148,7 +157,8 @@ def main() -> int:
     """Runs the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("values", type=int, nargs="+")
-    parser.add_argument("--host", default="localhost", help="name of the headless Service")
+    parser.add_argument("--host", default="localhost", help="name of the headless Service, or of a Gateway")
+    parser.add_argument("--header", default="", help="send the sequence's id in this header, for a Gateway")
     parser.add_argument("--port", type=int, help="by default 8001, with --http 8000")
     parser.add_argument("--http", action="store_true", help="use HTTP instead of gRPC")
     parser.add_argument("--sequences", type=int, default=1, help="number of sequences at the same time")
@@ -158,7 +168,9 @@ def main() -> int:
     port, failed = arguments.port or PORTS[protocol], False
     with ThreadPoolExecutor(arguments.sequences) as threads:
         sent = [
-            threads.submit(run, addresses(arguments.host, port), arguments.values, protocol, arguments.pause)
+            threads.submit(
+                run, addresses(arguments.host, port), arguments.values, protocol, arguments.pause, arguments.header
+            )
             for _ in range(arguments.sequences)
         ]
     for one in sent:
