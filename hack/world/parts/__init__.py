@@ -9,6 +9,7 @@ from . import (
     checkout,
     control_plane,
     docker_daemon,
+    envoy_gateway,
     go,
     helm,
     keda,
@@ -37,6 +38,7 @@ ALL: dict[str, Part] = {
         *prometheus.PARTS,
         *monitoring.PARTS,
         *keda.PARTS,
+        *envoy_gateway.PARTS,
         *checkout.PARTS,
     )
 }
@@ -51,6 +53,7 @@ MIRRORED = (
     tritonserver.IMAGE,
     *monitoring.IMAGES,
     *keda.IMAGES,
+    *envoy_gateway.IMAGES,
 )
 
 # The parts of each target of the Makefile, and of other goals.
@@ -67,6 +70,7 @@ GOALS: dict[str, tuple[str, ...]] = {
     "e2e": (*_CLUSTER, *_MONITORING, "busybox", "helm"),
     "bench": (*_CLUSTER, *_MONITORING, "control-plane", "prometheus"),
     "keda": ("keda",),
+    "gateway": ("gateway",),
 }
 GOALS["test"] = tuple(
     sorted({name for goal in ("unit", "rules", "server", "integration", "e2e") for name in GOALS[goal]})

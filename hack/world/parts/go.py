@@ -14,7 +14,7 @@ from hack.world.job import FailedError, Job
 from hack.world.part import Part, Recipe
 
 # The version in the go.mod files.
-MINIMUM = (1, 26, 3)
+MINIMUM = (1, 26, 6)
 _FOLDER = settings.HOME / "go"
 _CACHES = {"GOMODCACHE": settings.HOME / "go-modules", "GOCACHE": settings.HOME / "go-build"}
 _MODULES = settings.HERE / "go"
@@ -84,6 +84,11 @@ def build(
         job.run(go, "build", *options, "-o", f"{out}/", *packages, cwd=_MODULES / module, env=env)
         for name, package in programs.items():
             (out / _binary(package)).rename(folder / name)
+
+
+def module_folder(module: str, version: str) -> Path:
+    """Returns the folder with the source of a module that a program was compiled from."""
+    return _CACHES["GOMODCACHE"] / f"{module}@{version}"
 
 
 def _binary(package: str) -> str:

@@ -18,6 +18,7 @@ PINNED = [
     ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter", "adapter"),
     ("helm", "helm.sh/helm/v4", "helm"),
     ("keda", "github.com/kedacore/keda/v2", "keda"),
+    ("envoy-gateway", "github.com/envoyproxy/gateway", "gateway"),
 ]
 
 
