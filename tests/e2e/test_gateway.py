@@ -1,0 +1,131 @@
+"""Sequences through a real Envoy Gateway, with the objects of docs/stateful.md."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support import gateway_cluster
+from support.api import eventually
+from support.cluster import ROOT, Cluster, Namespace
+from support.load import client_pod
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.alone,
+    pytest.mark.skipif(not gateway_cluster.built(), reason="hack/world.sh gateway hasn't built Envoy Gateway"),
+]
+
+HEADER = "x-sequence"
+PROTOCOLS = ("grpc", "http", "unary")
+NUMBER = 16
+"""Sequences of each protocol. All fit in the slots of two servers, which have 32 each."""
+REFUSED = "must specify the START flag on the first request of the sequence"
+SCRIPTS = (ROOT / "model_images/accumulator/client/sequences.py", ROOT / "tests/e2e/client/gateway_sequences.py")
+Records = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: Cluster, shared_namespace: Namespace) -> Iterator[str]:
+    """Returns the address of a Gateway in front of three servers. A pod "client" can send sequences to it."""
+    namespace = shared_namespace
+    spec = {"entrypoint": "accumulator", "replicas": 3, "rollout": {"drainSeconds": 60, "maxSurge": 4}}
+    namespace.api.apply(namespace.model("accumulator", cluster.sample_image("accumulator"), **spec))
+    scripts = {path.name: path.read_text() for path in SCRIPTS}
+    namespace.api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "client"}, "data": scripts})
+    namespace.api.apply(client_pod("client", cluster.client_image, ["sleep", "infinity"]))
+    with gateway_cluster.installed(cluster):
+        address = gateway_cluster.address(namespace, gateway_cluster.page_objects())
+        namespace.wait_until_complete("accumulator")
+        namespace.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+        yield address
+
+
+class Running:
+    """Open sequences through the Gateway."""
+
+    def __init__(self, namespace: Namespace, address: str, header: str) -> None:
+        self._namespace = namespace
+        self._out = ""
+        self._thread = threading.Thread(target=self._run, args=(address, header))
+        namespace.kubectl("exec", "client", "--", "rm", "-f", "/tmp/started", "/tmp/stop")
+        self._thread.start()
+        eventually(self._started, 90, lambda: f"the sequences to start {self._out}", every=0.5)
+
+    def _run(self, address: str, header: str) -> None:
+        command = ["python", "/client/gateway_sequences.py", address, header, str(NUMBER)]
+        self._out = self._namespace.kubectl("exec", "client", "--", *command, check=False)
+
+    def _started(self) -> bool:
+        assert self._thread.is_alive(), self._out
+        return "started" in self._namespace.kubectl("exec", "client", "--", "ls", "/tmp")
+
+    def end(self) -> Records:
+        self._namespace.kubectl("exec", "client", "--", "touch", "/tmp/stop")
+        self._thread.join()
+        records: Records = json.loads(self._out.splitlines()[-1])
+        # Whatever happens, no request gets the state of another server or another sequence.
+        for record in records:
+            assert record["sums"] == list(range(1, len(record["sums"]) + 1)), record
+            assert len(record["servers"]) <= 1, record
+        return records
+
+
+def lost(records: Records, *protocols: str) -> list[str]:
+    """Returns why sequences of these protocols were lost."""
+    return [record["lost"] for record in records if record["lost"] and record["protocol"] in protocols]
+
+
+def test_a_header_keeps_each_sequence_on_one_server(shared_namespace: Namespace, gateway: str) -> None:
+    records = Running(shared_namespace, gateway, HEADER).end()
+    assert lost(records, *PROTOCOLS) == []
+    assert [record["protocol"] for record in records] == [p for p in PROTOCOLS for _ in range(NUMBER)]
+    pods = {pod["metadata"]["name"] for pod in shared_namespace.pods("accumulator")}
+    assert {server for record in records for server in record["servers"]} == pods
+    for options in ((), ("--http",)):
+        command = ["python", "/client/sequences.py", "--host", gateway, "--header", HEADER, "--sequences=8", *options]
+        out = shared_namespace.kubectl("exec", "client", "--", *command, "1", "2", "3")
+        assert out.count('"sums": [1, 3, 6]') == 8, out
+
+
+def test_new_servers_refuse_the_sequences_that_the_hash_moves(shared_namespace: Namespace, gateway: str) -> None:
+    namespace = shared_namespace
+    running = Running(namespace, gateway, HEADER)
+    namespace.api.patch("TritonModel", "accumulator", {"spec": {"replicas": 4}})
+    namespace.wait_until_complete("accumulator")
+    time.sleep(3)  # every sequence sends more requests
+    records = running.end()
+    assert lost(records, "grpc") == []
+    moved = lost(records, "http", "unary")
+    print(f"{len(moved)} of {2 * NUMBER} sequences moved to the fourth server")
+    assert 0 < len(moved) < 1.5 * NUMBER
+    assert [reason for reason in moved if REFUSED not in reason] == []
+
+    old = {pod["metadata"]["name"] for pod in namespace.pods("accumulator")}
+    running = Running(namespace, gateway, HEADER)
+    namespace.kubectl("rollout", "restart", "deployment/accumulator")
+    eventually(lambda: old.isdisjoint(p["metadata"]["name"] for p in namespace.pods("accumulator")), 120, every=0.3)
+    namespace.wait_until_complete("accumulator")
+    records = running.end()
+    # A stream stays on its server while this drains.
+    assert lost(records, "grpc") == []
+    assert {server for r in records if r["protocol"] == "grpc" for server in r["servers"]} <= old
+    moved = lost(records, "http", "unary")
+    print(f"{len(moved)} losses of {2 * NUMBER} sequences in a rollout")
+    assert len(moved) >= 2 * NUMBER
+    assert [reason for reason in moved if REFUSED not in reason] == []
+
+
+# The last test: its lost sequences occupy slots.
+def test_without_the_header_only_streams_keep_their_server(shared_namespace: Namespace, gateway: str) -> None:
+    records = Running(shared_namespace, gateway, "").end()
+    assert lost(records, "grpc") == []
+    for protocol in ("http", "unary"):
+        reasons = lost(records, protocol)
+        assert len(reasons) > NUMBER / 2
+        assert [reason for reason in reasons if REFUSED not in reason] == []

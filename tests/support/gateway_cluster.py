@@ -1,0 +1,92 @@
+"""Installs Envoy Gateway in the kind cluster, and creates the Gateway of docs/stateful.md."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Iterator
+
+import yaml
+
+from hack.world.parts import envoy_gateway
+
+from . import helm
+from .api import Object
+from .cluster import ROOT, Cluster, Namespace
+
+NAMESPACE = "envoy-gateway-system"
+_PAGE = ROOT / "docs" / "stateful.md"
+_GROUPS = ("gateway.networking.k8s.io", "gateway.envoyproxy.io")
+# The class that the page's Gateway names. kind has no load balancer, so Envoy has an address of the cluster only.
+_CLASS: tuple[Object, ...] = (
+    {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyProxy",
+        "metadata": {"name": "small", "namespace": NAMESPACE},
+        "spec": {
+            "provider": {
+                "type": "Kubernetes",
+                "kubernetes": {
+                    "envoyService": {"type": "ClusterIP"},
+                    "envoyDeployment": {"container": {"resources": {"requests": {"cpu": "20m", "memory": "64Mi"}}}},
+                },
+            }
+        },
+    },
+    {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "envoy"},
+        "spec": {
+            "controllerName": "gateway.envoyproxy.io/gatewayclass-controller",
+            "parametersRef": {
+                "group": "gateway.envoyproxy.io", "kind": "EnvoyProxy", "name": "small", "namespace": NAMESPACE,
+            },
+        },
+    },
+)  # fmt: skip
+
+
+def built() -> bool:
+    """Returns whether `hack/world.sh gateway` has made Envoy Gateway on this machine."""
+    return (envoy_gateway.CHART / "values.yaml").exists()
+
+
+@contextlib.contextmanager
+def installed(cluster: Cluster) -> Iterator[None]:
+    """Installs Envoy Gateway with its chart while the context lasts."""
+    subprocess.run([ROOT / "hack" / "world.sh", "gateway"], check=True)
+    subprocess.run([ROOT / "hack" / "cluster.sh", "mirror"], check=True)
+    where = (f"--namespace={NAMESPACE}", "--wait", "--timeout=240s")
+    values = (
+        # Without a digest, because the image may be built on this machine.
+        f"--set=global.images.envoyProxy.image={envoy_gateway.ENVOY}",
+        "--set=deployment.envoyGateway.resources.requests.cpu=20m",
+        "--set=deployment.envoyGateway.resources.requests.memory=64Mi",
+    )
+    install = ("upgrade", "envoy-gateway", envoy_gateway.CHART, "--install", "--create-namespace", *where, *values)
+    try:
+        helm.run(*install, kubeconfig=cluster.kubeconfig)
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(_CLASS))
+        yield
+    finally:
+        helm.run("uninstall", "envoy-gateway", "--ignore-not-found", *where, kubeconfig=cluster.kubeconfig)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+        # Helm keeps the CRDs of a chart.
+        for name in cluster.kubectl("get", "crd", "-o", "name").split():
+            if name.partition(".")[2] in _GROUPS:
+                cluster.kubectl("delete", name)
+
+
+def page_objects() -> list[Object]:
+    """Returns the objects of the page's example."""
+    section = _PAGE.read_text().partition("\n### Gateway\n")[2].partition("\n## ")[0]
+    return [o for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL) for o in yaml.safe_load_all(block)]
+
+
+def address(namespace: Namespace, objects: list[Object]) -> str:
+    """Creates the objects, and returns the address of their Gateway after Envoy has its routes."""
+    namespace.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    namespace.kubectl("wait", "--for=condition=Programmed", "gateway", "--all", "--timeout=120s")
+    return namespace.kubectl("get", "gateway", "-o", "jsonpath={.items[0].status.addresses[0].value}")
