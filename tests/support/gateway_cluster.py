@@ -16,6 +16,7 @@ from .api import Object
 from .cluster import ROOT, Cluster, Namespace
 
 NAMESPACE = "envoy-gateway-system"
+PROXIES = ("-l", "gateway.envoyproxy.io/owning-gateway-name")
 _PAGE = ROOT / "docs" / "stateful.md"
 _GROUPS = ("gateway.networking.k8s.io", "gateway.envoyproxy.io")
 # The class that the page's Gateway names. kind has no load balancer, so Envoy has an address of the cluster only.
@@ -25,6 +26,8 @@ _CLASS: tuple[Object, ...] = (
         "kind": "EnvoyProxy",
         "metadata": {"name": "small", "namespace": NAMESPACE},
         "spec": {
+            # By default a pod of Envoy takes a minute to end.
+            "shutdown": {"drainTimeout": "1s", "minDrainDuration": "0s"},
             "provider": {
                 "type": "Kubernetes",
                 "kubernetes": {
@@ -71,11 +74,16 @@ def installed(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(_CLASS))
         yield
     finally:
+        # Only Envoy Gateway removes its finalizer, so it must run until the last Gateway and its class are gone.
+        for kind, options in (("gateway", ("--all-namespaces",)), ("gatewayclass", ())):
+            cluster.kubectl("delete", kind, "--all", *options, "--timeout=120s", check=False)
+        # The namespace would wait for half of the grace period of these pods, which is five minutes.
+        cluster.kubectl("-n", NAMESPACE, "wait", "--for=delete", "pod", *PROXIES, "--timeout=60s", check=False)
         helm.run("uninstall", "envoy-gateway", "--ignore-not-found", *where, kubeconfig=cluster.kubeconfig)
         cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
         # Helm keeps the CRDs of a chart.
         for name in cluster.kubectl("get", "crd", "-o", "name").split():
-            if name.partition(".")[2] in _GROUPS:
+            if name.partition("/")[2].partition(".")[2] in _GROUPS:
                 cluster.kubectl("delete", name)
 
 
