@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.api import Object, eventually
+from support import onnx_file
+from support.api import Object, condition, eventually
 from support.cluster import Cluster, Namespace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -83,12 +86,103 @@ def test_a_model_that_ends_the_server_leaves_the_old_files(cluster: Cluster, nam
     assert _image(namespace.api.get("Pod", server)["spec"]) == cluster.image(change="v1")
 
 
+def test_a_model_that_leaks_becomes_a_rollout(cluster: Cluster, namespace: Namespace, load: Loader) -> None:
+    """Each load leaves 150 MiB behind. The limit has room for two changes, and a new server has 150 MiB again."""
+    first, second, third = (cluster.image(change="leaks", variant=variant) for variant in ("v1", "v2", "v3"))
+    resources = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
+    spec = {
+        **IN_PLACE,
+        "rollout": {"strategy": "InPlace", "drainSeconds": 12},
+        "server": {**IN_PLACE["server"], "resources": resources},  # type: ignore[dict-item]
+    }
+    namespace.deploy("echo", first, replicas=2, **spec)
+    before = _lives(namespace)
+
+    with load("echo") as during:
+        for image in (second, first):
+            _set(namespace, image)
+            assert namespace.wait_until_complete("echo")["status"]["image"]["change"] == "InPlace"
+        assert _lives(namespace) == before
+
+        _set(namespace, third)
+        change = namespace.wait_until_complete("echo")["status"]["image"]["change"]
+        words = (
+            r"RollingUpdate: echo-\S+: both versions of a model may not fit: a second version may need \d+ MiB .*"
+            r"the server uses (\d+) MiB of its limit of 1024 MiB"
+        )
+        used = re.match(words, change)
+        assert used, change
+        assert 3 * 150 < int(used[1]) < 1024, change
+        after = _lives(namespace)
+        assert not set(after) & set(before), "new servers"
+        assert set(after.values()) == {0}
+        assert {_image(pod["spec"]) for pod in namespace.pods("echo")} == {third}
+        # The old servers end while requests arrive.
+        eventually(lambda: not set(before) & _pods(namespace), 60, lambda: f"{set(before)} are gone")
+    assert during.failures() == []
+    assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1", "v2", "v3"}
+
+
+def test_a_broken_model_leaves_the_old_version_and_is_named(
+    cluster: Cluster, namespace: Namespace, load: Loader, tmp_path: Path
+) -> None:
+    """The check in the pod finds the first two before anything changes, and Triton the others."""
+    good = cluster.image(change="v1")
+    broken = [
+        (cluster.image(change="forgets"), "RepositoryInvalid", ("echo/2:", "no model.py")),
+        (_onnx(cluster, tmp_path / "short", lambda file: file[:-9]), "RepositoryInvalid", ("echo/1/model.onnx",)),
+        (_onnx(cluster, tmp_path / "damaged", _damaged), "ModelLoadFailed", ("echo", "/echo/1/model.onnx", "Rdshape")),
+        (cluster.image(change="raises"), "ModelLoadFailed", ("echo", "the weights are from Tuesday")),
+    ]
+    namespace.deploy("echo", good, **IN_PLACE)
+    before = _lives(namespace)
+    with load("echo") as during:
+        for image, reason, words in broken:
+            _set(namespace, image)
+            message = namespace.wait_for_condition("echo", "Progressing", "False", reason)
+            found = namespace.api.get("TritonModel", "echo")
+            change = found["status"]["image"]["change"]
+            assert change.startswith("RollingUpdate: "), change
+            assert all(word in text for word in words for text in (change, message)), (change, message)
+            assert condition(found, "Ready")["status"] == "True"
+            assert {name: _lives(namespace).get(name) for name in before} == before, "the old server goes on"
+            _set(namespace, good)
+            namespace.wait_until_complete("echo")
+    assert _lives(namespace) == before
+    assert during.failures() == []
+    assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1"}
+
+
+def _onnx(cluster: Cluster, context: Path, change: Callable[[bytes], bytes]) -> str:
+    """Returns an image whose model is an ONNX file that `change` has changed."""
+    config = (
+        'backend: "onnxruntime"\ninput [ { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+        'output [ { name: "OUTPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+    )
+    file = onnx_file.reshaped(("INPUT", onnx_file.INT32, [1]), ("OUTPUT", onnx_file.INT32, [1]), [1])
+    (context / "echo" / "1").mkdir(parents=True)
+    (context / "echo" / "config.pbtxt").write_text(config)
+    (context / "echo" / "1" / "model.onnx").write_bytes(change(file))
+    (context / "Dockerfile").write_text("FROM scratch\nCOPY echo /models/echo\n")
+    return cluster.image_of(f"onnx-{context.name}", context)
+
+
+def _damaged(file: bytes) -> bytes:
+    """Returns the file with one other bit, in the name of an operator, which the check doesn't read."""
+    return file.replace(b"Reshape", b"Rdshape")
+
+
 def _set(namespace: Namespace, image: str) -> None:
     namespace.api.patch("TritonModel", "echo", {"spec": {"modelImage": {"reference": image}}})
 
 
 def _image(spec: Object) -> str:
     return str(next(c["image"] for c in spec["initContainers"] if c["name"] == "fetch"))
+
+
+def _pods(namespace: Namespace) -> set[str]:
+    """Returns the names of all pods, also of those that are being deleted."""
+    return {pod["metadata"]["name"] for pod in namespace.api.list("Pod")}
 
 
 def _lives(namespace: Namespace) -> dict[str, int]:

@@ -82,14 +82,24 @@ class Cluster:
             return done.stderr
         return done.stdout
 
-    def image(self, name: str = "echo", change: str = "v1", base: str = "scratch") -> str:
-        """Builds and pushes a test image, and returns its reference by digest."""
+    def image(self, name: str = "echo", change: str = "v1", base: str = "scratch", variant: str = "") -> str:
+        """Builds and pushes a test image, and returns its reference by digest.
+
+        `change` and `variant`: folders whose files are copied over the repository, one after the other.
+        """
         tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
-        return self._built(name, IMAGES / name, tag, f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}")
+        options = [f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}"]
+        if variant:
+            tag, options = f"{tag}-{variant}", [*options, f"--build-arg=VARIANT={variant}"]
+        return self._built(name, IMAGES / name, tag, *options)
 
     def sample_image(self, name: str) -> str:
         """Builds and pushes the model image of a sample, and returns its reference by digest."""
         return self._built(name, ROOT / "model_images" / name, "dev")
+
+    def image_of(self, name: str, context: Path) -> str:
+        """Builds and pushes the image of the folder `context`, and returns its reference by digest."""
+        return self._built("echo", context, name)
 
     @property
     def client_image(self) -> str:
