@@ -19,6 +19,7 @@ from triton_operator.render import in_place
 pytestmark = pytest.mark.integration
 
 REFERENCE = "registry.example.com/models:2"
+DIGEST = f"@sha256:{'5' * 64}"
 
 
 @pytest.fixture
@@ -75,6 +76,7 @@ def changed(index: int, **fields: Any) -> Callable[[list[Object]], None]:
     (changed(0, name="debugger"), "only containers of a change in place"),
     (changed(0, image="evil:1"), "has the model image of the TritonModel"),
     (changed(0, image="registry.example.com/b:1"), "has the model image of the TritonModel"),
+    (changed(0, image="mirror.example.com/models:2"), "or the same digest in another registry"),
     (changed(0, command=["/.triton-operator/tools/busybox", "sh", "-c", "id"]), "copies the files is fixed"),
     (changed(0, command=None), "copies the files is fixed"),
     (changed(1, image="evil:1"), "the image of the pod's container tools"),
@@ -95,6 +97,25 @@ def test_refuses_other_containers(
     server(team)
     added = copy.deepcopy(containers())
     change(added)
+    said = refusal(lambda: add(operator, added))
+    assert words in said, said
+
+
+@pytest.mark.parametrize(("image", "words"), [
+    (f"mirror.example.com/models{DIGEST}", ""),
+    (f"mirror.example.com/models@sha256:{'6' * 64}", "or the same digest in another registry"),
+    (f"mirror.example.com/models{DIGEST[:-1]}", "or the same digest in another registry"),
+    ("mirror.example.com/models:2", "or the same digest in another registry"),
+])  # fmt: skip
+def test_another_registry_must_have_the_same_digest(operator: Api, team: Team, image: str, words: str) -> None:
+    """A webhook may give images another registry. With a digest in the reference it is the same image."""
+    make(team.api(), "a", modelImage={"reference": f"registry.example.com/models{DIGEST}"})
+    server(team)
+    added = containers()
+    added[0]["image"] = image
+    if not words:
+        add(operator, added)
+        return
     said = refusal(lambda: add(operator, added))
     assert words in said, said
 

@@ -57,9 +57,13 @@ def containers() -> Object:
                 "the container that loads the model has a fixed command and the image of the pod's container tools",
             ),
             _refusal(
+                # A webhook may give images another registry before this is evaluated. The digest still says which one.
                 "variables.model != params.metadata.name || "
-                "variables.files.all(c, c.image == params.spec.modelImage.reference)",
-                "the container that copies the files has the model image of the TritonModel",
+                "variables.files.all(c, c.image == params.spec.modelImage.reference || "
+                "(params.spec.modelImage.reference.contains('@sha256:') && "
+                "c.image.endsWith('@sha256:' + params.spec.modelImage.reference.split('@sha256:')[1])))",
+                "the container that copies the files has the model image of the TritonModel, or the same digest in "
+                "another registry",
             ),
             _refusal(
                 "variables.added.all(c, !has(c.env) && !has(c.envFrom) && !has(c.args) && !has(c.lifecycle) && "
