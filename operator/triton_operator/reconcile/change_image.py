@@ -146,9 +146,13 @@ def reported(
     *,
     switching: bool,
 ) -> ImageChange:
-    """Returns the change for the status. `rollout`: the field for which servers are being replaced, and why."""
+    """Returns the change for the status.
+
+    - `rollout`: the field for which servers are being replaced, and why.
+    - `switching`: whether the Deployment's template is getting the model image.
+    """
     left = decision.left if not decision.rollout else 0
-    changing = bool(left) or (switching and choices.only == REFERENCE)
+    changing = bool(left) or switching
     if not model.is_in_place:
         return ImageChange()
     if rollout.startswith(REFERENCE):
@@ -157,12 +161,23 @@ def reported(
     if changing or decision.done or choices.only == REFERENCE:
         return ImageChange("InPlace", left, changing)
     # A change that had begun and that no server has got: the new spec's servers replace the changed ones.
-    interrupted = any(c.type == PROGRESSING and c.reason == CHANGING_IMAGE for c in before.conditions)
-    if choices.replicas and known and (interrupted or known != model.spec.model_image.reference):
+    if choices.replicas and known and (_was_changing(before) or known != model.spec.model_image.reference):
         return ImageChange(
             "RollingUpdate: other fields of the spec have changed, too, or spec.podTemplate is too large to be compared"
         )
     return ImageChange((before.image.change if before.image else None) or "")
+
+
+def is_switch(choices: Choices, before: TritonModelStatus) -> bool:
+    """Returns whether a change of the Deployment's template is for the model image, and not for the list of models.
+
+    When the template has the image and the Deployment is still paused, only the status tells them apart.
+    """
+    return choices.only == REFERENCE or (not choices.only and _was_changing(before))
+
+
+def _was_changing(before: TritonModelStatus) -> bool:
+    return any(c.type == PROGRESSING and c.reason == CHANGING_IMAGE for c in before.conditions)
 
 
 def _running(pod: Object) -> Running:

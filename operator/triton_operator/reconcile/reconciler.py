@@ -23,7 +23,6 @@ from triton_operator.cluster.store import Store, state
 from triton_operator.plan import plan
 from triton_operator.probe import Prober
 from triton_operator.render import Choices, children, choose, endpoint, render, switched
-from triton_operator.render.choices import REFERENCE
 from triton_operator.scaling import Decision
 from triton_operator.status.assess import all_pods_exist, assess, entry, unread
 from triton_operator.status.churn import seconds_left
@@ -167,6 +166,7 @@ class Reconciler:
         floor = 0 if decision is None else decision.floor
         desired = render(model, replace(choices, suspended=bool(suspended), autoscaler_floor=floor))
         switching = change_models.switch(self._api, model, choices, desired, deployment)
+        to_image = switching and change_image.is_switch(choices, before)
         if self._children.find_lost(model, desired):
             live = self._store.children(key, model.metadata.uid)
         if not choices.entrypoint and model.spec.monitoring.enabled:
@@ -185,8 +185,8 @@ class Reconciler:
         scaling = scaling_status(decision, before.autoscaling, now)
         observed = replace(
             self._observer.observe(model, choices, desired, requested, written.refused, scaling, listed, servers),
-            models_change=change_models.reported(model, change, switching=switching and choices.only != REFERENCE),
-            image_change=change_image.reported(model, choices, image, before, cache.rollout, switching=switching),
+            models_change=change_models.reported(model, change, switching=switching and not to_image),
+            image_change=change_image.reported(model, choices, image, before, cache.rollout, switching=to_image),
             rollout=cache.rollout,
         )
         status = assess(model, observed, endpoint(model), before, now)

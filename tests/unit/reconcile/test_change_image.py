@@ -14,8 +14,9 @@ from triton_operator.api.status import TritonModelStatus
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.slim import slim
 from triton_operator.image_changes import Decision
-from triton_operator.reconcile.change_image import ImageChanger, reported
+from triton_operator.reconcile.change_image import ImageChanger, is_switch, reported
 from triton_operator.render import Choices, choose, render
+from triton_operator.render.choices import LOAD_MODELS, REFERENCE
 
 SERVER = {"modelControl": "explicit", "loadModels": ["a"], "resources": {"limits": {"memory": "1Gi"}}}
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
@@ -102,18 +103,33 @@ def test_resources_that_only_the_pod_has_replace_the_servers(resources: dict[str
     assert world.requests == 0
 
 
-def reporting(reason: str, changed: str = "m:2", **decided: Any) -> str:
-    """Returns the change in the next status, of a TritonModel whose servers were getting the image `changed`."""
+def status(reason: str, changed: str = "m:2") -> TritonModelStatus:
+    """Returns the status of a TritonModel whose servers were getting the image `changed`."""
     progressing = {"type": "Progressing", "status": "True", "reason": reason, "message": "", "observedGeneration": 1}
-    before = TritonModelStatus.model_validate(
+    return TritonModelStatus.model_validate(
         {
             "observedGeneration": 1,
             "image": {"reference": changed, "delivery": "Copy", "digest": "", "change": "InPlace"},
             "conditions": [{**progressing, "lastTransitionTime": "2026-06-01T00:00:00Z"}],
         }
     )
+
+
+def reporting(reason: str, changed: str = "m:2", **decided: Any) -> str:
+    """Returns the change in the status that follows `status`."""
     choices = dataclasses.replace(CHOICES, replicas=2)
+    before = status(reason, changed)
     return reported(model("m:2"), choices, Decision(**decided), before, "", switching=False).way
+
+
+@pytest.mark.parametrize(("only", "reason", "image"), [
+    (REFERENCE, "Complete", True),
+    ("", "ChangingImage", True),  # the template has the image, and the Deployment is still paused
+    ("", "ChangingModels", False),
+    (LOAD_MODELS, "ChangingImage", False),
+])  # fmt: skip
+def test_knows_what_the_template_is_changed_for_until_the_pause_ends(only: Any, reason: str, image: bool) -> None:
+    assert is_switch(dataclasses.replace(CHOICES, only=only), status(reason)) is image
 
 
 def test_another_change_of_the_spec_during_a_change_in_place_is_reported_as_a_rollout() -> None:
