@@ -16,7 +16,7 @@ from hack.world.job import FailedError, Job
 from hack.world.part import Part, Recipe
 
 _START_SECONDS, _END_SECONDS = 60, 10
-_CGROUPS, _INTERFACES = Path("/sys/fs/cgroup"), Path("/sys/class/net")
+_CGROUPS, _INTERFACES, _PROCESSES = Path("/sys/fs/cgroup"), Path("/sys/class/net"), Path("/proc")
 _PID_FILES = [Path("/var/run/docker.pid"), Path("/var/run/docker/containerd/containerd.pid")]
 """Files of a killed Docker. If another process or a zombie has such a number now, Docker waits for it and fails."""
 # The bit of CAP_SYS_RESOURCE in a set of capabilities.
@@ -95,13 +95,23 @@ def _is_running(name: str) -> bool:
 
 
 def _container_processes() -> list[int]:
-    """Returns the processes in cgroups of Docker's containers, without zombies."""
+    """Returns the processes in cgroups of Docker's containers, without zombies.
+
+    If this program itself runs in a container, its cgroup may be one of the outer Docker. The shell and every other
+    process there are in the same cgroup, so only containers inside it count.
+    """
+    outer = _containers(_PROCESSES / "self")
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for folder in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if re.search(r":/docker/[0-9a-f]{64}", (folder / "cgroup").read_text()) and (folder / "exe").readlink():
+            if _containers(folder) - outer and (folder / "exe").readlink():
                 found.append(int(folder.name))
     return found
+
+
+def _containers(process: Path) -> set[str]:
+    """Returns the ids of the containers that the process is in."""
+    return set(re.findall(r"/docker/([0-9a-f]{64})", (process / "cgroup").read_text()))
 
 
 def _capabilities() -> int:

@@ -57,3 +57,25 @@ def test_leaves_the_containers_of_a_running_docker_alone(machine: Path, monkeypa
     (machine / "veth1" / "master").symlink_to("../docker0")
     docker_daemon.end_leftovers(pytest.fail)
     assert state.read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("own", "ended"),
+    [
+        pytest.param("", [2, 3, 4], id="on the machine"),
+        pytest.param(f"/docker/{'a' * 64}", [3, 4], id="in a container of another Docker"),
+    ],
+)
+def test_ends_the_processes_of_former_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, ended: list[int]
+) -> None:
+    """In a container with the cgroups of the machine, the user's shell has a cgroup of Docker, too."""
+    outer, inner = f"/docker/{'a' * 64}", f"/docker/{'b' * 64}"
+    cgroups = {"self": own, "1": "/user.slice", "2": outer, "3": f"{outer}{inner}/init", "4": inner, "5": inner}
+    for name, cgroup in cgroups.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup").write_text(f"8:pids:{cgroup or '/'}\n0::{cgroup or '/'}\n")
+        if name != "5":  # a zombie
+            (tmp_path / name / "exe").symlink_to("/bin/sh")
+    monkeypatch.setattr(docker_daemon, "_PROCESSES", tmp_path)
+    assert sorted(docker_daemon._container_processes()) == ended
