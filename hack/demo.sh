@@ -25,4 +25,9 @@ until curl -fs -o /dev/null "http://localhost:$port/v2/health/live"; do
 done
 say "sending a picture to the model \"detection\""
 .venv/bin/python model_images/detection/client/detect.py --url "localhost:$port" "${PICTURE:-model_images/detection/samples/square.jpg}"
-say "the demo took $((SECONDS - start)) s; next: kubectl --kubeconfig .cache/kubeconfig describe tritonmodel detector"
+say "the demo took $((SECONDS - start)) s; next, in this folder:"
+# kubectl may be only in this folder, which isn't on the user's PATH.
+cat >&2 <<NEXT
+  export KUBECONFIG=\$PWD/.cache/kubeconfig PATH=\$PWD/.venv/bin:$shared/bin:\$PATH
+  kubectl triton status detector
+NEXT
