@@ -29,14 +29,14 @@ def _table() -> Iterator[str]:
     tests = {*closure(GOALS["test"], ALL, "packages"), *closure(GOALS["test"], ALL, "registry")}
     yield "| Part | Description | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
     for name, part in ALL.items():
-        goal = "demo and tests" if name in demo else "tests" if name in tests else f"`hack/world.sh {_alone(name)}`"
+        goal = "demo and tests" if name in demo else "tests" if name in tests else f"`hack/world.sh {_optional(name)}`"
         columns = [name, part.what, part.version or "–", _from(part.registry), _from(part.packages), goal]
         yield f"| {' | '.join(columns)} |\n"
 
 
-def _alone(name: str) -> str:
-    """Returns the goal that needs this part, of those that `make test` doesn't include."""
-    return next(goal for goal in ("keda", "gateway") if name in closure(GOALS[goal], ALL, "packages"))
+def _optional(name: str) -> str:
+    """Returns the goal that makes a part which neither the demo nor the tests need."""
+    return next(goal for goal in ("keda", "gateway", "cosign") if name in closure(GOALS[goal], ALL, "packages"))
 
 
 def _from(recipe: Recipe | None) -> str:

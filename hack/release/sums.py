@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
+
+from hack.world import settings
 
 from .project import ReleaseError
 
@@ -46,9 +49,10 @@ def sign(folder: Path, key: Path) -> None:
 
 
 def _run(command: list[str]) -> bytes:
-    if not shutil.which(command[0]):
+    path = settings.search_path()
+    if not shutil.which(command[0], path=path):
         raise ReleaseError(f"signing with this key needs {command[0]} on PATH")
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PATH": path})
     if done.returncode:
         raise ReleaseError(f"{command[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from hack.release import project
+from hack.release import project, sums
+from hack.world import settings
+from hack.world.parts import cosign
 from support import released
 from support.api import Object
+from support.cluster import ROOT
 from support.controlplane import ControlPlane
 from support.helm import CRDS, NAMESPACE, OPERATOR, by_key, kustomized, rendered
 
@@ -62,6 +67,69 @@ def test_the_checksums_and_the_signature_verify_until_a_byte_changes(dist: Path,
     (changed / "SHA256SUMS").write_text((dist / "SHA256SUMS").read_text().replace(former, digest))
     assert subprocess.run(check, cwd=changed, capture_output=True, check=False).returncode == 0
     assert not released.openssl(*verify, changed / "SHA256SUMS")
+
+
+needs_cosign = pytest.mark.skipif(cosign.command() is None, reason="hack/world.sh cosign hasn't made cosign")
+
+
+@pytest.fixture(scope="module")
+def signed_by_cosign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released.make_with_cosign(tmp_path_factory.mktemp("cosign"))
+
+
+def downloaded(dist: Path, folder: Path) -> Path:
+    """Returns a copy of a release, with the public key as in the page's commands."""
+    shutil.copytree(dist, folder)
+    shutil.copy(dist.parent / "release.pub", folder)
+    return folder
+
+
+def refused(folder: Path) -> list[str]:
+    """Runs the commands of the page in this folder. Returns the programs of those that fail."""
+    _, _, section = (ROOT / "docs" / "releases.md").read_text().partition("\n## Check a release\n")
+    section, _, _ = section.partition("\n## ")
+    # In a block of code, every second part is code.
+    blocks = [block.removeprefix("console\n").strip() for block in section.split("```")[1::2]]
+    commands = [command for block in blocks for command in block.splitlines()]
+    env = {**os.environ, "PATH": settings.search_path()}
+    done = [subprocess.run(["bash", "-c", c], cwd=folder, env=env, capture_output=True, check=False) for c in commands]
+    programs = ["sha256sum", "cosign", "openssl"]
+    assert [found for found in programs if any(found in command for command in commands)] == programs
+    return [name for name, result in zip(programs, done, strict=True) if result.returncode]
+
+
+@needs_cosign
+def test_cosign_signs_a_release_and_refuses_a_changed_file(signed_by_cosign: Path, tmp_path: Path) -> None:
+    folder = downloaded(signed_by_cosign, tmp_path / "dist")
+    assert refused(folder) == []
+    # openssl reads cosign's signature: both are the same format.
+    changed = folder / "policies.yaml"
+    former = sums.digest(changed)
+    changed.write_text(changed.read_text().replace("Fail", "Fall", 1))
+    assert refused(folder) == ["sha256sum"]
+    (folder / "SHA256SUMS").write_text((folder / "SHA256SUMS").read_text().replace(former, sums.digest(changed)))
+    assert refused(folder) == ["cosign", "openssl"]
+
+
+@needs_cosign
+def test_cosign_verifies_a_signature_of_openssl_but_not_with_another_key(
+    dist: Path, signed_by_cosign: Path, tmp_path: Path
+) -> None:
+    folder = downloaded(dist, tmp_path / "dist")
+    assert refused(folder) == []
+    shutil.copy(signed_by_cosign.parent / "release.pub", folder)
+    assert refused(folder) == ["cosign", "openssl"]
+
+
+@needs_cosign
+def test_a_wrong_password_of_the_key_leaves_no_signature(
+    signed_by_cosign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / sums.SUMS).write_text("12  file\n")
+    monkeypatch.setenv("COSIGN_PASSWORD", "another")
+    with pytest.raises(project.ReleaseError, match="cosign"):
+        sums.sign(tmp_path, signed_by_cosign.parent / "cosign.key")
+    assert not (tmp_path / sums.SIGNATURE).exists()
 
 
 def test_the_chart_packages_render_what_the_charts_render(dist: Path) -> None:

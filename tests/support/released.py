@@ -7,10 +7,14 @@ import re
 import subprocess
 from pathlib import Path
 
+from hack.world import settings
+
 from .cluster import ROOT
 
 OPERATOR = re.compile(r"ghcr\.io/triton-operator/operator:[\w.-]+")
 """The operator's image in install.yaml."""
+
+PASSWORD = "of the key"
 
 OTHER_PODS = """
 from triton_operator.render import deployment
@@ -23,12 +27,24 @@ deployment._pod_spec = lambda *a: {**rendered(*a), "hostname": "newer"}
 
 def make(folder: Path) -> Path:
     """Makes a release and a throw-away key, and returns the folder of the release. `release.pub` is beside it."""
-    key, public, target = folder / "release.pem", folder / "release.pub", folder / "dist"
+    key, public = folder / "release.pem", folder / "release.pub"
     openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
     openssl("ec", "-in", key, "-pubout", "-out", public)
+    return _make(folder / "dist", key)
+
+
+def make_with_cosign(folder: Path) -> Path:
+    """Makes the same release, with a key of cosign's. `cosign.key` is beside it, too; its password is PASSWORD."""
+    env = {**os.environ, "PATH": settings.search_path(), "COSIGN_PASSWORD": PASSWORD}
+    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=env, check=True, capture_output=True)
+    (folder / "cosign.pub").rename(folder / "release.pub")
+    return _make(folder / "dist", folder / "cosign.key", COSIGN_PASSWORD=PASSWORD)
+
+
+def _make(target: Path, key: Path, **env: str) -> Path:
     options = ("--dirty", "--no-images", f"--out={target}", f"--key={key}")
     command = [ROOT / ".venv/bin/python", "-m", "hack.release", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target
 

@@ -8,6 +8,7 @@ from . import (
     base_images,
     checkout,
     control_plane,
+    cosign,
     docker_daemon,
     envoy_gateway,
     go,
@@ -39,6 +40,7 @@ ALL: dict[str, Part] = {
         *monitoring.PARTS,
         *keda.PARTS,
         *envoy_gateway.PARTS,
+        *cosign.PARTS,
         *checkout.PARTS,
     )
 }
@@ -71,6 +73,7 @@ GOALS: dict[str, tuple[str, ...]] = {
     "bench": (*_CLUSTER, *_MONITORING, "control-plane", "prometheus"),
     "keda": ("keda",),
     "gateway": ("gateway",),
+    "cosign": ("cosign",),
 }
 GOALS["test"] = tuple(
     sorted({name for goal in ("unit", "rules", "server", "integration", "e2e") for name in GOALS[goal]})
