@@ -105,7 +105,7 @@ down() {
   say "deleting the cluster $CLUSTER and its registry"
   if command -v kind >/dev/null; then kind delete cluster --name "$CLUSTER" -q || true; fi
   docker rm -f -v "$REGISTRY_NAME" >/dev/null 2>&1 || true
-  rm -rf "$KUBECONFIG" "$cache/pushed" manifests/overlays/local
+  rm -rf "$KUBECONFIG" "$cache/pushed" manifests/overlays/local manifests/overlays/local-sample
 }
 
 case ${1:-} in
