@@ -1,4 +1,4 @@
-"""The example pipeline brings a changed repository to running servers, and changes nothing if it is broken."""
+"""The example pipelines bring a changed repository to running servers, and change nothing if it is broken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.cluster import IMAGES, ROOT, Cluster, Namespace
-from support.pipeline import Pipeline
+from support.pipeline import EXAMPLE, Pipeline
 
 pytestmark = pytest.mark.e2e
 
@@ -19,10 +19,11 @@ Loader = Callable[..., AbstractContextManager[Any]]
 
 
 def commit(folder: Path, change: str) -> None:
-    """Writes this variant of the echo repository, with the Dockerfile of the template."""
+    """Writes this variant of the echo repository, with the Dockerfile of the template and the script."""
     shutil.copytree(IMAGES / "echo" / "repository", folder / "repository", dirs_exist_ok=True)
     shutil.copytree(IMAGES / "echo" / "changes" / change, folder / "repository", dirs_exist_ok=True)
     shutil.copy(ROOT / "model_images" / "template" / "Dockerfile", folder)
+    shutil.copy(EXAMPLE / "deploy.sh", folder)
 
 
 def test_a_commit_is_live_without_a_failed_request(
@@ -30,18 +31,21 @@ def test_a_commit_is_live_without_a_failed_request(
 ) -> None:
     namespace.deploy("echo", cluster.image(change="v1"))
     pipeline = Pipeline.of(namespace, tmp_path)
+    # The folder that the workflow files name.
+    folder = tmp_path / "detector"
     with load("echo") as during:
-        commit(tmp_path / "echo", "v2")
-        done = pipeline.run("echo", tmp_path / "echo")
-        assert done.returncode == 0, done.stdout + done.stderr
-        status = namespace.api.get("TritonModel", "echo")["status"]
-        assert f"{pipeline.image}@{status['image']['digest']} is live" in done.stdout
+        for change, run in (("v2", pipeline.run_github), ("v3", pipeline.run_gitlab)):
+            commit(folder, change)
+            done = run("echo", tmp_path)
+            assert done.returncode == 0, done.stdout + done.stderr
+            status = namespace.api.get("TritonModel", "echo")["status"]
+            assert f"{pipeline.image}@{status['image']['digest']} is live" in done.stdout
 
-        commit(tmp_path / "echo", "bracket")
+        commit(folder, "bracket")
         before = namespace.api.get("TritonModel", "echo")["spec"]
-        done = pipeline.run("echo", tmp_path / "echo")
+        done = pipeline.run("echo", folder)
         assert done.returncode == 1
         assert "nothing was changed" in done.stderr
         assert namespace.api.get("TritonModel", "echo")["spec"] == before
     assert during.failures() == []
-    assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1", "v2"}
+    assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1", "v2", "v3"}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import string
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hack.world import settings
 
@@ -42,11 +47,52 @@ class Pipeline:
 
     def run(self, model: str, context: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs the script for the folder with the Dockerfile."""
-        path = f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}"
         env = {
-            **os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig), "NAMESPACE": self.namespace.name,
-            "MODEL": model, "IMAGE": self.image, "BUILD_OPTIONS": _LABEL,
-            "DOCKER_BUILDKIT": os.environ.get("DOCKER_BUILDKIT", "0"), **variables,
+            "KUBECONFIG": str(self.kubeconfig), "NAMESPACE": self.namespace.name, "MODEL": model, "IMAGE": self.image,
+            **variables,
         }  # fmt: skip
-        command = ["sh", EXAMPLE / "deploy.sh", context]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+        return _run(["sh", EXAMPLE / "deploy.sh", context], env)
+
+    def run_github(self, model: str, checkout: Path) -> subprocess.CompletedProcess[str]:
+        """Runs the step `Deploy` of the workflow for GitHub, for this model and image, as GitHub's runner does."""
+        [job] = _workflow("github-actions.yaml")["jobs"].values()
+        [step] = (step for step in job["steps"] if step.get("name") == "Deploy")
+        secrets = {"KUBECONFIG_OF_DEPLOYER": self.kubeconfig.read_text()}
+        env = {
+            name: re.sub(r"\$\{\{ secrets\.(\w+) \}\}", lambda m: secrets[m[1]], v) for name, v in step["env"].items()
+        }
+        env |= {"RUNNER_TEMP": str(self.kubeconfig.parent), **self._own(model)}
+        return _run(["bash", "-e", "-c", step["run"]], env, checkout)
+
+    def run_gitlab(self, model: str, checkout: Path) -> subprocess.CompletedProcess[str]:
+        """Runs the script of the job for GitLab, for this model and image, as GitLab's runner does without bash.
+
+        The variables that begin with DOCKER are for the service of GitLab's runner.
+        """
+        job = _workflow("gitlab-ci.yaml")["deploy-model"]
+        registry, _, _ = self.image.partition("/")
+        predefined = {
+            "CI_REGISTRY": registry, "CI_REGISTRY_IMAGE": self.image, "CI_REGISTRY_USER": "ci",
+            "CI_REGISTRY_PASSWORD": "secret", "CI_COMMIT_SHORT_SHA": "0a1b2c3d",
+            "KUBECONFIG_OF_DEPLOYER": str(self.kubeconfig),
+        }  # fmt: skip
+        own = {name: value for name, value in job["variables"].items() if not name.startswith("DOCKER")}
+        env = {name: string.Template(value).substitute(predefined) for name, value in own.items()}
+        env |= {"DOCKER_CONFIG": str(self.kubeconfig.parent), **predefined, **self._own(model)}
+        return _run(["sh", "-e", "-c", "\n".join(job["script"])], env, checkout)
+
+    def _own(self, model: str) -> dict[str, str]:
+        """Returns the variables that a user changes."""
+        return {"MODEL": model, "NAMESPACE": self.namespace.name, "IMAGE": self.image}
+
+
+def _workflow(name: str) -> Any:
+    return yaml.safe_load((EXAMPLE / name).read_text())
+
+
+def _run(command: list[str | Path], env: dict[str, str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    env = {
+        **os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{settings.search_path()}", "BUILD_OPTIONS": _LABEL,
+        "DOCKER_BUILDKIT": os.environ.get("DOCKER_BUILDKIT", "0"), **env,
+    }  # fmt: skip
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=600)
