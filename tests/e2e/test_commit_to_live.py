@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.api import eventually
 from support.cluster import IMAGES, ROOT, Cluster, Namespace
 from support.pipeline import EXAMPLE, Pipeline
 
@@ -35,11 +36,18 @@ def test_a_commit_is_live_without_a_failed_request(
     folder = tmp_path / "detector"
     with load("echo") as during:
         for change, run in (("v2", pipeline.run_github), ("v3", pipeline.run_gitlab)):
+            former = {pod["metadata"]["name"] for pod in namespace.pods("echo")}
             commit(folder, change)
             done = run("echo", tmp_path)
             assert done.returncode == 0, done.stdout + done.stderr
             status = namespace.api.get("TritonModel", "echo")["status"]
             assert f"{pipeline.image}@{status['image']['digest']} is live" in done.stdout
+            # A gRPC connection stays on its server until that ends.
+            eventually(
+                lambda gone=former: gone.isdisjoint(pod["metadata"]["name"] for pod in namespace.api.list("Pod")),
+                60,
+                lambda gone=former: f"{gone} to end",
+            )
 
         commit(folder, "bracket")
         before = namespace.api.get("TritonModel", "echo")["spec"]
