@@ -55,3 +55,13 @@ class Part:
 
     def recipe(self, source: Source) -> Recipe | None:
         return self.registry if source == "registry" else self.packages
+
+
+def group(name: str, what: str, version: str, made_from: str, needs: tuple[str, ...]) -> Part:
+    """Returns a part that consists of other parts."""
+    recipe = Recipe(made_from=made_from, make=_nothing, seconds=1, needs=needs)
+    return Part(name, what, version, registry=recipe, packages=recipe, stamped=False)
+
+
+def _nothing(job: Job) -> None:
+    job.say("nothing to do: its parts are separate")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hack.world.parts import envoy_gateway
 from support import gateway_cluster
 from support.api import eventually
 from support.cluster import ROOT, Cluster, Namespace
@@ -18,7 +19,7 @@ from support.load import client_pod
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.alone,
-    pytest.mark.skipif(not gateway_cluster.built(), reason="hack/world.sh gateway hasn't built Envoy Gateway"),
+    pytest.mark.skipif(not envoy_gateway.built(), reason="hack/world.sh gateway hasn't built Envoy Gateway"),
 ]
 
 HEADER = "x-sequence"

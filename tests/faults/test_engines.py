@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support import controlplane, counting_server, gen, keda_process, operator_process
-from support.api import Api, Object, condition, eventually, states
+from support.api import Api, Object, condition, eventually, states, steady
 from support.controlplane import ROOT, ControlPlane
 from support.fake_prometheus import FakePrometheus, sample
 from support.kubelet import add_pod
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.faults
 AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
 SOON = 90.0
 STILL_SECONDS = 12.0
-SETTLED_SECONDS = 3.0
 """Longer than the polling intervals of KEDA and of the autoscaler."""
 COOLDOWN_SECONDS = 65.0
 """Longer than the shortest cooldown."""
@@ -111,21 +110,6 @@ def stays(api: Api, count: int, seconds: float = STILL_SECONDS) -> None:
         time.sleep(0.2)
 
 
-def settled(operator: Operator) -> float:
-    """Waits until the operator writes nothing for some seconds, and returns the number of its writes until then.
-
-    Events of a change are written after its status.
-    """
-    writes, since = operator.writes(), time.monotonic()
-    end = since + SOON
-    while time.monotonic() < since + SETTLED_SECONDS:
-        assert time.monotonic() < end, operator.log
-        time.sleep(0.2)
-        if (now := operator.writes()) != writes:
-            writes, since = now, time.monotonic()
-    return writes
-
-
 def described(api: Api) -> str:
     scaled_object: Object = api.find(SCALED_OBJECT, gen.NAME) or {}
     active = condition(api.get("TritonModel", gen.NAME), "AutoscalerActive")
@@ -179,7 +163,8 @@ def test_engines_change_without_a_second_autoscaler_also_while_keda_is_away(
         # KEDA has marked the ScaledObject; from then on nobody writes its spec.
         metadata = api.get(SCALED_OBJECT, gen.NAME)["metadata"]
         assert metadata["finalizers"] == ["finalizer.keda.sh"]
-        writes = settled(operator)
+        # The Events of a change are written after its status.
+        writes = steady(operator.writes, 3.0, SOON, lambda: operator.log)
         # A new threshold changes the status only.
         api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": dict.fromkeys(LIMIT, "10")}})
         time.sleep(STILL_SECONDS)

@@ -202,3 +202,18 @@ def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object]
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what or found}")
         time.sleep(every)
+
+
+def steady(read: Callable[[], T], still: float, seconds: float, what: Callable[[], object] | str) -> T:
+    """Calls `read` until it has returned the same value for `still` seconds. Returns it.
+
+    Fails with `what` after `seconds`.
+    """
+    value, since = read(), time.monotonic()
+    deadline = since + seconds
+    while time.monotonic() - since < still:
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.2)
+        if (now := read()) != value:
+            value, since = now, time.monotonic()
+    return value

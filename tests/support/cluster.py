@@ -45,6 +45,12 @@ def ensure_monitoring() -> None:
         subprocess.run([ROOT / "hack" / "monitoring.sh", "up"], check=True)
 
 
+def ensure_parts(goal: str) -> None:
+    """Makes the parts of this goal of hack/world.sh, and gives their images to the cluster."""
+    subprocess.run([ROOT / "hack" / "world.sh", goal], check=True)
+    subprocess.run([ROOT / "hack" / "cluster.sh", "mirror"], check=True)
+
+
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """Holds a lock, so that only one process of the tests changes shared objects at a time."""

@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 from hack.world import settings
 
 from . import ports
-from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually
+from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually, steady
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
@@ -143,14 +143,7 @@ class ControlPlane:
 
     def wait_until_quiet(self) -> None:
         """Waits until there were no writes for 1.2 seconds."""
-        last, since = self.writes(), time.monotonic()
-        deadline = since + 2 * MIN_WAIT_SECONDS
-        while time.monotonic() - since < 1.2:
-            assert time.monotonic() < deadline, "the writes don't stop"
-            time.sleep(0.2)
-            now = self.writes()
-            if now != last:
-                last, since = now, time.monotonic()
+        steady(self.writes, 1.2, 2 * MIN_WAIT_SECONDS, "the writes don't stop")
 
     def kill(self, program: str) -> None:
         """Kills `etcd`, `kube-apiserver` or `kube-controller-manager` with SIGKILL. Its data stays."""

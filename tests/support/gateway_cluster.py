@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
 from collections.abc import Iterator
 
 import yaml
@@ -13,7 +12,7 @@ from hack.world.parts import envoy_gateway
 
 from . import helm
 from .api import Object
-from .cluster import ROOT, Cluster, Namespace
+from .cluster import ROOT, Cluster, Namespace, ensure_parts
 
 NAMESPACE = "envoy-gateway-system"
 PROXIES = ("-l", "gateway.envoyproxy.io/owning-gateway-name")
@@ -51,16 +50,10 @@ _CLASS: tuple[Object, ...] = (
 )  # fmt: skip
 
 
-def built() -> bool:
-    """Returns whether `hack/world.sh gateway` has made Envoy Gateway on this machine."""
-    return (envoy_gateway.CHART / "values.yaml").exists()
-
-
 @contextlib.contextmanager
 def installed(cluster: Cluster) -> Iterator[None]:
     """Installs Envoy Gateway with its chart while the context lasts."""
-    subprocess.run([ROOT / "hack" / "world.sh", "gateway"], check=True)
-    subprocess.run([ROOT / "hack" / "cluster.sh", "mirror"], check=True)
+    ensure_parts("gateway")
     where = (f"--namespace={NAMESPACE}", "--wait", "--timeout=240s")
     values = (
         # Without a digest, because the image may be built on this machine.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 
 import yaml
 
 from .api import MIN_WAIT_SECONDS, eventually
-from .cluster import ROOT, Cluster
+from .cluster import ROOT, Cluster, ensure_parts
 
 _MANIFEST = ROOT / "tests" / "support" / "vendor" / "keda.yaml"
 _METRICS = "v1beta1.external.metrics.k8s.io"
@@ -18,8 +17,7 @@ _METRICS = "v1beta1.external.metrics.k8s.io"
 @contextlib.contextmanager
 def installed(cluster: Cluster) -> Iterator[None]:
     """Installs KEDA with its manifest while the context lasts. At the end, no ScaledObject remains."""
-    subprocess.run([ROOT / "hack" / "world.sh", "keda"], check=True)
-    subprocess.run([ROOT / "hack" / "cluster.sh", "mirror"], check=True)
+    ensure_parts("keda")
     manifest = yaml.safe_dump_all(_objects())
     try:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)

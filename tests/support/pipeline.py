@@ -47,10 +47,7 @@ class Pipeline:
 
     def run(self, model: str, context: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Runs the script for the folder with the Dockerfile."""
-        env = {
-            "KUBECONFIG": str(self.kubeconfig), "NAMESPACE": self.namespace.name, "MODEL": model, "IMAGE": self.image,
-            **variables,
-        }  # fmt: skip
+        env = {"KUBECONFIG": str(self.kubeconfig), **self._own(model), **variables}
         return _run(["sh", EXAMPLE / "deploy.sh", context], env)
 
     def run_github(self, model: str, checkout: Path) -> subprocess.CompletedProcess[str]:

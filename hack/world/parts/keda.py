@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hack.world import settings
 from hack.world.job import Job
-from hack.world.part import Part, Recipe
+from hack.world.part import group
 
 from . import go
 from .monitoring import program_image
@@ -25,10 +25,6 @@ def _build(job: Job) -> None:
     go.build(job, "keda", programs, _FOLDER, variables=variables)
 
 
-def _nothing(job: Job) -> None:
-    job.say("nothing to do: the images are separate parts")
-
-
 _images = [
     program_image(
         f"keda-{name}", f"KEDA's {name}", f"{repository}:{_VERSION}", _FOLDER / f"keda-{name}", path, 1000,
@@ -36,7 +32,6 @@ _images = [
     )
     for name, (repository, path) in _PROGRAMS.items()
 ]  # fmt: skip
-_together = Recipe(made_from="its images", make=_nothing, seconds=1, needs=tuple(part.name for part in _images))
 
 PARTS = [
     go.programs(
@@ -45,5 +40,5 @@ PARTS = [
         files=tuple(_FOLDER / f"keda-{name}" for name in _PROGRAMS), megabytes=450,
     ),
     *_images,
-    Part("keda", "KEDA in the cluster", f"v{_VERSION}", registry=_together, packages=_together, stamped=False),
+    group("keda", "KEDA in the cluster", f"v{_VERSION}", "its images", tuple(part.name for part in _images)),
 ]  # fmt: skip

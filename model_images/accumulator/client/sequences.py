@@ -88,13 +88,20 @@ class _Http:
         response = self.connection.getresponse()
         text = response.read().decode()
         if response.status != HTTPStatus.OK:
-            # A Gateway's own answer isn't JSON.
-            raise InferenceServerException(text, str(response.status))
+            raise InferenceServerException(_words(text), str(response.status))
         outputs = {output["name"]: output["data"][0] for output in json.loads(text)["outputs"]}
         return Answer(outputs["SUM"], outputs["SERVER"])
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _words(answer: str) -> str:
+    """Returns the error in Triton's answer. The answer of a Gateway isn't JSON, and is returned as it is."""
+    try:
+        return str(json.loads(answer)["error"])
+    except (ValueError, KeyError, TypeError):
+        return answer
 
 
 CONNECTIONS: dict[str, Any] = {"grpc": _Grpc, "http": _Http}

@@ -1,15 +1,12 @@
 """Finds the parts of photographs in which a network finds shapes, so that training shows them more often."""
 
-import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
+from evaluate import Detector
 from photos import cut
-
-sys.path.append(str(Path(__file__).parents[1] / "repository" / "preprocess" / "1"))
-from letterbox import SIZE, letterbox
 
 Photos = list[npt.NDArray[np.uint8]]
 
@@ -31,12 +28,10 @@ def part(photos: Photos, seed: int, index: int) -> npt.NDArray[np.uint8]:
 
 def hard_parts(model: Path, photos: Photos, seed: int, count: int, least: float = 0.1) -> tuple[tuple[int, int], ...]:
     """Returns the seed and index of each of `count` parts in which the network's best box has a score above `least`."""
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    tensor = np.empty((1, 3, SIZE, SIZE), np.float32)
-    found = []
+    detector, found = Detector(model), []
     for index in range(count):
-        letterbox(part(photos, seed, index), tensor[0])
-        (rows,) = session.run(None, {"images": tensor})
-        if (rows[0, :, 4] * rows[0, :, 5:].max(axis=1)).max() > least:
+        # PNG keeps every pixel.
+        rows, *_ = detector.rows(cv2.imencode(".png", part(photos, seed, index))[1].tobytes())
+        if (rows[:, 4] * rows[:, 5:].max(axis=1)).max() > least:
             found.append((seed, index))
     return tuple(found)

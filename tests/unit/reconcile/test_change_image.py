@@ -128,7 +128,7 @@ def reporting(reason: str, changed: str = "m:2", **decided: Any) -> str:
     ("", "ChangingModels", False),
     (LOAD_MODELS, "ChangingImage", False),
 ])  # fmt: skip
-def test_knows_what_the_template_is_changed_for_until_the_pause_ends(only: Any, reason: str, image: bool) -> None:
+def test_tells_a_switch_of_the_image_from_one_of_the_models(only: Any, reason: str, image: bool) -> None:
     assert is_switch(dataclasses.replace(CHOICES, only=only), status(reason)) is image
 
 
