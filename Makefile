@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test docs-pictures demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures recordings demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -36,6 +36,9 @@ docs-test: ## Test the site of the documentation and the dashboards in a headles
 	@hack/docs.sh test
 docs-pictures: ## Write the pictures of the dashboards in docs/images
 	@hack/docs.sh pictures
+recordings: ## Record `kubectl triton status --watch` in the cluster, for docs/images
+	@hack/recordings.sh
+	@.venv/bin/python hack/generate.py
 golden: venv ## Regenerate the golden files; review the diff before you commit it
 	@UPDATE_GOLDEN=1 .venv/bin/pytest -q -m "not integration" tests/golden
 generate: venv ## Regenerate the CRD, the RBAC, the policies, the dashboards, the Helm charts and the generated docs

@@ -10,6 +10,7 @@ import alert_picture
 import dashboards
 import helm_chart
 import permissions_page
+import recording
 import runbook_steps
 import stamps
 import top_picture
@@ -46,6 +47,7 @@ def generated() -> dict[Path, str]:
         **helm_chart.files(),
         Path("docs/images/explain-alert.svg"): alert_picture.text(),
         Path("docs/images/top.svg"): top_picture.text(),
+        **recording.files(),
         Path("operator/triton_operator/cli/runbooks.json"): runbook_steps.text(),
     }
 

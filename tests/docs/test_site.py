@@ -127,3 +127,39 @@ def test_the_lists_of_runbooks_and_decisions_exist(site: str, browser: Any) -> N
     for folder in ("runbooks", "decisions"):
         browser.get(f"{site}/{folder}/index.html")
         assert len(find(browser, "article li a")) > 15
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("status-start", "detector is Ready"), ("status-failure", "detector fails: ModelLoadFailed")],
+)
+def test_a_recording_plays_from_its_command_to_its_last_line(site: str, browser: Any, name: str, last: str) -> None:
+    browser.get(f"{site}/images/{name}.svg")
+    seconds = browser.execute_script("return document.getAnimations()[0].effect.getTiming().duration") / 1000
+    assert 10 < seconds < 120
+    first, end = visible_text(browser, 0.01), visible_text(browser, seconds - 0.01)
+    assert first.startswith("$ kubectl ")
+    assert first.count("\n") < end.count("\n")
+    assert last not in first
+    assert last in end
+
+
+def visible_text(browser: Any, seconds: float) -> str:
+    """Returns the lines in the window of an animated SVG, at this time of the animation."""
+    return str(
+        browser.execute_script(
+            """
+            const film = document.getAnimations()[0];
+            film.pause();
+            film.currentTime = 1000 * arguments[0];
+            const frame = document.querySelector("rect").getBoundingClientRect(), lines = new Map();
+            for (const text of document.querySelectorAll("text")) {
+              const {top, bottom} = text.getBoundingClientRect(), y = text.getAttribute("y");
+              if (top > frame.top && bottom < frame.bottom)
+                lines.set(y, (lines.get(y) ?? "") + text.textContent.replaceAll("\\u00a0", " "));
+            }
+            return Array.from(lines.values()).join("\\n");
+            """,
+            seconds,
+        )
+    )

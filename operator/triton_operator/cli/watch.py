@@ -26,6 +26,7 @@ READY, FAILED, TIMEOUT = 0, 1, 2
 _PODS, _EVENTS, _ASKED = 500, 100, 3
 """Maximum number of pods, of Events of a pod, and of pods whose Events are read, in one round."""
 _FINAL = (401, 403, 404)
+_COLORS = {"✓": "green", "…": "yellow", "✗": "red"}
 
 
 class Screen(Protocol):
@@ -55,8 +56,14 @@ class Terminal:
     live: Live
 
     def show(self, lines: Sequence[Line], seconds: float) -> None:
-        shown = [Text(f"{seconds:.0f} s", style="dim"), *(Text(str(line)) for line in lines)]
+        shown = [Text(f"{seconds:.0f} s", style="dim"), *map(_colored, lines)]
         self.live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(shown), refresh=True)
+
+
+def _colored(line: Line) -> Text:
+    text = Text(str(line))
+    text.stylize(_COLORS[line.mark], 0, 1)
+    return text
 
 
 def follow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ LIMITS = Limits()
 MAX_ENTRIES = 2000
 _MAX_NAME, _MAX_REASON = 256, 4096
 """Characters. The name of a model is the name of a directory, and Triton's reasons are sentences."""
+_IMPORT_FRAMES = re.compile(r"\n {0,8}<frozen [\w.]+>\(\d+\): \w+")
+"""Python's own frames of an import, in the traceback of a model.py. The pattern takes linear time on any text."""
 READY = "READY"
 
 
@@ -65,11 +68,8 @@ def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
     if not all(isinstance(field, str) for field in fields):
         raise UnusableError("has an entry with a field that isn't a string")
     name, version, state, reason = fields
-    if state == READY:
-        reason = ""
-    return IndexEntry(
-        once(name[:_MAX_NAME]), once(version[:_MAX_NAME]), once(state[:_MAX_NAME]), once(reason[:_MAX_REASON])
-    )
+    reason = "" if state == READY else _IMPORT_FRAMES.sub("", reason[:_MAX_REASON]).strip()
+    return IndexEntry(once(name[:_MAX_NAME]), once(version[:_MAX_NAME]), once(state[:_MAX_NAME]), once(reason))
 
 
 def _counts(entry: IndexEntry) -> bool:
