@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey, effective
-from triton_operator.cli import show
+from triton_operator.cli import cluster, show
 from triton_operator.cli.kubectl import main
+from triton_operator.cluster.api import ApiError
 from triton_operator.render import Choices, render
 
 SMALL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "metadata": {"name": "detection"},
@@ -136,6 +137,27 @@ STATUS = {
     "entrypoint": "b",
     "endpoint": "http://detection.vision.svc:8000",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            'tritonmodels.tritonoperator.io "a" not found',
+            'tritonmodels.tritonoperator.io "a" not found in the namespace vision: check the name, or use -n for '
+            "another namespace",
+        ),
+        ("the server could not find the requested resource", "the server could not find the requested resource"),
+    ],
+)
+def test_a_missing_tritonmodel_is_reported_with_its_namespace(message: str, shown: str) -> None:
+    class Api:
+        def get(self, *_: Any) -> Any:
+            raise ApiError(404, "NotFound", message)
+
+    with pytest.raises(cluster.UnreachableError) as raised:
+        cluster.Cluster(cast(Any, Api()), "vision", cast(Any, None)).model("a")
+    assert (str(raised.value), raised.value.code) == (shown, 404)
 
 
 def test_status_shows_conditions_thresholds_models_and_pods() -> None:
