@@ -81,6 +81,14 @@ def test_render_reports_what_it_leaves_out() -> None:
     assert run(json.dumps(quiet)).stderr == ""
 
 
+def test_render_names_fields_that_the_api_server_would_refuse() -> None:
+    spec = {"modelImage": {"reference": "r:1", "pulPolicy": "Always"}, "entrypiont": "a", "rollout": {"drainSecond": 1}}
+    result = run(json.dumps({**SMALL, "spec": {**spec, "podTemplate": {"spec": {"anything": 1}}}}))
+    assert result.exit_code == 0
+    found = [line.split()[1] for line in result.stderr.splitlines() if "no such field" in line]
+    assert found == ["spec.modelImage.pulPolicy", "spec.entrypiont", "spec.rollout.drainSecond"]
+
+
 def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
     other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
     text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
