@@ -102,7 +102,7 @@ than the disk has room for.
 It parses config.pbtxt as the C++ parser of the server does, so a text that the server's parser refuses is an error.
 It doesn't check a config.pbtxt above 32 MiB or with more than 260,000 values, a model.py above 256 KiB, or an ONNX file
 with more than 1,000,000 fields, and warns (TR005). Triton has no such limits. A list of numbers counts only its
-different ones. 4 MiB take below a second. Each check reports at most 1,000 findings for each model.
+different ones. A file of 4 MiB takes less than a second. Each check reports at most 1,000 findings for each model.
 
 ## Settings of the server
 

@@ -88,8 +88,9 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Failures by reason",
-                    "The rate of `nv_inference_request_failure`. REJECTED: the queue was full, or the request timed "
-                    "out in it. CANCELED: by the client. BACKEND: the whole execution failed. OTHER: other reasons.",
+                    "The rate of `nv_inference_request_failure`. REJECTED: the request waited in the queue for longer "
+                    "than its timeout; Triton doesn't count requests that a full queue rejects. CANCELED: by the "
+                    "client. BACKEND: the whole execution failed. OTHER: other reasons.",
                     "reqps",
                     (Query(f"sum by (model, version, reason) ({FAILURE})", NAME + " {{reason}}"),),
                     width=8,

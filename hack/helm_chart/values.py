@@ -183,7 +183,8 @@ VALUES = Group(
         "userRoles": Group(
             {
                 "enabled": Value(
-                    "Install the roles for people: tritonmodel-viewer, tritonmodel-developer, tritonmodel-oncall.",
+                    "Install the roles for people: tritonmodel-viewer, tritonmodel-developer, tritonmodel-oncall, "
+                    "tritonmodel-modelcontrol.",
                     True,
                     _BOOLEAN,
                 )

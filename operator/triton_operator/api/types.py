@@ -231,8 +231,9 @@ class Autoscaling(Base):
     """Scale up for the load in two minutes, predicted from the trend of the last five minutes. The predicted load is at
     most twice the current load. The prediction never scales down."""
     behavior: ScalingBehavior | None = None
-    """Scaling speed, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: at most double
-    every 15 s; remove at most 25 % in a minute, and only after 5 minutes of lower load."""
+    """Scaling speed, as in a HorizontalPodAutoscaler (see kubectl explain hpa.spec.behavior). Default: every 15 s at
+    most double, or add two if that is more; every minute remove at most 25 %, or one if that is more, and only after 5
+    minutes of lower load."""
 
 
 _SECONDS = {"ge": 1, "le": 300}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from importlib import resources
 
+from triton_operator.api import names
 from triton_operator.status.load import THRESHOLD_INVALID
 
 from .incident import Firing, Shown, selector
@@ -29,6 +31,8 @@ _CONDITIONS = {
     ),
     "TritonModelAtMaxReplicas": "if the nodes have the capacity; otherwise the second command",
 }
+_POD = re.compile(r"[a-z0-9][-a-z0-9.]*")
+"""The name of a pod. It becomes a part of a command, so it may contain nothing else."""
 _HEADROOM = 1.2
 """A proposed limit is the highest demand of the last hour times this, rounded up to two digits."""
 
@@ -51,7 +55,7 @@ def shown(found: Firing, namespace: str, name: str) -> Shown:
     if alert == "TritonModelAtMaxReplicas":
         return Shown("load in servers", "", f"tritonmodel:load_replicas:max{{{of}}}",
                      f"tritonmodel:servers:ready{{{of}}}", "ready servers")  # fmt: skip
-    version = _version(found)
+    version = label(found, "version")
     limit = f'tritonmodel:threshold:effective{{{of},kind="%s",version={json.dumps(version)}}}'
     if alert == "TritonModelTpsOverflow":
         tokens = f"sum(tritonmodel:tokens:rate1m{{{of}}})"
@@ -60,9 +64,16 @@ def shown(found: Firing, namespace: str, name: str) -> Shown:
     return Shown("demand", "requests/s", demand, limit % "max-qps", f"max-qps{_suffix(version)}")
 
 
-def _version(found: Firing) -> str:
-    """Returns the version of the model that the alert is about; "" for all versions."""
-    return next((part.split()[1] for part in found.about.split(", ") if part.startswith("version ")), "")
+def label(found: Firing, name: str) -> str:
+    """Returns the value of a label that names the part which the alert is about; "" without it."""
+    start = f"{name} "
+    return next((part.removeprefix(start) for part in found.about.split(", ") if part.startswith(start)), "")
+
+
+def pod(found: Firing) -> str:
+    """Returns the pod that the alert is about; "" if it is about none."""
+    value = label(found, "pod")
+    return value if _POD.fullmatch(value) else ""
 
 
 def _suffix(version: str) -> str:
@@ -77,11 +88,13 @@ def commands(found: Firing, namespace: str, name: str, peak: float | None, most:
     - `most`: spec.autoscaling.max
     """
     at, alert = f"-n {namespace}", found.alert.name
-    status, log = f"kubectl triton status {name} {at}", f"kubectl logs deploy/{name} {at} -c triton --tail=50"
+    status = f"kubectl triton status {name} {at}"
+    # Of a Deployment's pods, `kubectl logs deploy/NAME` takes a ready one, if there is one.
+    every = f"kubectl logs -l {names.LABEL_MODEL}={name} {at} -c triton --prefix --tail=50"
     annotate = f"kubectl annotate tm/{name} {at} tritonoperator.io/"
     if alert in ("TritonModelQpsOverflow", "TritonModelTpsOverflow", "TritonModelQpsLimitMissing"):
         kind = "max-tps" if alert == "TritonModelTpsOverflow" else "max-qps"
-        raised = f"{annotate}{kind}{_suffix(_version(found))}={_proposed(peak)} --overwrite"
+        raised = f"{annotate}{kind}{_suffix(label(found, 'version'))}={_proposed(peak)} --overwrite"
         return [raised, f"kubectl triton top {name} {at}"]
     if alert == "TritonModelQpsSpike":
         return [f"kubectl triton top {name} {at}", f"{annotate}spike-factor=5 --overwrite"]
@@ -93,11 +106,13 @@ def commands(found: Firing, namespace: str, name: str, peak: float | None, most:
         patch = f'{{"spec":{{"autoscaling":{{"max":{more}}}}}}}'
         return [f"kubectl patch tm {name} {at} --type merge -p '{patch}'", status]
     if alert in ("TritonModelRequestFailures", "TritonModelErrorBudgetBurn"):
-        return [status, log]
+        return [status, every]
     if alert == "TritonModelQueueDuration":
         return [f"kubectl triton models {name} {at}", status]
-    if alert in ("TritonModelNotServing", "TritonModelServersMissing", "TritonModelServerRestarts"):
-        return [status, f"{log} --previous"]
+    if alert == "TritonModelServersMissing":
+        return [status, f"{every} --ignore-errors"]
+    if alert in ("TritonModelNotServing", "TritonModelServerRestarts"):
+        return [status, f"kubectl logs {pod(found) or f'deploy/{name}'} {at} -c triton --tail=50 --previous"]
     return [status, f"kubectl describe tm {name} {at}"]
 
 

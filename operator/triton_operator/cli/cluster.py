@@ -54,8 +54,13 @@ class Cluster:
 
     def model(self, name: str) -> Object:
         """Returns the TritonModel."""
-        with _errors():
+        try:
             return self.api.get(kinds.TRITON_MODEL, self.namespace, name)
+        except ApiError as error:
+            # Without the CRD the message has no name.
+            where = f" in the namespace {self.namespace}: check the name, or use -n for another namespace"
+            missing = error.code == 404 and name in error.message
+            raise UnreachableError(error.message + (where if missing else ""), code=error.code) from error
 
     def models(self, namespace: str | None, most: int) -> list[Object]:
         """Returns at most this many TritonModels of the namespace; None means all namespaces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,12 +69,8 @@ def text(case: Case) -> str:
     if drawn := curve.terminal(pictured):
         lines += ["", f"{pictured.heading}, the last hour", *drawn]
     if runbook:
-        steps = [*runbook["look"], *runbook["do"]]
-        lines += [
-            "",
-            "First steps",
-            *(line for step in steps for line in _wrap("  - ", _named(step, metadata["name"]))),
-        ]
+        steps = [_named(step, case) for step in (*runbook["look"], *runbook["do"])]
+        lines += ["", "First steps", *(line for step in steps for line in _wrap("  - ", step))]
     spec = case.model.get("spec", {}).get("autoscaling") or {}
     peak = max((v for _, v in case.numbers.value), default=None)
     following = alerts.commands(case.found, metadata["namespace"], metadata["name"], peak, spec.get("max"))
@@ -176,8 +173,11 @@ def _number(words: str) -> float:
         return math.nan
 
 
-def _named(step: str, name: str) -> str:
-    return step.replace("NAME", name)
+def _named(step: str, case: Case) -> str:
+    """Returns a step of a runbook with the names of this TritonModel, and of the pod that the alert is about."""
+    metadata = case.model["metadata"]
+    known = {"NAMESPACE": metadata["namespace"], "NAME": metadata["name"], "POD": alerts.pod(case.found) or "POD"}
+    return re.sub(r"\b(?:NAMESPACE|NAME|POD)\b", lambda match: known[match[0]], step)
 
 
 def _wrap(start: str, words: str) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any, TextIO, get_args
 
 import click
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from triton_operator.api import names
-from triton_operator.api.types import TritonModel
+from triton_operator.api.text import one_line
+from triton_operator.api.types import TritonModel, TritonModelSpec
 
 
 def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, Any]]]:
@@ -45,8 +47,24 @@ def _documents(file: TextIO) -> list[Any]:
 def _parse(document: dict[str, Any], namespace: str) -> TritonModel:
     given = document.get("metadata") or {}
     metadata = {"namespace": namespace, **given} if isinstance(given, dict) else {}
+    for field in _unknown(TritonModelSpec, document.get("spec"), "spec"):
+        note = f"{metadata.get('name', '?')}: {field} is ignored here, and the API server refuses it: no such field"
+        click.echo(one_line(note), err=True)
     try:
         return TritonModel.model_validate({**document, "metadata": metadata})
     except ValidationError as error:
         lines = [f"  {'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors()]
         raise click.ClickException("\n".join([f"{metadata.get('name', '?')}:", *lines])) from None
+
+
+def _unknown(kind: type[BaseModel], given: Any, place: str) -> Iterator[str]:
+    """Yields the paths of fields that `kind` doesn't have. Skips lists, and types that are Kubernetes' own."""
+    fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        if name not in fields:
+            yield f"{place}.{name}"
+            continue
+        annotation = fields[name].annotation
+        for part in (annotation, *get_args(annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _unknown(part, value, f"{place}.{name}")

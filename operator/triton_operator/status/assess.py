@@ -29,6 +29,7 @@ from .observation import ImageChange, ModelsChange, Object, Observation, Problem
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
+_TO_ZERO = "the Deployment is scaled to 0: servers start when spec.replicas or the autoscaler raises the number"
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
@@ -157,7 +158,7 @@ def _ready(
     if ready:
         return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
     if observed.deployment and _desired_replicas(observed) == 0:
-        return condition(READY, "False", "ScaledToZero", "the Deployment is scaled to 0")
+        return condition(READY, "False", "ScaledToZero", _TO_ZERO)
     cause = problem or (pods.phase(current[0]) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)
 

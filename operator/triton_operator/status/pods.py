@@ -132,7 +132,9 @@ def phase(pod: Object) -> Problem:
             return Problem(reason, text)
     if not server_started(pod):
         return Problem("LoadingModels", "the server is starting and loading its models")
-    return Problem("EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet")
+    return Problem(
+        "EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet; see ModelsLoaded"
+    )
 
 
 def problem(pod: Object) -> Problem | None:

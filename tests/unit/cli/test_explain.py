@@ -124,6 +124,27 @@ def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
     assert re.search(r"Next command.*\n  kubectl ", text)
 
 
+def test_the_first_steps_name_the_namespace_and_the_pod() -> None:
+    found = Firing(Alert("TritonModelServerRestarts", "warning"), "pod detector-5c9f-x7k2p")
+    words = " ".join(explain.text(replace(CASE, found=found)).split())
+    log = f"kubectl logs detector-5c9f-x7k2p -n {gen.NAMESPACE} -c triton"
+    assert f"`{log} --previous`: the last lines." in words
+    assert f"{log} --tail=50 --previous" in words, "not the log of another server"
+
+
+@pytest.mark.parametrize("about", ["pod $(reboot)", "pod ", "model a, pod "])
+def test_a_name_that_no_pod_can_have_is_no_part_of_a_command(about: str) -> None:
+    found = Firing(Alert("TritonModelServerRestarts", "warning"), about)
+    log = alerts.commands(found, "a", "b", None, None)[1]
+    assert log == "kubectl logs deploy/b -n a -c triton --tail=50 --previous"
+
+
+@pytest.mark.parametrize("alert", ["TritonModelServersMissing", "TritonModelRequestFailures"])
+def test_a_problem_of_some_servers_needs_the_logs_of_all(alert: str) -> None:
+    log = alerts.commands(Firing(Alert(alert, "warning")), "a", "b", None, None)[1]
+    assert log.startswith("kubectl logs -l tritonoperator.io/model=b -n a -c triton --prefix --tail=50")
+
+
 def test_every_alert_of_the_rules_has_a_runbook() -> None:
     source = Path(rules.__file__).read_text()
     assert set(re.findall(r'"(TritonModel\w+)"', source)) <= set(alerts.NAMES)

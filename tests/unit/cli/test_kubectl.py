@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey, effective
-from triton_operator.cli import show
+from triton_operator.cli import cluster, show
 from triton_operator.cli.kubectl import main
+from triton_operator.cluster.api import ApiError
 from triton_operator.render import Choices, render
 
 SMALL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "metadata": {"name": "detection"},
@@ -80,6 +81,14 @@ def test_render_reports_what_it_leaves_out() -> None:
     assert run(json.dumps(quiet)).stderr == ""
 
 
+def test_render_names_fields_that_the_api_server_would_refuse() -> None:
+    spec = {"modelImage": {"reference": "r:1", "pulPolicy": "Always"}, "entrypiont": "a", "rollout": {"drainSecond": 1}}
+    result = run(json.dumps({**SMALL, "spec": {**spec, "podTemplate": {"spec": {"anything": 1}}}}))
+    assert result.exit_code == 0
+    found = [line.split()[1] for line in result.stderr.splitlines() if "no such field" in line]
+    assert found == ["spec.modelImage.pulPolicy", "spec.entrypiont", "spec.rollout.drainSecond"]
+
+
 def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
     other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
     text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
@@ -136,6 +145,27 @@ STATUS = {
     "entrypoint": "b",
     "endpoint": "http://detection.vision.svc:8000",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            'tritonmodels.tritonoperator.io "a" not found',
+            'tritonmodels.tritonoperator.io "a" not found in the namespace vision: check the name, or use -n for '
+            "another namespace",
+        ),
+        ("the server could not find the requested resource", "the server could not find the requested resource"),
+    ],
+)
+def test_a_missing_tritonmodel_is_reported_with_its_namespace(message: str, shown: str) -> None:
+    class Api:
+        def get(self, *_: Any) -> Any:
+            raise ApiError(404, "NotFound", message)
+
+    with pytest.raises(cluster.UnreachableError) as raised:
+        cluster.Cluster(cast(Any, Api()), "vision", cast(Any, None)).model("a")
+    assert (str(raised.value), raised.value.code) == (shown, 404)
 
 
 def test_status_shows_conditions_thresholds_models_and_pods() -> None:

@@ -28,6 +28,7 @@ _WEIGHTS = frozenset({"onnxruntime", "openvino", "pytorch", "tensorflow", "tenso
 
 _CAPABILITY = re.compile(r"\d+\.\d+")
 """A compute capability of a GPU. The backend never looks for other keys of cc_model_filenames."""
+_WHERE = "(in a TritonModel: spec.modelImage.path)"
 _KEEP = "git and object stores drop empty directories: add a file such as .keep to it"
 
 
@@ -37,13 +38,13 @@ def no_models(repository: Repository, _: Expected) -> Iterator[Finding]:
         return
     if repository.is_model:
         message = "this is a single model, not a repository of models"
-        remedy = "set spec.modelImage.path to the directory above it"
+        remedy = f"name the directory above it {_WHERE}"
     elif repository.below:
         message = "no models in this directory, but found models under " + ", ".join(f"{d}/" for d in repository.below)
-        remedy = f"set spec.modelImage.path to that directory: append /{repository.below[0]} to the current path"
+        remedy = f"append /{repository.below[0]} to the path {_WHERE}"
     else:
         message = "no models: no directory contains a config.pbtxt or a version directory"
-        remedy = "set spec.modelImage.path to the directory in the image that contains <model>/config.pbtxt"
+        remedy = f"name the directory that contains <model>/config.pbtxt {_WHERE}"
     yield error(".", "TR001", message, remedy)
 
 
