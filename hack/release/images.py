@@ -67,7 +67,9 @@ def build(folder: Path, version: str, registry: str, *, push: bool) -> list[str]
 def sbom(target: Path) -> None:
     """Writes the SBOM of the operator's image, as the image contains it."""
     tag = "triton-operator/sbom:release"
-    _docker("build", "--target", SBOM.name, "--file", SBOM.dockerfile, "--tag", tag, SBOM.context)
+    # --load: only Docker's default builder puts images into Docker without it.
+    builder = ["build"] if _missing() else ["buildx", "build", "--load"]
+    _docker(*builder, "--target", SBOM.name, "--file", SBOM.dockerfile, "--tag", tag, SBOM.context)
     text = _docker("run", "--rm", "--network", "none", tag, "cat", "/sbom/triton-operator.cdx.json")
     json.loads(text)
     target.write_text(text)
