@@ -36,7 +36,7 @@ SBOM = Image("sbom", "Dockerfile", ".")
 _THIS_ONLY = "To build only for this machine, set DOCKER_BUILDKIT=0"
 _REMEDIES = {
     "not supported for the docker driver": f"Make a builder first: docker buildx create --use. {_THIS_ONLY}",
-    "exec format error": f"The builder's machine needs QEMU: https://docs.docker.com/go/build-multi-platform. {_THIS_ONLY}",
+    "exec format error": f"The builder needs QEMU: https://docs.docker.com/go/build-multi-platform. {_THIS_ONLY}",
 }
 """What to do about errors of buildx, by a part of their text."""
 
@@ -44,8 +44,8 @@ _REMEDIES = {
 def build(folder: Path, version: str, registry: str, *, push: bool) -> list[str]:
     """Builds the images, and returns lines that say for which platforms and why.
 
-    With Docker's plugin buildx, for all platforms. Without it or with DOCKER_BUILDKIT=0, only for this machine's. Writes
-    an archive for each into the folder, or pushes it.
+    With Docker's plugin buildx, for all platforms. Without it or with DOCKER_BUILDKIT=0, only for this machine's.
+    Writes an archive for each into the folder, or pushes it.
     """
     missing = _missing()
     for image in ALL:

@@ -128,7 +128,7 @@ BUILDX = "#!/bin/sh\ncase $2 in build) echo 'ERROR: failed to build: {error}' >&
     [
         ("OCI exporter is not supported for the docker driver.", "docker buildx create --use"),
         ("Multi-platform build is not supported for the docker driver.", "docker buildx create --use"),
-        (".buildkit_qemu_emulator: exec format error", "needs QEMU"),
+        ("0.063 exec /bin/sh: exec format error", "needs QEMU"),
     ],
 )
 def test_a_builder_for_one_platform_is_refused_with_the_remedy(
@@ -153,6 +153,14 @@ def test_without_buildx_the_release_has_images_for_this_machine_and_says_so(
     [note] = images.build(tmp_path, "1.2.3", "registry.example", push=False)
     assert note.startswith("images ONLY for linux/")
     assert words in note
+
+
+def test_the_sbom_comes_from_the_builder_of_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_docker(tmp_path, monkeypatch, f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n[ "$1" != run ] || echo {{}}\n')
+    images.sbom(tmp_path / "sbom.json")
+    assert (tmp_path / "sbom.json").read_text() == "{}\n"
+    # A builder such as that of `docker buildx create` puts nothing into Docker without --load.
+    assert "\nbuildx build --load --target sbom " in (tmp_path / "calls").read_text()
 
 
 def fake_docker(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
