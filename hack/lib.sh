@@ -75,6 +75,8 @@ world() { PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
 packages_world() { [ "${WORLD:-$(cat "$shared/source" 2>/dev/null)}" = packages ]; }
 # Debian's Docker has no BuildKit plugin, so use the engine's builder.
 if packages_world; then export DOCKER_BUILDKIT=0; fi
+# Without this variable, `docker build` uses Docker's default builder. Others don't put their images into Docker.
+unset BUILDX_BUILDER
 
 # remember KIND NAME: records an object outside the clone, for `make purge` to remove.
 remember() { grep -qxF "$1 $2" "$shared/ledger" 2>/dev/null || { mkdir -p "$shared" && echo "$1 $2" >>"$shared/ledger"; }; }

@@ -33,50 +33,61 @@ ALL = (
     Image("custom-metrics", "model_images/custom_metrics/Dockerfile", "model_images/custom_metrics"),
 )
 SBOM = Image("sbom", "Dockerfile", ".")
+_THIS_ONLY = "To build only for this machine, set DOCKER_BUILDKIT=0"
+_REMEDIES = {
+    "not supported for the docker driver": f"Make a builder first: docker buildx create --use. {_THIS_ONLY}",
+    "exec format error": f"The builder needs QEMU: https://docs.docker.com/go/build-multi-platform. {_THIS_ONLY}",
+}
+"""What to do about errors of buildx, by a part of their text."""
 
 
 def build(folder: Path, version: str, registry: str, *, push: bool) -> list[str]:
     """Builds the images, and returns lines that say for which platforms and why.
 
-    With Docker's plugin buildx, for all platforms. Without it, only for this machine's. Writes an archive for each into
-    the folder, or pushes it.
+    With Docker's plugin buildx, for all platforms. Without it or with DOCKER_BUILDKIT=0, only for this machine's.
+    Writes an archive for each into the folder, or pushes it.
     """
-    multiple = has_buildx()
+    missing = _missing()
     for image in ALL:
         tag = f"{registry}/{image.name}:{version}"
         base = ["--file", image.dockerfile, "--tag", tag]
         target = folder / f"image-{image.name}-{version}.tar"
-        if multiple:
+        if not missing:
             where = ["--push"] if push else ["--output", f"type=oci,dest={target}"]
             _docker("buildx", "build", "--platform", PLATFORMS, *base, *where, image.context)
         else:
             _docker("build", *base, image.context)
             _docker(*(["push", tag] if push else ["save", "--output", str(target), tag]))
-    if multiple:
+    if not missing:
         return [f"images for {PLATFORMS}"]
     here = _LOCAL.get(platform.machine(), platform.machine())
-    return [f"images ONLY for {here}: Docker has no plugin buildx here, so the other platforms are missing"]
+    return [f"images ONLY for {here}: {missing}, so the other platforms are missing"]
 
 
 def sbom(target: Path) -> None:
     """Writes the SBOM of the operator's image, as the image contains it."""
     tag = "triton-operator/sbom:release"
-    _docker("build", "--target", SBOM.name, "--file", SBOM.dockerfile, "--tag", tag, SBOM.context)
+    # --load: only Docker's default builder puts images into Docker without it.
+    builder = ["build"] if _missing() else ["buildx", "build", "--load"]
+    _docker(*builder, "--target", SBOM.name, "--file", SBOM.dockerfile, "--tag", tag, SBOM.context)
     text = _docker("run", "--rm", "--network", "none", tag, "cat", "/sbom/triton-operator.cdx.json")
     json.loads(text)
     target.write_text(text)
 
 
-def has_buildx() -> bool:
-    """Returns whether Docker has the plugin that builds for several platforms."""
+def _missing() -> str:
+    """Returns why Docker builds only for this machine's platform, or "" if it can build for several."""
+    if os.environ.get("DOCKER_BUILDKIT") == "0":
+        return "DOCKER_BUILDKIT is 0"
     done = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False)
-    return done.returncode == 0
+    return "Docker has no plugin buildx here" if done.returncode else ""
 
 
 def _docker(*arguments: str) -> str:
     # Without the plugin buildx, Docker's client can't use BuildKit.
-    env = {**os.environ, **({} if arguments[0] == "buildx" or has_buildx() else {"DOCKER_BUILDKIT": "0"})}
+    env = {**os.environ, **({"DOCKER_BUILDKIT": "0"} if _missing() else {})}
     done = subprocess.run(["docker", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ReleaseError(f"docker {' '.join(arguments)}: {done.stderr.strip()[-2000:]}")
+        remedies = [remedy for words, remedy in _REMEDIES.items() if words in done.stderr]
+        raise ReleaseError("\n".join([f"docker {' '.join(arguments)}: {done.stderr.strip()[-2000:]}", *remedies]))
     return done.stdout

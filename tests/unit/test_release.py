@@ -120,6 +120,56 @@ def test_a_release_that_cannot_be_made_is_refused_with_the_remedy(arguments: lis
     assert (done.returncode, words in done.stderr) == (1, True), done.stderr
 
 
+BUILDX = "#!/bin/sh\ncase $2 in build) echo 'ERROR: failed to build: {error}' >&2; exit 1 ;; esac\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("OCI exporter is not supported for the docker driver.", "docker buildx create --use"),
+        ("Multi-platform build is not supported for the docker driver.", "docker buildx create --use"),
+        ("0.063 exec /bin/sh: exec format error", "needs QEMU"),
+    ],
+)
+def test_a_builder_for_one_platform_is_refused_with_the_remedy(
+    error: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_docker(tmp_path, monkeypatch, BUILDX.format(error=error))
+    with pytest.raises(project.ReleaseError) as raised:
+        images.build(tmp_path, "1.2.3", "registry.example", push=False)
+    assert error in str(raised.value)
+    assert words in str(raised.value)
+    assert "DOCKER_BUILDKIT=0" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("buildx", "buildkit", "words"), [("exit 1", "1", "no plugin buildx"), ("exit 0", "0", "DOCKER_BUILDKIT is 0")]
+)
+def test_without_buildx_the_release_has_images_for_this_machine_and_says_so(
+    buildx: str, buildkit: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_docker(tmp_path, monkeypatch, f'#!/bin/sh\n[ "$1" != buildx ] || {buildx}\n[ "$DOCKER_BUILDKIT" = 0 ]\n')
+    monkeypatch.setenv("DOCKER_BUILDKIT", buildkit)
+    [note] = images.build(tmp_path, "1.2.3", "registry.example", push=False)
+    assert note.startswith("images ONLY for linux/")
+    assert words in note
+
+
+def test_the_sbom_comes_from_the_builder_of_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_docker(tmp_path, monkeypatch, f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n[ "$1" != run ] || echo {{}}\n')
+    images.sbom(tmp_path / "sbom.json")
+    assert (tmp_path / "sbom.json").read_text() == "{}\n"
+    # A builder such as that of `docker buildx create` puts nothing into Docker without --load.
+    assert "\nbuildx build --load --target sbom " in (tmp_path / "calls").read_text()
+
+
+def fake_docker(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "docker").write_text(script)
+    (folder / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("DOCKER_BUILDKIT", raising=False)
+
+
 def test_a_key_that_cannot_sign_is_reported(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("")
     (tmp_path / "key").write_text("no key")
