@@ -89,8 +89,8 @@ def test_keeps_only_what_the_status_uses() -> None:
 def test_leaves_out_pythons_own_frames_of_an_import() -> None:
     # What Triton 2.51 says about a model.py that imports a missing package.
     reason = (
-        "Internal: ModuleNotFoundError: No module named 'skimage'\n\nAt:\n  /models/postprocess/1/model.py(8): <module>\n"
-        "  <frozen importlib._bootstrap>(241): _call_with_frames_removed\n"
+        "Internal: ModuleNotFoundError: No module named 'skimage'\n\nAt:\n  /models/postprocess/1/model.py(8): <module>"
+        "\n  <frozen importlib._bootstrap>(241): _call_with_frames_removed\n"
         "  <frozen importlib._bootstrap_external>(940): exec_module\n"
         "  <frozen importlib._bootstrap>(1178): _find_and_load\n"
     )
