@@ -65,7 +65,7 @@ kubectl triton validate repository --with-server                          # star
 ```
 pre/1/model.py:15:72: error TR306: creates output 'SHAPE', which config.pbtxt doesn't declare: the backend drops it — \
 use a declared output: SIZE, TENSOR
-repository: 4 models, 1 errors, 0 warnings, 0 notes
+repository: 4 models, 1 error, 0 warnings, 0 notes
 ```
 
 | Exit code | |

@@ -37,7 +37,7 @@ def image(tmp_path: Path) -> Iterator[str]:
 
 def test_checks_images_in_docker_and_in_files(image, tmp_path):
     result = run(image, "--path", "/srv/models")
-    assert (result.exit_code, result.stdout) == (0, f"{image}: 1 models, 0 errors, 0 warnings, 0 notes\n")
+    assert (result.exit_code, result.stdout) == (0, f"{image}: 1 model, 0 errors, 0 warnings, 0 notes\n")
     wrong = run(image)
     assert wrong.exit_code == 2
     assert "no models at /models" in wrong.output

@@ -16,9 +16,9 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 
 
 def summary(repository: Repository, findings: Sequence[Finding]) -> str:
-    """Returns counts such as `3 models, 1 errors, 0 warnings, 0 notes`."""
-    counts = ", ".join(f"{sum(f.severity is s for f in findings)} {s}s" for s in Severity)
-    return f"{len(repository.models)} models, {counts}"
+    """Returns counts such as `3 models, 1 error, 0 warnings, 0 notes`."""
+    found = {"model": len(repository.models), **{str(s): sum(f.severity is s for f in findings) for s in Severity}}
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in found.items())
 
 
 def text(name: str, repository: Repository, findings: Sequence[Finding]) -> str:
