@@ -188,7 +188,30 @@ def condition(kind: str, status: str, **more: str) -> Modifier:
     return modify
 
 
-not_ready = condition("Ready", "False", reason="ContainersNotReady")
+def not_ready(obj: Object) -> None:
+    """Makes the server fail its readiness probe, as while the entrypoint doesn't answer."""
+    for status in obj["status"].get("containerStatuses", []):
+        status["ready"] = status["ready"] and status["name"] != names.CONTAINER_SERVER
+    condition("Ready", "False", reason="ContainersNotReady")(obj)
+
+
+def injected(name: str, place: int | None = None, spec: Object | None = None, **status: Any) -> Modifier:
+    """Adds a container that isn't ready, as a webhook does. `place`: its number as an init container; None: a sidecar.
+
+    Containers after an init container haven't started.
+    """
+
+    def modify(obj: Object) -> None:
+        kind = "containers" if place is None else "initContainers"
+        statuses = obj["status"]["containerStatuses" if place is None else "initContainerStatuses"]
+        at = len(statuses) if place is None else place
+        obj["spec"][kind].insert(at, {"name": name, "image": "mesh:1", **(spec or {})})
+        statuses.insert(at, {"name": name, "image": "mesh:1", "ready": False, "restartCount": 0, **status})
+        for later in statuses[at + 1 :] + (obj["status"]["containerStatuses"] if place is not None else []):
+            later |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+        condition("Ready", "False", message=f"containers with unready status: [{name}]")(obj)
+
+    return modify
 
 
 def unschedulable(message: str) -> Modifier:

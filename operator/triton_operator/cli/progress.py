@@ -19,6 +19,7 @@ STEPS = (
     "CheckingRepository",
     "LoadingModels",
     "EntrypointNotReady",
+    "PodNotReady",
 )
 """The steps of a server on the way to Ready, in their order (status/pods.py)."""
 _PULL_ENDS = {"Pulled", "Failed", "Created", "Started", "BackOff"}

@@ -142,7 +142,7 @@ def _first_problem(
         found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
         first = found[0]
-        if first.reason in pods.WITH_SERVER_LOG:
+        if first.reason in pods.WITH_LOG:
             return Problem(first.reason, secrets.redact(first.message, secrets.values(model)))
         return first
     failed_models = load_problem(models)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiting
+from support.gen import ended, failed, injected, not_ready, pod, put, unschedulable, waiting
 from triton_operator.api import names
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
@@ -176,6 +176,7 @@ def test_redacts_sensitive_values_in_the_server_log() -> None:
     for crash in (
         pod(not_ready, ended("triton", 1, message=LEAKED)),
         pod(not_ready, waiting("triton", "RunContainerError", LEAKED)),
+        pod(injected("proxy", lastState={"terminated": {"exitCode": 1, "message": LEAKED}})),
     ):
         status = judge(crash, spec=SECRETIVE, indexes={})
         assert "hunter22" not in status.model_dump_json()
