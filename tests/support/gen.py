@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.lists import LIST_KEYS
+from triton_operator.api.lists import LIST_KEYS, key_of
 from triton_operator.api.types import TritonModel
 
 Object = dict[str, Any]
@@ -103,14 +103,13 @@ def managed(desired: Object, manager: str = names.FIELD_MANAGER, operation: str 
 def _fields(value: Any, field: str) -> Object:
     if isinstance(value, dict):
         return {f"f:{k}": _fields(v, k) for k, v in value.items()}
-    key = {**LIST_KEYS, "ownerReferences": "uid"}.get(field)
-    if isinstance(value, list) and key and value and all(isinstance(i, dict) for i in value):
-        key = key if key in value[0] else "port"
-        out = {}
-        for item in value:
-            keys = {key: item[key]} | ({"protocol": item.get("protocol", "TCP")} if field == "ports" else {})
-            out["k:" + json.dumps(keys)] = {".": {}, **_fields(item, "")}
-        return out
+    keys = {**LIST_KEYS, "ownerReferences": ("uid",)}.get(field)
+    if isinstance(value, list) and keys and value and all(isinstance(i, dict) for i in value):
+        keys = keys if key_of(value[0], keys) else ("port", "protocol")
+        return {
+            "k:" + json.dumps(dict(zip(keys, key_of(item, keys) or (), strict=True))): {".": {}, **_fields(item, "")}
+            for item in value
+        }
     return {}
 
 
