@@ -181,6 +181,13 @@ def _progressing(
         return _changing_image(observed.image_change)
     if _complete(observed, observed.deployment, living, current, ready):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
+    if observed.paused:
+        name = observed.deployment["metadata"]["name"]
+        return condition(
+            PROGRESSING, "False", "DeploymentPaused",
+            "the Deployment is paused, so Kubernetes replaces no server: "
+            f"run kubectl rollout resume deployment/{name}",
+        )  # fmt: skip
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")

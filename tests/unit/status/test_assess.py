@@ -165,6 +165,17 @@ def test_reports_a_model_that_does_not_load() -> None:
     assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
 
+def test_a_paused_deployment_is_no_progress() -> None:
+    """With `kubectl rollout pause` a change of the spec would seem to roll out forever (spinnaker/spinnaker#5101)."""
+    status = judge(pod(name="old", template=OLD), replicas=1, paused=True)
+    assert reasons(status) == {**SERVING, "Progressing": ("False", "DeploymentPaused")}
+    assert "kubectl rollout resume deployment/detection" in message(status, "Progressing")
+    # A pause doesn't matter while nothing changes, and during a change by the operator itself.
+    assert reasons(judge(pod(), paused=True)) == COMPLETE
+    change = ModelsChange(left=1)
+    assert reasons(judge(pod(), paused=True, models_change=change))["Progressing"] == ("True", "ChangingModels")
+
+
 SECRETIVE = {
     "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
 }
