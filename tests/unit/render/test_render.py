@@ -119,6 +119,12 @@ def test_surge_by_accelerators(server: dict[str, Any], rollout: dict[str, Any], 
     assert (update["maxSurge"], update["maxUnavailable"]) == expected
 
 
+def test_names_a_pull_secret_once() -> None:
+    """The API server refuses a pod template with two of the same name."""
+    image = {"reference": "a", "pullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}]}
+    assert pod(modelImage=image)["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+
+
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
 IN_TEMPLATE: list[tuple[dict[str, Any], dict[str, Any], tuple[int, int], list[str]]] = [
     ({}, {}, (1, 0), ["--gpus=0"]),
