@@ -134,6 +134,11 @@ def phase(pod: Object) -> Problem:
     if scheduled.get("status") != "True":
         words = scheduled.get("message", "")
         return Problem("Scheduling", "waiting for a node" + (f": {words}" if words else ""))
+    if _condition(pod, "PodReadyToStartContainers").get("status") == "False":
+        return Problem(
+            "PreparingRepository",
+            "waiting for the volumes and the network of the pod; if it takes long, its Events say why",
+        )
     # The user's podTemplate or a webhook, such as that of a service mesh, may have added init containers.
     now = next((s["name"] for s in _init_containers(pod) if not _is_over(pod, s)), "")
     wait = f"waiting for the init container {now}" if now and now not in _STEPS else ""

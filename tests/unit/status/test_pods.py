@@ -145,6 +145,8 @@ def test_reports_the_phase_of_a_pod_that_is_not_ready(change: gen.Modifier, reas
 WAITS: dict[str, tuple[gen.Modifier, str, str]] = {
     "scheduling gate": (condition("PodScheduled", "False", reason="SchedulingGated", message="Scheduling is blocked"),
                         "Scheduling", "waiting for a node: Scheduling is blocked"),
+    "volume not mounted": (condition("PodReadyToStartContainers", "False"), "PreparingRepository",
+                           "waiting for the volumes and the network of the pod; if it takes long, its Events say why"),
     "foreign init container": (injected("mesh-init", 0, state=RUNNING), "PreparingRepository",
                                "waiting for the init container mesh-init"),
     "between ours": (injected("vault-init", 2, state=RUNNING), "CheckingRepository",
