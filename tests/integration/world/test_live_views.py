@@ -68,7 +68,7 @@ def test_watch_follows_a_start_until_it_is_ready(
     finally:
         process.kill()
         process.wait()
-    assert "■■■■■■■ serving" in log.read_text()
+    assert "■■■■■■ serving" in log.read_text()
     assert log.read_text().endswith("detection is Ready: detection answers\n")
 
 

@@ -23,14 +23,15 @@ def shown(model: Any, pods: Sequence[Any] = (), events: Any = None) -> list[str]
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (gen.unschedulable("no node"), "✗ server detection-abc-1: □□□□□□□ Unschedulable: no node"),
-        (gen.waiting("tools", "PodInitializing"), "… server detection-abc-1: ■□□□□□□ pulling images and preparing"),
-        (gen.state("fetch", state={"running": {}}), "… server detection-abc-1: ■■□□□□□ fetching the model repository"),
-        (gen.state("check", state={"running": {}}), "… server detection-abc-1: ■■■□□□□ checking the model repository"),
-        (gen.state("triton", state={"running": {}}), "… server detection-abc-1: ■■■■□□□ the server is starting and lo"),
-        (gen.not_ready, "… server detection-abc-1: ■■■■■□□ the server has started, but the entrypoint doesn't answer"),
-        (gen.waiting("fetch", "ErrImagePull", "not found"), "✗ server detection-abc-1: ■■□□□□□ ImagePullFailed: model"),
-        (lambda _: None, "✓ server detection-abc-1: ■■■■■■■ serving"),
+        (gen.unschedulable("no node"), "✗ server detection-abc-1: □□□□□□ Unschedulable: no node"),
+        (gen.waiting("tools", "PodInitializing"), "… server detection-abc-1: ■□□□□□ pulling images and preparing"),
+        (gen.state("fetch", state={"running": {}}), "… server detection-abc-1: ■■□□□□ fetching the model repository"),
+        (gen.state("check", state={"running": {}}), "… server detection-abc-1: ■■■□□□ checking the model repository"),
+        (gen.state("triton", state={"running": {}}), "… server detection-abc-1: ■■■■□□ the server is starting and lo"),
+        (gen.not_ready, "… server detection-abc-1: ■■■■■□ the server has started, but the entrypoint doesn't answer"),
+        (gen.injected("proxy", state={"running": {}}), "… server detection-abc-1: ■■■■■■ the server is ready, but its"),
+        (gen.waiting("fetch", "ErrImagePull", "not found"), "✗ server detection-abc-1: ■■□□□□ ImagePullFailed: model"),
+        (lambda _: None, "✓ server detection-abc-1: ■■■■■■ serving"),
     ],
 )
 def test_each_step_of_a_server_is_shown(change: gen.Modifier, expected: str) -> None:
