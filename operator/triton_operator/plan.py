@@ -17,13 +17,13 @@ import orjson
 
 from .api import names, quantity
 from .api.kinds import SCALERS, SERVICE, is_deleting
-from .api.lists import LIST_KEYS
+from .api.lists import LIST_KEYS, key_of
 
 Object = Mapping[str, Any]
 Identity = tuple[str, str]
 """(kind, name). The namespace is the TritonModel's."""
 
-_KEYS = {**LIST_KEYS, "ownerReferences": "uid"}
+_KEYS = {**LIST_KEYS, "ownerReferences": ("uid",)}
 
 
 @dataclass(frozen=True)
@@ -184,20 +184,20 @@ def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str
 
 def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, Any]]:
     """Yields pairs of corresponding items: by key if the list has one, else by index."""
-    key = _keyed(want, field)
-    if not key:
+    fields = _keyed(want, field)
+    if not fields:
         yield from zip(want, have, strict=False)
         return
-    by_key = {item[key]: item for item in have if isinstance(item, Mapping) and isinstance(item.get(key), str | int)}
+    by_key = {key_of(item, fields): item for item in have if key_of(item, fields) is not None}
     for item in want:
-        yield item, by_key.get(item[key])
+        yield item, by_key.get(key_of(item, fields))
 
 
-def _keyed(items: list[Any], field: str) -> str:
-    for key in (_KEYS.get(field, "name"), "name"):
-        if items and all(isinstance(item, Mapping) and isinstance(item.get(key), str | int) for item in items):
-            return key
-    return ""
+def _keyed(items: list[Any], field: str) -> tuple[str, ...]:
+    for fields in (_KEYS.get(field, ("name",)), ("name",)):
+        if items and all(key_of(item, fields) is not None for item in items):
+            return fields
+    return ()
 
 
 def applied_fields(live: Object) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from triton_operator.api import names
-from triton_operator.api.lists import LIST_KEYS
+from triton_operator.api.lists import LIST_KEYS, key_of
 from triton_operator.api.types import TritonModel
 
 Object = dict[str, Any]
@@ -103,14 +103,13 @@ def managed(desired: Object, manager: str = names.FIELD_MANAGER, operation: str 
 def _fields(value: Any, field: str) -> Object:
     if isinstance(value, dict):
         return {f"f:{k}": _fields(v, k) for k, v in value.items()}
-    key = {**LIST_KEYS, "ownerReferences": "uid"}.get(field)
-    if isinstance(value, list) and key and value and all(isinstance(i, dict) for i in value):
-        key = key if key in value[0] else "port"
-        out = {}
-        for item in value:
-            keys = {key: item[key]} | ({"protocol": item.get("protocol", "TCP")} if field == "ports" else {})
-            out["k:" + json.dumps(keys)] = {".": {}, **_fields(item, "")}
-        return out
+    keys = {**LIST_KEYS, "ownerReferences": ("uid",)}.get(field)
+    if isinstance(value, list) and keys and value and all(isinstance(i, dict) for i in value):
+        keys = keys if key_of(value[0], keys) else ("port", "protocol")
+        return {
+            "k:" + json.dumps(dict(zip(keys, key_of(item, keys) or (), strict=True))): {".": {}, **_fields(item, "")}
+            for item in value
+        }
     return {}
 
 
@@ -188,7 +187,30 @@ def condition(kind: str, status: str, **more: str) -> Modifier:
     return modify
 
 
-not_ready = condition("Ready", "False", reason="ContainersNotReady")
+def not_ready(obj: Object) -> None:
+    """Makes the server fail its readiness probe, as while the entrypoint doesn't answer."""
+    for status in obj["status"].get("containerStatuses", []):
+        status["ready"] = status["ready"] and status["name"] != names.CONTAINER_SERVER
+    condition("Ready", "False", reason="ContainersNotReady")(obj)
+
+
+def injected(name: str, place: int | None = None, spec: Object | None = None, **status: Any) -> Modifier:
+    """Adds a container that isn't ready, as a webhook does. `place`: its number as an init container; None: a sidecar.
+
+    Containers after an init container haven't started.
+    """
+
+    def modify(obj: Object) -> None:
+        kind = "containers" if place is None else "initContainers"
+        statuses = obj["status"]["containerStatuses" if place is None else "initContainerStatuses"]
+        at = len(statuses) if place is None else place
+        obj["spec"][kind].insert(at, {"name": name, "image": "mesh:1", **(spec or {})})
+        statuses.insert(at, {"name": name, "image": "mesh:1", "ready": False, "restartCount": 0, **status})
+        for later in statuses[at + 1 :] + (obj["status"]["containerStatuses"] if place is not None else []):
+            later |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+        condition("Ready", "False", message=f"containers with unready status: [{name}]")(obj)
+
+    return modify
 
 
 def unschedulable(message: str) -> Modifier:

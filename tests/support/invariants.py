@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from triton_operator.api import names, quantity
-from triton_operator.api.lists import LIST_KEYS
+from triton_operator.api.lists import LIST_KEYS, key_of
 from triton_operator.render import series
 from triton_operator.render.children import KINDS
 
@@ -289,11 +289,11 @@ def unlike(want: Any, have: Any, path: str = "", field: str = "") -> Iterator[st
         for key, value in want.items():
             yield from unlike(value, have.get(key), f"{path}.{key}", key)
     elif isinstance(want, list) and isinstance(have, list):
-        key = LIST_KEYS.get(field, "name")
-        if want and all(isinstance(i, dict) and key in i for i in want):
-            there = {i.get(key): i for i in have}
+        keys = LIST_KEYS.get(field, ("name",))
+        if want and all(key_of(item, keys) for item in want):
+            there = {key_of(item, keys): item for item in have}
             for item in want:
-                yield from unlike(item, there.get(item[key]), f"{path}[{item[key]}]")
+                yield from unlike(item, there.get(key_of(item, keys)), f"{path}[{key_of(item, keys)}]")
         elif len(want) != len(have):
             yield path
         else:

@@ -40,7 +40,22 @@ def test_applies_missing_objects_in_order() -> None:
     assert all(isinstance(s, Apply) and s.live is None for s in steps)
 
 
-@pytest.mark.parametrize("spec", [{}, {"replicas": 3}, {"server": {"env": [{"name": "A", "value": "1"}]}}])
+SAME_KEY = {
+    "topologySpreadConstraints": [
+        {"topologyKey": "zone", "maxSkew": n, "whenUnsatisfiable": when}
+        for n, when in ((1, "DoNotSchedule"), (2, "ScheduleAnyway"))
+    ],
+    "containers": [
+        {"name": "dns", "image": "d:1", "ports": [{"containerPort": 53, "protocol": p} for p in ("TCP", "UDP")]}
+    ],
+}
+"""Items of lists that differ only in the second field of their key."""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"replicas": 3}, {"server": {"env": [{"name": "A", "value": "1"}]}}, {"podTemplate": {"spec": SAME_KEY}}],
+)
 def test_writes_nothing_if_live_equals_desired(spec: dict[str, Any]) -> None:
     desired = list(rendered(**spec).values())
     assert plan(desired, [gen.live(o) for o in desired], {}) == []

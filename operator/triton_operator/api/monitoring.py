@@ -33,13 +33,18 @@ class Selection:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """One Prometheus resource. `url`: its address inside the cluster."""
+    """One Prometheus resource.
+
+    - `url`: its address inside the cluster.
+    - `paused`: whether prometheus-operator keeps changes from it.
+    """
 
     namespace: str
     name: str
     url: str
     rules: Selection
     pod_monitors: Selection
+    paused: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ STEPS = (
     "LoadingModels",
     "EntrypointNotReady",
 )
-"""The steps of a server on the way to Ready, in their order (status/pods.py)."""
+"""The steps of a server on the way to Ready, in their order (status/pods.py). After them, its pod may still not be."""
 _PULL_ENDS = {"Pulled", "Failed", "Created", "Started", "BackOff"}
 _SHOWN = 20
 """Maximum number of servers and of models that are shown one by one."""
@@ -122,7 +122,7 @@ def _server(pod: Object, events: Sequence[Object]) -> Line:
     if judge.is_ready(pod):
         return Line(subject, "✓", _bar(len(STEPS)) + " serving")
     phase = judge.phase(pod)
-    bar = _bar(STEPS.index(phase.reason))
+    bar = _bar(STEPS.index(phase.reason) if phase.reason in STEPS else len(STEPS))
     if found := judge.problem(pod):
         return Line(subject, "✗", f"{bar} {found.reason}: {found.message[:_MESSAGE_MAX]}")
     return Line(subject, "…", f"{bar} {_pulling(events) or phase.message}")

@@ -107,4 +107,5 @@ def _prometheus(obj: dict[str, Any]) -> Prometheus | None:
         f"{scheme}://{host}.{metadata['namespace']}.svc:9090{prefix}",
         Selection(spec.get("ruleSelector"), spec.get("ruleNamespaceSelector")),
         Selection(spec.get("podMonitorSelector"), spec.get("podMonitorNamespaceSelector")),
+        paused=bool(spec.get("paused")),
     )

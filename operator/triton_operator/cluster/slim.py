@@ -12,6 +12,7 @@ from triton_operator.render import children, in_place
 Object = dict[str, Any]
 
 _POD_SPEC = ("name", "resources", "startupProbe")
+_INIT_SPEC = (*_POD_SPEC, "image", "restartPolicy")
 _LOAD_MODEL = "--load-model="
 _BRIEF_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -35,7 +36,7 @@ def slim(obj: Object) -> Object:
         if kind == POD.kind:
             out["spec"] = {
                 **_pick(obj["spec"], ("serviceAccountName",)),
-                "initContainers": [_pick(c, (*_POD_SPEC, "image")) for c in obj["spec"].get("initContainers", [])],
+                "initContainers": [_pick(c, _INIT_SPEC) for c in obj["spec"].get("initContainers", [])],
                 "containers": [_container(c) for c in obj["spec"]["containers"]],
                 **_changes(obj["spec"].get("ephemeralContainers") or ()),
             }

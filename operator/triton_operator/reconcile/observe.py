@@ -14,6 +14,7 @@ from triton_operator.api.thresholds import Thresholds
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
+from triton_operator.plan import applied_fields
 from triton_operator.probe import Prober
 from triton_operator.probe.servers import ServerAnswers
 from triton_operator.render import Choices, selector
@@ -69,12 +70,14 @@ class Observer:
         key = model.key
         children = self._store.children(key, model.metadata.uid)
         pods = self._store.of_kind(key, kinds.POD.kind)
+        deployment = find_kind(children, kinds.DEPLOYMENT)
         observed = Observation(
             template=_template(desired),
             delivery=choices.delivery,
             selector=selector(model, choices),
             newer_template=choices.newer_template,
-            deployment=find_kind(children, kinds.DEPLOYMENT),
+            deployment=deployment,
+            paused=_paused_by_others(deployment),
             pods=tuple(pods),
             indexes=servers.indexes,
             unusable=servers.unusable,
@@ -124,6 +127,13 @@ class Observer:
 
 def find_kind(objects: Iterable[Object], kind: Kind) -> Object | None:
     return next((o for o in objects if o["kind"] == kind.kind), None)
+
+
+def _paused_by_others(deployment: Object | None) -> bool:
+    """Returns whether the Deployment is paused, and not by the operator (change_models.switch)."""
+    if deployment is None or not deployment["spec"].get("paused"):
+        return False
+    return "f:paused" not in applied_fields(deployment).get("f:spec", {})
 
 
 def _template(desired: Iterable[Object]) -> str:

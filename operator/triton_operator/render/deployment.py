@@ -87,7 +87,8 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
     spec = model.spec
-    secrets = [{"name": s.name} for s in spec.model_image.pull_secrets]
+    # The API server refuses two items with the same name.
+    secrets = [{"name": name} for name in dict.fromkeys(s.name for s in spec.model_image.pull_secrets)]
     return {
         "serviceAccountName": names.account(model.name),
         "automountServiceAccountToken": False,

@@ -8,7 +8,7 @@ from triton_operator.repository import versions
 from triton_operator.repository.rules.base import Expected
 
 from . import load_models
-from .sizes import accelerators, shared_memory
+from .sizes import devices, shared_memory
 
 _CACHE_FLAGS = ("--cache-config", "--response-cache-byte-size")
 
@@ -25,7 +25,7 @@ def expected(model: TritonModel) -> Expected:
         entrypoint=spec.entrypoint,
         load_models=tuple(spec.server.load_models),
         shared_memory=int(quantity.parse(shared_memory(spec))),
-        gpus=accelerators(spec.server.resources),
+        gpus=devices(spec),
         cpus=None if cpu is None else float(quantity.parse(cpu)),
         response_cache=any(argument.startswith(_CACHE_FLAGS) for argument in spec.server.args),
         server=versions.of_image(spec.server.image),
@@ -38,7 +38,7 @@ def arguments(model: TritonModel) -> list[str]:
     return [
         *([f"--entrypoint={wanted.entrypoint}"] if wanted.entrypoint else []),
         *load_models.check_flags(wanted.load_models),
-        f"--gpus={wanted.gpus}",
+        *([f"--gpus={wanted.gpus}"] if wanted.gpus is not None else []),
         *([f"--cpus={wanted.cpus:g}"] if wanted.cpus is not None else []),
         "--response-cache" if wanted.response_cache else "--no-response-cache",
         *([f"--server-version={wanted.server[0]}.{wanted.server[1]}"] if wanted.server else []),

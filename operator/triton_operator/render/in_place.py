@@ -15,7 +15,7 @@ from triton_operator.api.types import TritonModel
 
 from . import expectations
 from .delivery import BUSYBOX, CONTAINER_SECURITY, REPOSITORIES, SHM, TOOLS
-from .sizes import accelerators
+from .sizes import devices
 
 FILES, CHANGE = "in-place-files-", "in-place-change-"
 """Prefixes of the names of the two ephemeral containers; the number of the change follows."""
@@ -117,7 +117,7 @@ def obstacle(model: TritonModel) -> str:
         return f"the container {found} of spec.podTemplate changes how the files get into the pod"
     if "ephemeral-storage" in (resources.limits or {}):
         return _STORAGE
-    if accelerators(resources):
+    if devices(model.spec) != 0:
         return _ACCELERATOR
     if "memory" not in (resources.limits or {}):
         return "without a memory limit (spec.server.resources.limits) nobody knows whether both versions of a model fit"

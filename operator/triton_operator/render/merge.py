@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api.lists import LIST_KEYS
+from triton_operator.api.lists import LIST_KEYS, key_of
 
 
 def merge(base: Any, patch: Any, field: str = "") -> Any:
@@ -17,17 +17,17 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
             else:
                 out[key] = merge(base.get(key), value, key)
         return out
-    key_name = LIST_KEYS.get(field)
-    if key_name and isinstance(base, list) and isinstance(patch, list) and _keyed(base + patch, key_name):
-        return _merge_lists(base, patch, key_name)
+    fields = LIST_KEYS.get(field)
+    if fields and isinstance(base, list) and isinstance(patch, list) and _keyed(base + patch, fields):
+        return _merge_lists(base, patch, fields)
     return patch
 
 
-def _keyed(items: list[Any], key: str) -> bool:
-    return all(isinstance(item, dict) and isinstance(item.get(key), str | int) for item in items)
+def _keyed(items: list[Any], fields: tuple[str, ...]) -> bool:
+    return all(key_of(item, fields) is not None for item in items)
 
 
-def _merge_lists(base: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[Any]:
-    patches = {item[key]: item for item in patch}
-    merged = [merge(item, patches.pop(item[key])) if item[key] in patches else item for item in base]
+def _merge_lists(base: list[dict[str, Any]], patch: list[dict[str, Any]], fields: tuple[str, ...]) -> list[Any]:
+    patches = {key_of(item, fields): item for item in patch}
+    merged = [merge(item, patches.pop(key)) if (key := key_of(item, fields)) in patches else item for item in base]
     return merged + list(patches.values())

@@ -14,7 +14,7 @@ from typing import Any
 from triton_operator.api.types import TritonModel
 
 from .server import asks_for_summaries
-from .sizes import accelerators
+from .sizes import devices
 
 Pair = tuple[str, str]
 """(model, version)."""
@@ -118,4 +118,5 @@ def _each(model: TritonModel) -> int:
 
 def _devices(model: TritonModel) -> int:
     """Returns the number of devices of a server, at least one if it claims some."""
-    return accelerators(model.spec.server.resources) or int(bool(model.spec.pod_template.spec.get("resourceClaims")))
+    number = devices(model.spec)
+    return 1 if number is None else number

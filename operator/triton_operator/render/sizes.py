@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from triton_operator.api import quantity
 from triton_operator.api.fields import IntOrPercent
+from triton_operator.api.names import CONTAINER_SERVER
 from triton_operator.api.types import ResourceRequirements, TritonModelSpec
 
 _MIN_SHARED_MEMORY = Decimal(64 << 20)
@@ -26,9 +28,32 @@ def shared_memory(spec: TritonModelSpec) -> str:
     return quantity.mebibytes(max(quantity.parse(limit) / 2, _MIN_SHARED_MEMORY))
 
 
-def accelerators(resources: ResourceRequirements) -> int:
-    """Returns the number of extended resources of a server, such as GPUs of any vendor."""
-    return sum(int(quantity.parse(n)) for name, n in (resources.limits or {}).items() if "/" in name)
+def devices(spec: TritonModelSpec) -> int | None:
+    """Returns the number of devices of a server, such as GPUs of any vendor; None if it claims some (DRA).
+
+    A claim doesn't say how many. Devices may also be limits in spec.podTemplate, which override spec.server.resources.
+    """
+    limits = {**(spec.server.resources.limits or {}), **_limits_in(spec.pod_template.spec)}
+    number = sum(_number(amount) for name, amount in limits.items() if "/" in name)
+    return None if not number and spec.pod_template.spec.get("resourceClaims") else number
+
+
+def _limits_in(pod_spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the limits of the server's container in a pod's spec, which may have any values."""
+    containers = pod_spec.get("containers")
+    for one in containers if isinstance(containers, list) else ():
+        resources = one.get("resources") if isinstance(one, dict) and one.get("name") == CONTAINER_SERVER else None
+        limits = resources.get("limits") if isinstance(resources, dict) else None
+        if isinstance(limits, dict):
+            return limits
+    return {}
+
+
+def _number(amount: Any) -> int:
+    try:
+        return int(quantity.parse(amount))
+    except (ValueError, ArithmeticError):
+        return 0  # None removes the limit, and the API server refuses everything else
 
 
 def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, object]]:
@@ -54,7 +79,7 @@ def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:
     if max_surge is None:
         # If no pod may be unavailable, only a surge pod can start the rollout.
         below = max_unavailable is None or str(max_unavailable) not in ("0", "0%")
-        max_surge = 0 if accelerators(spec.server.resources) and below else 1
+        max_surge = 0 if devices(spec) != 0 and below else 1
     if max_unavailable is None:
         max_unavailable = 1 if str(max_surge) in ("0", "0%") else 0
     return {"maxSurge": max_surge, "maxUnavailable": max_unavailable}

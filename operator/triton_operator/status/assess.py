@@ -143,7 +143,7 @@ def _first_problem(
         found += [p for pod in fallen if (p := pods.problem(pod))]
     if found:
         first = found[0]
-        if first.reason in pods.WITH_SERVER_LOG:
+        if first.reason in pods.WITH_LOG:
             return Problem(first.reason, secrets.redact(first.message, secrets.values(model)))
         return first
     failed_models = load_problem(models)
@@ -182,6 +182,13 @@ def _progressing(
         return _changing_image(observed.image_change)
     if _complete(observed, observed.deployment, living, current, ready):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
+    if observed.paused:
+        name = observed.deployment["metadata"]["name"]
+        return condition(
+            PROGRESSING, "False", "DeploymentPaused",
+            "the Deployment is paused, so Kubernetes replaces no server: "
+            f"run kubectl rollout resume deployment/{name}",
+        )  # fmt: skip
     waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")

@@ -89,9 +89,9 @@ def _true(status: TritonModelStatus) -> set[str]:
 
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "RollingOut", "ChangingModels", "ChangingImage", "NoServerAnswers", "Starting", "Deleting",
-    "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
-    "ScalerCooldown",
+    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "ChangingImage", "NoServerAnswers",
+    "Starting", "Deleting", "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive",
+    "ScalerNotActive", "ScalerCooldown",
 }  # fmt: skip
 
 

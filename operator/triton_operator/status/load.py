@@ -33,6 +33,7 @@ from .observation import Object, Observation, Problem
 THRESHOLD_INVALID = "ThresholdInvalid"
 SERIES_CHURN = "SeriesChurn"
 _MEASURED_SECONDS = 600
+_PAUSED = " (spec.paused is true, so new and changed rules don't reach it)"
 _NO_LOAD = "FailedGetObjectMetric"
 
 
@@ -75,7 +76,7 @@ def monitoring_available(model: TritonModel, observed: Observation, suspended: s
         )  # fmt: skip
     selecting = observed.installed.selecting(model.monitoring_labels, model.namespace)
     if selecting:
-        names = ", ".join(f"{p.namespace}/{p.name}" for p in selecting)
+        names = ", ".join(f"{p.namespace}/{p.name}{_PAUSED if p.paused else ''}" for p in selecting)
         return condition(MONITORING_AVAILABLE, "True", "Selected", f"selected by Prometheus {names}")
     if not observed.installed.prometheuses:
         return condition(

@@ -68,6 +68,7 @@ class Observation:
 
     - `template`: hash of the desired pod template.
     - `selector`: labels that select the pods.
+    - `paused`: whether someone else has paused the Deployment.
     - `newer_template`: whether this version of the operator would render a different one.
     - `indexes`: pod name → repository index, for the servers that answer.
     - `unusable`: pod name → why the server's answer can't be used.
@@ -109,5 +110,6 @@ class Observation:
     models_change: ModelsChange | None = None
     image_change: ImageChange = ImageChange()
     rollout: str = ""
+    paused: bool = False
     answer: Answer | None = None
     series: Listed = field(default_factory=lambda: Listed(()))

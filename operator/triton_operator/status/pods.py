@@ -30,8 +30,18 @@ _START_REASONS = {
     "PreStartHookError", "PostStartHookError", "ContainerCannotRun",
 }  # fmt: skip
 
-WITH_SERVER_LOG = {"ServerCrashed", "StartupTimeout", "ContainerNotStarted"}
-"""Problems whose message contains the server's log, or the container runtime's message. Both may contain secrets."""
+_LESS_MEMORY = "spec.server.resources.limits.memory, or load fewer models (shared memory counts too)"
+_MORE_MEMORY = "its limit in spec.podTemplate, or in the settings of the webhook that has added the container"
+
+WITH_LOG = {"ServerCrashed", "StartupTimeout", "ContainerCrashed", "ContainerNotStarted"}
+"""Problems whose message contains the log of a container, or the container runtime's message. Both may contain secrets.
+"""
+_STEPS = {
+    names.CONTAINER_TOOLS: ("PreparingRepository", "pulling images and preparing the delivery of the repository"),
+    names.CONTAINER_FETCH: ("FetchingRepository", "fetching the model repository from its image"),
+    names.CONTAINER_CHECK: ("CheckingRepository", "checking the model repository"),
+}
+"""The steps of our init containers, in their order."""
 
 
 def alive(pod: Object) -> bool:
@@ -120,21 +130,30 @@ def check_report(pod: Object) -> report.Report | None:
 
 def phase(pod: Object) -> Problem:
     """Returns the current step of a pod that isn't ready. A step is progress and no problem."""
-    if _condition(pod, "PodScheduled").get("status") != "True":
-        return Problem("Scheduling", "waiting for a node")
-    init = [
-        (names.CONTAINER_TOOLS, "PreparingRepository", "pulling images and preparing the delivery of the repository"),
-        (names.CONTAINER_FETCH, "FetchingRepository", "fetching the model repository from its image"),
-        (names.CONTAINER_CHECK, "CheckingRepository", "checking the model repository"),
-    ]
-    for container, reason, text in init:
-        if _container(pod, container).get("state", {}).get("terminated", {}).get("exitCode") != 0:
-            return Problem(reason, text)
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") != "True":
+        words = scheduled.get("message", "")
+        return Problem("Scheduling", "waiting for a node" + (f": {words}" if words else ""))
+    if _condition(pod, "PodReadyToStartContainers").get("status") == "False":
+        return Problem(
+            "PreparingRepository",
+            "waiting for the volumes and the network of the pod; if it takes long, its Events say why",
+        )
+    # The user's podTemplate or a webhook, such as that of a service mesh, may have added init containers.
+    now = next((s["name"] for s in _init_containers(pod) if not _is_over(pod, s)), "")
+    wait = f"waiting for the init container {now}" if now and now not in _STEPS else ""
+    for container, (reason, text) in _STEPS.items():
+        if not _is_over(pod, _container(pod, container)):
+            return Problem(reason, wait or text)
     if not server_started(pod):
-        return Problem("LoadingModels", "the server is starting and loading its models")
-    return Problem(
-        "EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet; see ModelsLoaded"
-    )
+        return Problem("LoadingModels", wait or "the server is starting and loading its models")
+    if not _container(pod, names.CONTAINER_SERVER).get("ready"):
+        return Problem(
+            "EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet; see ModelsLoaded"
+        )
+    said = _condition(pod, "Ready")
+    words = said.get("message") or said.get("reason") or "perhaps its node doesn't answer"
+    return Problem("PodNotReady", f"the server is ready, but its pod isn't: {words}")
 
 
 def problem(pod: Object) -> Problem | None:
@@ -205,13 +224,12 @@ def _invalid(pod: Object) -> Problem | None:
 
 def _out_of_memory(pod: Object) -> Problem | None:
     for status in _containers(pod):
-        if _ended(status).get("reason") == "OOMKilled":
+        if _ended(status).get("reason") == "OOMKilled" and not status.get("ready"):
             limit = _limit(pod, status["name"], "memory")
             at = f" at its limit of {limit}" if limit else ""
+            remedy = _LESS_MEMORY if status["name"] in _IMAGES else _MORE_MEMORY
             return Problem(
-                "OutOfMemory",
-                f"container {status['name']} ran out of memory and was killed{at}: raise spec.server.resources.limits"
-                ".memory, or load fewer models (shared memory counts too)",
+                "OutOfMemory", f"container {status['name']} ran out of memory and was killed{at}: raise {remedy}"
             )
     return None
 
@@ -236,6 +254,18 @@ def _crashed(pod: Object) -> Problem | None:
     return Problem("ServerCrashed", f"tritonserver ended with exit code {ended['exitCode']}" + _tail(ended))
 
 
+def _container_crashed(pod: Object) -> Problem | None:
+    for status in _containers(pod):
+        ended = _ended(status)
+        if ended.get("exitCode") and not status.get("ready"):
+            words = ended.get("message", "").strip()
+            said = f"; its termination message: {words}" if words else ""
+            return Problem(
+                "ContainerCrashed", f"container {status['name']} ended with exit code {ended['exitCode']}{said}"
+            )
+    return None
+
+
 _CHECKS: tuple[Callable[[Object], Problem | None], ...] = (
     _evicted,
     _unschedulable,
@@ -246,6 +276,7 @@ _CHECKS: tuple[Callable[[Object], Problem | None], ...] = (
     _invalid,
     _startup_budget,
     _crashed,
+    _container_crashed,
 )
 
 
@@ -255,9 +286,21 @@ def _condition(pod: Object, kind: str) -> dict[str, Any]:
 
 
 def _containers(pod: Object) -> Iterator[dict[str, Any]]:
-    status = pod.get("status", {})
-    yield from status.get("initContainerStatuses", [])
-    yield from status.get("containerStatuses", [])
+    yield from _init_containers(pod)
+    yield from pod.get("status", {}).get("containerStatuses", [])
+
+
+def _init_containers(pod: Object) -> list[dict[str, Any]]:
+    """Returns the status of the init containers, in the order in which they start."""
+    found: list[dict[str, Any]] = pod.get("status", {}).get("initContainerStatuses", [])
+    return found
+
+
+def _is_over(pod: Object, init: dict[str, Any]) -> bool:
+    """Returns whether the next init container may start: this one has succeeded, or is a sidecar that has started."""
+    if init and _spec(pod, init["name"]).get("restartPolicy") == "Always":
+        return bool(init.get("started"))
+    return bool(init.get("state", {}).get("terminated", {}).get("exitCode") == 0)
 
 
 def _container(pod: Object, name: str) -> dict[str, Any]:

@@ -126,3 +126,15 @@ def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     assert version(api.get("NetworkPolicy", gen.NAME)) == before
     api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": None}})
     eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON, lambda: operator.log)
+
+
+def test_reports_a_pause_by_another_client_and_keeps_it(api: Api, operator: Operator) -> None:
+    make(api)
+    progressing(api, "RollingOut")
+    api.patch("Deployment", gen.NAME, {"spec": {"paused": True}})
+    found = progressing(api, "DeploymentPaused")
+    assert found["status"] == "False"
+    assert "kubectl rollout resume deployment/detection" in found["message"]
+    assert api.get("Deployment", gen.NAME)["spec"]["paused"]
+    api.patch("Deployment", gen.NAME, {"spec": {"paused": None}})
+    progressing(api, "RollingOut")

@@ -29,6 +29,7 @@ def shown(model: Any, pods: Sequence[Any] = (), events: Any = None) -> list[str]
         (gen.state("check", state={"running": {}}), "… server detection-abc-1: ■■■□□□ checking the model repository"),
         (gen.state("triton", state={"running": {}}), "… server detection-abc-1: ■■■■□□ the server is starting and lo"),
         (gen.not_ready, "… server detection-abc-1: ■■■■■□ the server has started, but the entrypoint doesn't answer"),
+        (gen.injected("proxy", state={"running": {}}), "… server detection-abc-1: ■■■■■■ the server is ready, but its"),
         (gen.waiting("fetch", "ErrImagePull", "not found"), "✗ server detection-abc-1: ■■□□□□ ImagePullFailed: model"),
         (lambda _: None, "✓ server detection-abc-1: ■■■■■■ serving"),
     ],

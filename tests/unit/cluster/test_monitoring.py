@@ -53,6 +53,11 @@ def test_computes_the_url_of_a_prometheus(spec: dict[str, Any], url: str) -> Non
     assert [p.url for p in installed.prometheuses or ()] == [url]
 
 
+def test_reads_whether_a_prometheus_is_paused() -> None:
+    installed = monitor(SimulatedApi(resource("a"), resource("b", paused=True))).installed()
+    assert {p.name: p.paused for p in installed.prometheuses or ()} == {"a": False, "b": True}
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -119,6 +119,37 @@ def test_surge_by_accelerators(server: dict[str, Any], rollout: dict[str, Any], 
     assert (update["maxSurge"], update["maxUnavailable"]) == expected
 
 
+def test_names_a_pull_secret_once() -> None:
+    """The API server refuses a pod template with two of the same name."""
+    image = {"reference": "a", "pullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}]}
+    assert pod(modelImage=image)["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+
+
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+IN_TEMPLATE: list[tuple[dict[str, Any], dict[str, Any], tuple[int, int], list[str]]] = [
+    ({}, {}, (1, 0), ["--gpus=0"]),
+    # A claim doesn't say how many devices it is.
+    ({}, CLAIM, (0, 1), []),
+    ({}, {"containers": [{"name": "triton", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}, (0, 1), ["--gpus=2"]),
+    (GPU, {"containers": [{"name": "triton", "resources": {"limits": {"nvidia.com/gpu": None}}}]}, (1, 0),
+     ["--gpus=0"]),
+    ({}, {"containers": [{"name": "proxy", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}, (1, 0), ["--gpus=0"]),
+    ({}, {"containers": [{"name": "triton", "resources": {"limits": {"nvidia.com/gpu": "?"}}}]}, (1, 0), ["--gpus=0"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("server", "template", "expected", "gpus"), IN_TEMPLATE)
+def test_devices_in_the_pod_template_count(
+    server: dict[str, Any], template: dict[str, Any], expected: tuple[int, int], gpus: list[str]
+) -> None:
+    """With a surge pod, a rollout would wait for a device that only the old server can release."""
+    spec = deployment(server=server, podTemplate={"spec": template})["spec"]
+    update = spec["strategy"]["rollingUpdate"]
+    assert (update["maxSurge"], update["maxUnavailable"]) == expected
+    (command,) = (c["command"] for c in spec["template"]["spec"]["initContainers"] if c["name"] == "check")
+    assert [a for a in command if a.startswith("--gpus")] == gpus
+
+
 @pytest.mark.parametrize(
     ("server", "size"),
     [
@@ -313,11 +344,17 @@ MERGES: list[tuple[str, Any, Any, Any]] = [
     ("containers", [{"name": "a", "ports": [{"containerPort": 1}]}], [{"name": "a", "ports": [{"containerPort": 2}]}],
      [{"name": "a", "ports": [{"containerPort": 1}, {"containerPort": 2}]}]),
     ("env", [{"name": "a"}], [{"value": "nameless"}], [{"value": "nameless"}]),
+    # kubectl patch loses one of two ports that differ only in the protocol (kubernetes/kubernetes#39188).
+    ("ports", [{"containerPort": 1, "protocol": "TCP"}],
+     [{"containerPort": 1, "name": "a"}, {"containerPort": 1, "protocol": "UDP"}, {"containerPort": 2},
+      {"containerPort": 2, "protocol": "UDP"}],
+     [{"containerPort": 1, "protocol": "TCP", "name": "a"}, {"containerPort": 1, "protocol": "UDP"},
+      {"containerPort": 2}, {"containerPort": 2, "protocol": "UDP"}]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("field", "base", "patch", "expected"), MERGES)
-def test_merges_as_kubectl_patch_does(field: str, base: Any, patch: Any, expected: Any) -> None:
+def test_merges_by_the_keys_of_kubernetes(field: str, base: Any, patch: Any, expected: Any) -> None:
     kept = copy.deepcopy((base, patch))
     assert merge(base, patch, field) == expected
     assert (base, patch) == kept

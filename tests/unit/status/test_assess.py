@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.gen import ended, failed, not_ready, pod, put, unschedulable, waiting
+from support.gen import ended, failed, injected, not_ready, pod, put, unschedulable, waiting
 from triton_operator.api import names
 from triton_operator.api.servers import IndexEntry
 from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
@@ -165,6 +165,17 @@ def test_reports_a_model_that_does_not_load() -> None:
     assert reasons(status) == {**COMPLETE, "ModelsLoaded": ("False", "ModelLoadFailed")}
 
 
+def test_a_paused_deployment_is_no_progress() -> None:
+    """With `kubectl rollout pause` a change of the spec would seem to roll out forever (spinnaker/spinnaker#5101)."""
+    status = judge(pod(name="old", template=OLD), replicas=1, paused=True)
+    assert reasons(status) == {**SERVING, "Progressing": ("False", "DeploymentPaused")}
+    assert "kubectl rollout resume deployment/detection" in message(status, "Progressing")
+    # A pause doesn't matter while nothing changes, and during a change by the operator itself.
+    assert reasons(judge(pod(), paused=True)) == COMPLETE
+    change = ModelsChange(left=1)
+    assert reasons(judge(pod(), paused=True, models_change=change))["Progressing"] == ("True", "ChangingModels")
+
+
 SECRETIVE = {
     "server": {"env": [{"name": "TOKEN", "value": "hunter22"}], "args": ["--cache-config=redis,password=pass22"]}
 }
@@ -176,6 +187,7 @@ def test_redacts_sensitive_values_in_the_server_log() -> None:
     for crash in (
         pod(not_ready, ended("triton", 1, message=LEAKED)),
         pod(not_ready, waiting("triton", "RunContainerError", LEAKED)),
+        pod(injected("proxy", lastState={"terminated": {"exitCode": 1, "message": LEAKED}})),
     ):
         status = judge(crash, spec=SECRETIVE, indexes={})
         assert "hunter22" not in status.model_dump_json()

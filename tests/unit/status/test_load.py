@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,8 @@ def available(**more: Any) -> TritonModelStatus:
         ({}, ("True", "Selected"), "selected by Prometheus monitoring/k8s"),
         ({"installed": Installed((prometheus("a"), prometheus("b")))}, ("True", "Selected"),
          "monitoring/a, monitoring/b"),
+        ({"installed": Installed((replace(prometheus("a"), paused=True), prometheus("b")))}, ("True", "Selected"),
+         "monitoring/a (spec.paused is true, so new and changed rules don't reach it), monitoring/b"),
         ({"installed": Installed((prometheus(rules=RELEASE),))}, ("False", "NotSelected"),
          "monitoring/k8s selects rules with release=prometheus and pod monitors with release=prometheus, in namespaces "
          "with everything"),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from support import gen
-from support.gen import ended, failed, not_ready, pod, put, state, unschedulable, waiting
+from support.gen import condition, ended, failed, injected, not_ready, pod, put, state, unschedulable, waiting
+from triton_operator.cluster.slim import slim
 from triton_operator.status import pods
+from triton_operator.status.observation import Problem
 
 FINDING = {
     "code": "TR101", "severity": "error", "file": "pre/config.pbtxt", "line": 7, "column": 3,
@@ -16,6 +18,15 @@ FINDING = {
 }  # fmt: skip
 NOTE = {**FINDING, "code": "TR900", "severity": "warning", "message": "odd"}
 PULL = 'Back-off pulling image "registry.example.com/detection:v1": not found'
+CRASHES: dict[str, Any] = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}},
+    "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "can't reach the mesh"}},
+}
+KILLED = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+LIMIT = {"resources": {"limits": {"memory": "128Mi"}}}
+SIDECAR = {"restartPolicy": "Always"}
+GATE = 'corresponding condition of pod readiness gate "target-health" does not exist.'
 LOADING = state("triton", started=False, state={"running": {"startedAt": "2026-01-01T00:00:00Z"}})
 
 
@@ -54,6 +65,15 @@ PROBLEMS: dict[str, tuple[gen.Modifier, str, list[str]]] = {
     "fetch out of memory": (ended("fetch", 137, reason="OOMKilled"), "OutOfMemory", ["container fetch"]),
     "startup probe failed": (timed_out(600), "StartupTimeout", ["600 s", "startupSeconds", "I0101 loading"]),
     "ended before startup timeout": (timed_out(599), "ServerCrashed", ["exit code 143", "I0101 loading"]),
+    "sidecar crashed": (injected("proxy", **CRASHES), "ContainerCrashed",
+                        ["container proxy ended with exit code 1", "can't reach the mesh"]),
+    "foreign init container crashed": (injected("mesh-init", 0, **CRASHES), "ContainerCrashed",
+                                       ["container mesh-init"]),
+    "native sidecar crashed": (injected("proxy", 3, SIDECAR, **CRASHES), "ContainerCrashed", ["container proxy"]),
+    "busybox not copied": (ended("tools", 1, "cp: write error: No space left on device"), "ContainerCrashed",
+                           ["container tools", "No space left"]),
+    "sidecar out of memory": (injected("proxy", spec=LIMIT, **KILLED), "OutOfMemory",
+                              ["container proxy", "128Mi", "spec.podTemplate, or", "webhook"]),
     "server crashed": (ended("triton", 1, "error: creating server: Internal"), "ServerCrashed", ["creating server"]),
 }  # fmt: skip
 
@@ -85,6 +105,12 @@ def test_reports_the_last_crash_while_the_server_starts_again() -> None:
     assert found.reason == "ServerCrashed"
 
 
+@pytest.mark.parametrize("earlier", [KILLED, {"lastState": CRASHES["lastState"]}], ids=["out of memory", "crashed"])
+def test_a_sidecar_that_works_again_is_no_problem_while_the_server_loads(earlier: Any) -> None:
+    sidecar = injected("proxy", state=RUNNING, **{**earlier, "ready": True})
+    assert pods.problem(pod(LOADING, sidecar)) is None
+
+
 def test_ignores_earlier_failures_of_a_completed_init_container() -> None:
     completed = pod(LOADING, put("status.initContainerStatuses.1.lastState", {"terminated": {"exitCode": 1}}))
     assert pods.problem(completed) is None
@@ -98,7 +124,6 @@ def test_reports_the_first_failed_container() -> None:
     assert found.reason == "ImagePullFailed"
 
 
-RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 PHASES: dict[str, tuple[gen.Modifier, str]] = {
     "unscheduled": (put("status", {}), "Scheduling"),
     "tools running": (state("tools", state=RUNNING), "PreparingRepository"),
@@ -115,6 +140,35 @@ def test_reports_the_phase_of_a_pod_that_is_not_ready(change: gen.Modifier, reas
     assert pods.phase(subject).reason == reason
     assert pods.problem(subject) is None
     assert not pods.is_ready(subject)
+
+
+WAITS: dict[str, tuple[gen.Modifier, str, str]] = {
+    "scheduling gate": (condition("PodScheduled", "False", reason="SchedulingGated", message="Scheduling is blocked"),
+                        "Scheduling", "waiting for a node: Scheduling is blocked"),
+    "volume not mounted": (condition("PodReadyToStartContainers", "False"), "PreparingRepository",
+                           "waiting for the volumes and the network of the pod; if it takes long, its Events say why"),
+    "foreign init container": (injected("mesh-init", 0, state=RUNNING), "PreparingRepository",
+                               "waiting for the init container mesh-init"),
+    "between ours": (injected("vault-init", 2, state=RUNNING), "CheckingRepository",
+                     "waiting for the init container vault-init"),
+    "native sidecar": (injected("proxy", 3, SIDECAR, state=RUNNING, started=False), "LoadingModels",
+                       "waiting for the init container proxy"),
+    "started sidecar": (injected("proxy", 0, SIDECAR, state=RUNNING, started=True), "PreparingRepository",
+                        "pulling images and preparing the delivery of the repository"),
+    "sidecar not ready": (injected("proxy", state=RUNNING, started=True), "PodNotReady",
+                          "the server is ready, but its pod isn't: containers with unready status: [proxy]"),
+    "readiness gate": (condition("Ready", "False", reason="ReadinessGatesNotReady", message=GATE), "PodNotReady",
+                       f"the server is ready, but its pod isn't: {GATE}"),
+    "node lost": (condition("Ready", "False"), "PodNotReady",
+                  "the server is ready, but its pod isn't: perhaps its node doesn't answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "reason", "message"), WAITS.values(), ids=WAITS.keys())
+def test_says_what_a_pod_waits_for_beside_the_server(change: gen.Modifier, reason: str, message: str) -> None:
+    subject = slim(pod(change))
+    assert pods.phase(subject) == Problem(reason, message)
+    assert pods.problem(subject) is None
 
 
 def test_reads_the_address_and_epoch_of_a_server() -> None:
