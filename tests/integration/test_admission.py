@@ -15,7 +15,7 @@ from support import gen
 from support.api import Api, RefusedError
 from support.controlplane import ControlPlane
 from support.people import make
-from triton_operator.api.types import RESERVED_FLAGS
+from triton_operator.api.types import ALERTS_OWN_LABELS, RESERVED_FLAGS
 from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
@@ -193,6 +193,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (pod(affinity=required(*[{}] * 65)), "nodeSelectorTerms: Too many: 65: must have at most 64 items"),
     (pod(affinity=required({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"] * 129}]})),
      "values: Too many: 129: must have at most 128 items"),
+    *[({"monitoring": {"alertLabels": {"team": "vision", name: "x"}}}, "be one of the alerts' own labels: __name__, alert")
+      for name in (*ALERTS_OWN_LABELS, "not-a-label")],
     (pod(tolerations=[{"key": "a"}] * 65), "spec.podTemplate.spec.tolerations: Too many: 65"),
     (pod(tolerations=[{"key": ["a"]}]), "spec.podTemplate.spec.tolerations[0].key in body must be of type string"),
     (pod(topologySpreadConstraints=[{"maxSkew": 1}] * 65), "topologySpreadConstraints: Too many: 65"),

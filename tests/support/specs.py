@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from support.controlplane import ROOT
-from triton_operator.api.types import is_reserved
+from triton_operator.api.types import ALERTS_OWN_LABELS, is_reserved
 
 Json = Any
 _CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
@@ -260,7 +260,6 @@ def pod_spec() -> SearchStrategy[Json]:
 # Whole resources
 
 _ALERT_LABEL = go("^[a-zA-Z_][a-zA-Z0-9_]*$")
-_OWN_LABELS = {"__name__", "alertname", "namespace", "tritonmodel", "model", "version", "severity"}
 
 
 def lawful(spec: Json) -> Json:
@@ -285,7 +284,7 @@ def lawful(spec: Json) -> Json:
         if scaling.get("engine", "HPA") not in ("KEDA", "None"):
             scaling["min"] = max(scaling["min"], 1)
     labels = out.get("monitoring", {}).get("alertLabels", {})
-    for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in _OWN_LABELS]:
+    for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in ALERTS_OWN_LABELS]:
         del labels[key]
     rollout = out.get("rollout", {})
     if {str(rollout.get(k)) for k in ("maxSurge", "maxUnavailable")} <= {"0", "0%"}:

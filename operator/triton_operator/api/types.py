@@ -36,6 +36,10 @@ tritonserver completes abbreviated flags (getopt_long)."""
 ON_IPV6 = "--http-address=ipv6:[::]"
 """The only allowed value of a reserved flag. By default Triton's HTTP server listens on IPv4 only (gRPC on both). It
 must listen on every address of the pod, for probes and scrapes."""
+ALERTS_OWN_LABELS = (
+    "__name__", "alertname", "namespace", "tritonmodel", "model", "version", "kind", "reason", "pod", "severity",
+)  # fmt: skip
+"""Labels that alerts have themselves. `monitoring.alertLabels` may not contain them."""
 _RESERVED = (
     "args has a flag, or the abbreviation of a flag, that the operator sets (repository, ports, model control, "
     "readiness, exit, verbosity): use the fields of spec.server, spec.modelImage and spec.rollout"
@@ -251,9 +255,9 @@ class Monitoring(Base):
     model_config = config(
         rule(
             "!has(self.alertLabels) || self.alertLabels.all(k, k.matches('^[a-zA-Z_][a-zA-Z0-9_]*$') && "
-            "!(k in ['__name__', 'alertname', 'namespace', 'tritonmodel', 'model', 'version', 'severity']))",
+            f"!(k in {list(ALERTS_OWN_LABELS)}))",
             "a name in alertLabels must have only letters, digits and '_', must not start with a digit, and must not "
-            "be one of the alerts' own labels __name__, alertname, namespace, tritonmodel, model, version and severity",
+            f"be one of the alerts' own labels: {', '.join(ALERTS_OWN_LABELS)}",
         ),
     )
 

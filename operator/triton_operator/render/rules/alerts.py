@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from triton_operator.api import thresholds
+from triton_operator.api.types import ALERTS_OWN_LABELS
 
 from .promql import PER_MODEL, Rule, Scope, duration, equal, escape_template, number, one_of, quote, unequal, window
 from .recording import (
@@ -56,18 +57,6 @@ NOT_COUNTED = "TritonModelRequestsNotCounted"
 _FALLS = 10
 """How often a queue gets shorter before its model has answered requests for sure. A server that crashes empties its
 queue too, but Kubernetes restarts it less often than this in ten minutes."""
-_OWN_LABELS = {
-    "__name__",
-    "alertname",
-    "namespace",
-    "tritonmodel",
-    "model",
-    "version",
-    "kind",
-    "reason",
-    "pod",
-    "severity",
-}
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 _WHO = "{{ $labels.namespace }}/{{ $labels.tritonmodel }}"
@@ -433,7 +422,7 @@ def _labelled(subject: Subject, rule: Rule) -> Rule:
     It drops labels that alerts have themselves, and invalid ones, because Prometheus would refuse all rules.
     """
     own = subject.monitoring.alert_labels.items()
-    more = {k: escape_template(v) for k, v in own if k not in _OWN_LABELS and _LABEL.fullmatch(k)}
+    more = {k: escape_template(v) for k, v in own if k not in ALERTS_OWN_LABELS and _LABEL.fullmatch(k)}
     page = escape_template(f"{subject.runbooks.rstrip('/')}/{rule['alert']}.md")
     return {
         **rule,
