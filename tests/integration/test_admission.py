@@ -56,6 +56,10 @@ def expression(**requirement: Any) -> dict[str, Any]:
     return clients(podSelector={"matchExpressions": [requirement]})
 
 
+def alert_label(name: str) -> dict[str, Any]:
+    return {"monitoring": {"alertLabels": {"team": "vision", name: "x"}}}
+
+
 def template(**metadata: Any) -> dict[str, Any]:
     return {"podTemplate": {"metadata": metadata}}
 
@@ -193,7 +197,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (pod(affinity=required(*[{}] * 65)), "nodeSelectorTerms: Too many: 65: must have at most 64 items"),
     (pod(affinity=required({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"] * 129}]})),
      "values: Too many: 129: must have at most 128 items"),
-    *[({"monitoring": {"alertLabels": {"team": "vision", name: "x"}}}, "be one of the alerts' own labels: __name__, alert")
+    *[(alert_label(name), "must not be one of the alerts' own labels: __name__, alertname, namespace")
       for name in (*ALERTS_OWN_LABELS, "not-a-label")],
     (pod(tolerations=[{"key": "a"}] * 65), "spec.podTemplate.spec.tolerations: Too many: 65"),
     (pod(tolerations=[{"key": ["a"]}]), "spec.podTemplate.spec.tolerations[0].key in body must be of type string"),
