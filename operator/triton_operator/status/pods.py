@@ -149,7 +149,8 @@ def phase(pod: Object) -> Problem:
         return Problem("LoadingModels", wait or "the server is starting and loading its models")
     if not _container(pod, names.CONTAINER_SERVER).get("ready"):
         return Problem(
-            "EntrypointNotReady", "the server has started, but the entrypoint doesn't answer yet; see ModelsLoaded"
+            "EntrypointNotReady",
+            "the server has started, but the entrypoint doesn't answer yet; the condition ModelsLoaded lists the models",
         )
     said = _condition(pod, "Ready")
     words = said.get("message") or said.get("reason") or "perhaps its node doesn't answer"
