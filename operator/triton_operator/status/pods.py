@@ -150,7 +150,7 @@ def phase(pod: Object) -> Problem:
     if not _container(pod, names.CONTAINER_SERVER).get("ready"):
         return Problem(
             "EntrypointNotReady",
-            "the server has started, but the entrypoint doesn't answer yet; the condition ModelsLoaded lists the models",
+            "the server has started, but the entrypoint doesn't answer yet; the condition ModelsLoaded lists models",
         )
     said = _condition(pod, "Ready")
     words = said.get("message") or said.get("reason") or "perhaps its node doesn't answer"
