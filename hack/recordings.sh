@@ -12,10 +12,10 @@ samples=manifests/overlays/local-sample
 record() {
   local name=$1 line script=
   shift
-  for line in "$@"; do script+="printf '$ %s\n' ${line@Q}; $line; "; done
+  for line in "$@"; do script+="printf '$ %s\n' $(printf %q "$line"); $line; "; done
   say "recording $cast/$name.cast"
   PATH=$root/.venv/bin:$PATH LC_ALL=C.UTF-8 TERM=xterm-256color env -u NO_COLOR \
-    .venv/bin/asciinema rec --quiet --overwrite --cols 124 --rows 24 --env TERM --command "bash -c ${script@Q}" "$cast/$name.cast"
+    .venv/bin/asciinema rec --quiet --overwrite --cols 124 --rows 24 --env TERM --command "bash -c $(printf %q "$script")" "$cast/$name.cast"
 }
 
 kubectl delete tritonmodel detector --ignore-not-found --wait >&2
