@@ -75,7 +75,7 @@ world() { PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
 packages_world() { [ "${WORLD:-$(cat "$shared/source" 2>/dev/null)}" = packages ]; }
 # Debian's Docker has no BuildKit plugin, so use the engine's builder.
 if packages_world; then export DOCKER_BUILDKIT=0; fi
-# Without this variable, `docker build` uses Docker's default builder. Others don't put their images into Docker.
+# Without this variable, `docker build` uses Docker's default builder. Other builders keep their images to themselves.
 unset BUILDX_BUILDER
 
 # remember KIND NAME: records an object outside the clone, for `make purge` to remove.

@@ -20,11 +20,11 @@ from rich.text import Text
 
 FOLDER = Path("docs/recordings")
 _REDRAW_SECONDS = 0.1
-"""Output that follows sooner belongs to the same picture: a program draws its lines one after another."""
+"""Output within this time belongs to the same picture, because a program draws its lines one after another."""
 _PAUSE_SECONDS, _END_SECONDS = 2.0, 8.0
 """The longest time between two pictures, and the time of the last one."""
 _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-# Rich draws all pictures below each other. The animation moves the one that is due into the window.
+# Rich draws the pictures below each other. The animation moves one after another into the window.
 _PICTURE = Template("""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 $width $height" role="img">
 <style>
 text { font: 20px $font; white-space: pre; }
@@ -88,7 +88,7 @@ def _color(name: str) -> str | None:
 
 
 def svg(cast: str) -> str:
-    """Returns the SVG. It loads nothing, and stands still at the last picture where the reader wants no motion."""
+    """Returns the SVG. It loads nothing. With `prefers-reduced-motion`, it shows only the last picture."""
     columns, found = frames(cast)
     console = Console(width=columns, record=True, file=io.StringIO(), color_system="truecolor", force_terminal=True)
     for frame in found:

@@ -188,7 +188,7 @@ def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, 
     if not fields:
         yield from zip(want, have, strict=False)
         return
-    by_key = {key_of(item, fields): item for item in have if key_of(item, fields) is not None}
+    by_key = {key_of(item, fields): item for item in have}
     for item in want:
         yield item, by_key.get(key_of(item, fields))
 

@@ -20,7 +20,8 @@ STEPS = (
     "LoadingModels",
     "EntrypointNotReady",
 )
-"""The steps of a server on the way to Ready, in their order (status/pods.py). After them, its pod may still not be."""
+"""The steps of a server on the way to Ready, in their order (status/pods.py).
+A pod with all of them may still not be ready."""
 _PULL_ENDS = {"Pulled", "Failed", "Created", "Started", "BackOff"}
 _SHOWN = 20
 """Maximum number of servers and of models that are shown one by one."""

@@ -133,14 +133,14 @@ def test_the_first_steps_name_the_namespace_and_the_pod() -> None:
 
 
 @pytest.mark.parametrize("about", ["pod $(reboot)", "pod ", "model a, pod "])
-def test_a_name_that_no_pod_can_have_is_no_part_of_a_command(about: str) -> None:
+def test_an_invalid_pod_name_is_not_put_into_a_command(about: str) -> None:
     found = Firing(Alert("TritonModelServerRestarts", "warning"), about)
     log = alerts.commands(found, "a", "b", None, None)[1]
     assert log == "kubectl logs deploy/b -n a -c triton --tail=50 --previous"
 
 
 @pytest.mark.parametrize("alert", ["TritonModelServersMissing", "TritonModelRequestFailures"])
-def test_a_problem_of_some_servers_needs_the_logs_of_all(alert: str) -> None:
+def test_suggests_the_logs_of_all_servers_if_some_have_a_problem(alert: str) -> None:
     log = alerts.commands(Firing(Alert(alert, "warning")), "a", "b", None, None)[1]
     assert log.startswith("kubectl logs -l tritonoperator.io/model=b -n a -c triton --prefix --tail=50")
 
