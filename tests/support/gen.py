@@ -10,6 +10,7 @@ from typing import Any
 from triton_operator.api import names
 from triton_operator.api.lists import LIST_KEYS, key_of
 from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, render
 
 Object = dict[str, Any]
 Modifier = Callable[[Object], None]
@@ -29,6 +30,12 @@ def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid:
         "spec": {"modelImage": {"reference": IMAGE}, **spec},
     }
     return modified(out, *modifiers)
+
+
+def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: Any) -> Object:
+    """Returns the child of this kind of a TritonModel, as the API server has it."""
+    obj = next(o for o in render(model(**spec), Choices("t", "Copy")) if o["kind"] == kind)
+    return live(obj, version=version, uid=uid)
 
 
 def child_name(kind: str, model: str) -> str:

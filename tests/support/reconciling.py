@@ -1,0 +1,79 @@
+"""A reconciler for unit tests, with an API server that accepts every write and a prober with fixed answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from support import gen
+from triton_operator.api.kinds import Kind
+from triton_operator.api.monitoring import Answer
+from triton_operator.api.servers import Server
+from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.store import Store
+from triton_operator.probe.servers import ServerAnswers
+from triton_operator.reconcile import Reconciler
+from triton_operator.render import Choices
+
+KEY = f"{gen.NAMESPACE}/{gen.NAME}"
+CHOICES = Choices("tools:1", "Copy")
+Object = dict[str, Any]
+
+
+class Accepting:
+    """An API server that accepts every write. `meanwhile`: changes by others just before the status is written."""
+
+    def __init__(self, *meanwhile: gen.Modifier) -> None:
+        self.meanwhile, self._version, self.answers = meanwhile, 100, list[Object]()
+
+    def apply_new(self, _: Kind, body: Object) -> Object:
+        return self.answer(gen.live(body))
+
+    def apply(self, _: Kind, body: Object, uid: str, *, manager: str = "", subresource: str = "") -> Object:
+        if not subresource:
+            return self.answer(gen.live(body))
+        return self.answer(gen.raw(*self.meanwhile, gen.put("status", body["status"])))
+
+    def create(self, *_: Any) -> None:
+        """An Event."""
+
+    def delete(self, *_: Any, **__: Any) -> bool:
+        """Deletes an object at once."""
+        return False
+
+    def list(self, *_: Any, **__: Any) -> tuple[Object, ...]:
+        """No Prometheus resources, and no ReplicaSets."""
+        return ()
+
+    def answer(self, obj: Object) -> Object:
+        self._version += 1
+        self.answers.append(gen.modified(obj, gen.put("metadata.resourceVersion", str(self._version))))
+        return self.answers[-1]
+
+
+class Answers:
+    """The prober's last answers. `waits`, `outdated`: the arguments of the last `set_waiting`."""
+
+    def __init__(self) -> None:
+        self.servers = self.prometheuses = self.loads = self.changes = self
+        self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
+        self.waits = self.outdated = False
+
+    def track(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
+        return self.of_prometheus if isinstance(wanted, str) else self.of_servers
+
+    def set_waiting(self, _: str, *, waits: bool, outdated: bool) -> None:
+        self.waits, self.outdated = waits, outdated
+
+    def forget(self, key: str) -> None:
+        """Does nothing."""
+
+
+def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
+    store = store or Store()
+    store.put(gen.raw())
+    watched: Any = api
+    more = {"progress_seconds": 0.0, "served": lambda _: False, **more}
+    answers: Any = more.pop("answers", Answers())
+    monitoring = more.pop("monitoring", Monitoring(watched))
+    return Reconciler(watched, store, answers, monitoring, CHOICES, **more)
