@@ -23,18 +23,20 @@ RUN echo /opt/app >"$(/opt/venv/bin/python -c 'import site; print(site.getsitepa
 
 FROM packages AS project
 COPY requirements/build.lock /tmp/
-RUN python -m venv /opt/build && /opt/build/bin/pip install -q --require-hashes -r /tmp/build.lock
+RUN python -m venv --without-pip /opt/build \
+ && pip --python /opt/build/bin/python install -q --no-compile --require-hashes -r /tmp/build.lock
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
-RUN /opt/build/bin/pip wheel -q --no-deps --no-build-isolation -w /tmp/wheel . \
+RUN pip --python /opt/build/bin/python wheel -q --no-deps --no-build-isolation -w /tmp/wheel . \
  && pip --python /opt/venv/bin/python install -q --no-compile --no-deps --no-index --target /opt/app /tmp/wheel/*.whl \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app
 
 # The SBOM of the third-party packages, read from the venv; reproducible.
 FROM packages AS sbom
 COPY requirements/supply.lock /tmp/
-RUN python -m venv /opt/supply && /opt/supply/bin/pip install -q --require-hashes -r /tmp/supply.lock
+RUN python -m venv --without-pip /opt/supply \
+ && pip --python /opt/supply/bin/python install -q --no-compile --require-hashes -r /tmp/supply.lock
 COPY pyproject.toml /tmp/
 RUN mkdir /sbom \
  && /opt/supply/bin/cyclonedx-py environment /opt/venv/bin/python --pyproject /tmp/pyproject.toml \

@@ -3,23 +3,25 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test docs-pictures recordings demo test unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures recordings demo test test-all unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 demo: ## Create a cluster, install the operator, serve a detector and detect objects in a picture
 	@hack/demo.sh
-test: ## Run all tests, after installing what they need
-	@hack/test.sh unit rules server integration faults properties e2e
+test: ## Show that the product works: pure code, real Prometheus, Triton and API server, one way through kind
+	@hack/test.sh test
+test-all: ## Run every test
+	@hack/test.sh test-all
 unit: ## Test pure code and golden files
 	@hack/test.sh unit
 rules: ## Test the Prometheus rules and the dashboards' queries against a real Prometheus
 	@hack/test.sh rules
-server: ## Test the model images with a real Triton in Docker
-	@hack/test.sh server
+server: ## Test the sample images and the operator's programs with a real Triton in Docker
+	@hack/test.sh images server
 integration: ## Test the operator against a real API server
-	@hack/test.sh integration
+	@hack/test.sh security integration
 faults: ## Test the operator under faults: killed processes, failing requests, network outages
 	@hack/test.sh faults
 properties: ## Test generated bad input against a real API server

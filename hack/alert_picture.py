@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from triton_operator.cli import curve
+from kubectl_triton.explain import curve
 
 _NOW = datetime(2026, 11, 23, 10, 54, tzinfo=UTC).timestamp()
 _MINUTES = 60

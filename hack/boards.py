@@ -59,8 +59,8 @@ def variables(board: Json, ask: Ask, chosen: Mapping[str, str]) -> dict[str, str
         offered: list[str] = []
         if variable["type"] == "custom":
             offered = variable["query"].split(",")
-        elif found := _VALUES.fullmatch(str(variable["query"]["query"]) if variable["type"] == "query" else ""):
-            offered = ask(f"label/{found[2]}/values", **{"match[]": filled(found[1], values)})
+        elif match := _VALUES.fullmatch(str(variable["query"]["query"]) if variable["type"] == "query" else ""):
+            offered = ask(f"label/{match[2]}/values", **{"match[]": filled(match[1], values)})
         if variable.get("includeAll"):
             offered = [f"({'|'.join(map(re.escape, offered))})"]
         values[name] = chosen.get(name) or (offered[0] if offered else "")
@@ -83,7 +83,7 @@ def _panel(panel: Json, ask: Ask, values: Mapping[str, str], span: Mapping[str, 
     for target in panel.get("targets", []):
         query = filled(target["expr"], values)
         result = ask("query_range", query=query, **{key: str(value) for key, value in span.items()})["result"]
-        series += [_series(one, target["legendFormat"]) for one in result]
+        series += [_series(curve, target["legendFormat"]) for curve in result]
     defaults = panel.get("fieldConfig", {}).get("defaults", {})
     return {
         "kind": panel["type"],
@@ -92,17 +92,17 @@ def _panel(panel: Json, ask: Ask, values: Mapping[str, str], span: Mapping[str, 
         "place": panel["gridPos"],
         "axis": _FORMATS.get(defaults.get("unit", ""), {}),
         "stacked": defaults.get("custom", {}).get("stacking", {}).get("mode") == "normal",
-        "series": [one for one in series if any(v is not None for v in one["y"])][:MAX_SERIES],
+        "series": [line for line in series if any(v is not None for v in line["y"])][:MAX_SERIES],
     }
 
 
-def _series(one: Json, legend: str) -> Json:
-    labels = {key: value for key, value in one["metric"].items() if key != "__name__"}
+def _series(curve: Json, legend: str) -> Json:
+    labels = {key: value for key, value in curve["metric"].items() if key != "__name__"}
     name = re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda label: str(labels.get(label[1], "")), legend)
-    numbers = [float(value) for _, value in one["values"]]
+    numbers = [float(value) for _, value in curve["values"]]
     return {
         "name": name or ", ".join(f"{key}={value}" for key, value in labels.items()),
-        "x": [round(float(at) * 1000) for at, _ in one["values"]],
+        "x": [round(float(at) * 1000) for at, _ in curve["values"]],
         "y": [value if abs(value) < float("inf") else None for value in numbers],
     }
 
@@ -190,7 +190,7 @@ def main() -> int:
     plotly = arguments.plotly or next(iter((ROOT / ".cache" / "docs").glob(PLOTLY)), None)
     if plotly is None:
         parser.error("there is no plotly.min.js: run make docs, or pass --plotly")
-    chosen = dict(one.split("=", 1) for one in arguments.set)
+    chosen = dict(assignment.split("=", 1) for assignment in arguments.set)
     for path in write(arguments.out, arguments.prometheus, plotly, chosen, arguments.minutes):
         print(path)
     return 0

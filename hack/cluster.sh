@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# cluster.sh up: creates a kind cluster that pulls from a local registry; keeps an existing healthy one.
+# cluster.sh up: creates a kind cluster that pulls from a local registry; keeps an existing healthy one. PERIODS=short
+#   makes the kubelet and the HPA controller of a running cluster look every 5 s, which the tests want: they don't wait for
+#   Kubernetes. PERIODS=default sets Kubernetes' own periods of a minute and 15 s again, which the benchmarks measure.
 # cluster.sh registry: starts only the registry.
 # cluster.sh mirror: pushes the public images that were built from packages to the registry, for the cluster's pods.
 # cluster.sh down: deletes the cluster and the registry.
@@ -99,6 +101,41 @@ up() {
     docker exec "$node" sh -c "echo $made_with >/kind/made-with"
   fi
   trust_registry
+  if [ -n "${PERIODS:-}" ]; then periods "$PERIODS"; fi
+}
+
+# periods short|default: changes nothing that is right, because both components restart.
+periods() {
+  local sync=0s flag='' state leader deadline=$((SECONDS + 120))
+  case $1 in
+    short) sync=5s flag='    - --horizontal-pod-autoscaler-sync-period=5s' ;;
+    default) ;;
+    *) die "PERIODS is short or default, not $1" ;;
+  esac
+  state=$(docker exec "$node" cat /kind/periods 2>/dev/null || echo default)
+  [ "$state" != "$1" ] || return 0
+  say "the cluster $CLUSTER: $1 periods of the kubelet and of the HPA controller"
+  leader=$(controller_manager)
+  docker exec -i "$node" bash -s <<SCRIPT
+set -euo pipefail
+sed -i 's/^syncFrequency:.*/syncFrequency: $sync/' /var/lib/kubelet/config.yaml
+manifest=/etc/kubernetes/manifests/kube-controller-manager.yaml
+sed '/--horizontal-pod-autoscaler-sync-period/d' \$manifest >/tmp/manifest
+[ -z '$flag' ] || sed -i '/^    - kube-controller-manager$/a\\$flag' /tmp/manifest
+cat /tmp/manifest >\$manifest
+systemctl restart kubelet
+echo $1 >/kind/periods
+SCRIPT
+  quietly "periods-$CLUSTER" kubectl wait node --all --for=condition=Ready --timeout=120s
+  # The restarted controller manager leads after the lease of the former one has expired.
+  until [ "$(controller_manager)" != "$leader" ]; do
+    [ "$SECONDS" -lt "$deadline" ] || die "kube-controller-manager doesn't lead again: docker exec $node crictl ps -a"
+    sleep 1
+  done
+}
+
+controller_manager() {
+  kubectl -n kube-system get lease kube-controller-manager -o jsonpath='{.spec.holderIdentity}' 2>/dev/null || echo "$leader"
 }
 
 down() {

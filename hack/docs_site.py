@@ -19,7 +19,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     "Model owners": ("models", "model-control", "live-views", "validate"),
     "On call": ("on-call",),
     "Cluster operators": (
-        "operations", "scaling", "metrics", "dashboards", "tenants", "limits", "benchmarks", "faults",
+        "operations", "scaling", "metrics", "dashboards", "tenants", "newer-triton", "limits", "benchmarks", "faults",
     ),
     "Security": ("security", "permissions", "threat-model"),
     "Contributors": ("architecture", "glossary", "bare-machine"),
@@ -32,8 +32,8 @@ _log = logging.getLogger("mkdocs.plugins.docs_site")
 
 def title(page: Path) -> str:
     """Returns the first heading of a page."""
-    found = re.search(r"^# (.+)$", page.read_text(), re.M)
-    return found[1].replace("`", "") if found else page.stem
+    heading = re.search(r"^# (.+)$", page.read_text(), re.M)
+    return heading[1].replace("`", "") if heading else page.stem
 
 
 def pages(folder: str) -> list[Path]:
@@ -44,8 +44,8 @@ def pages(folder: str) -> list[Path]:
 def on_config(config: Any) -> Any:
     """Sets the navigation. Pages that aren't in NAVIGATION are in a last section."""
     listed: list[Any] = [{"In five minutes": "index.md"}]
-    known = {name for names in NAVIGATION.values() for name in names}
-    more = tuple(page.stem for page in pages(".") if page.stem not in known)
+    placed = {name for names in NAVIGATION.values() for name in names}
+    more = tuple(page.stem for page in pages(".") if page.stem not in placed)
     for section, names in {**NAVIGATION, **({"More": more} if more else {})}.items():
         entries = [{title(DOCS / f"{name}.md"): f"{name}.md"} for name in names if (DOCS / f"{name}.md").exists()]
         folder = {"On call": "runbooks", "Contributors": "decisions"}.get(section)
@@ -87,12 +87,12 @@ def resolve(source: str, target: str, repository: str) -> tuple[str, str]:
     path, _, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):
         return target, ""
-    found = Path(os.path.normpath(DOCS / source / ".." / path))
-    if found.is_relative_to(DOCS):
-        inside = found.relative_to(DOCS).as_posix()
+    place = Path(os.path.normpath(DOCS / source / ".." / path))
+    if place.is_relative_to(DOCS):
+        inside = place.relative_to(DOCS).as_posix()
         return (f"{path.rstrip('/')}/index.md", "") if inside in FOLDERS else (target, "")
-    if not found.is_relative_to(ROOT) or not found.exists():
+    if not place.is_relative_to(ROOT) or not place.exists():
         return target, f"broken link: {target}"
-    kind = "tree" if found.is_dir() else "blob"
+    kind = "tree" if place.is_dir() else "blob"
     suffix = f"#{anchor}" if anchor else ""
-    return f"{repository}/{kind}/main/{found.relative_to(ROOT).as_posix()}{suffix}", ""
+    return f"{repository}/{kind}/main/{place.relative_to(ROOT).as_posix()}{suffix}", ""

@@ -6,6 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
+import environment
+
+if __name__ == "__main__":
+    environment.restart()
+
 import alert_picture
 import dashboards
 import helm_chart
@@ -19,7 +24,7 @@ import world_page
 import yaml_text
 from dashboards import grafana, page
 
-from triton_operator.manifests import crd, policies, rbac
+from triton_operator.manifests import crd, rbac
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARDS = Path("manifests/monitoring/dashboards")
@@ -35,10 +40,6 @@ def generated() -> dict[Path, str]:
         Path("manifests/rbac/roles.yaml"): yaml_text.text(*rbac.roles()),
         Path("manifests/namespaced/role.yaml"): yaml_text.text(*rbac.namespaced()),
         Path("docs/permissions.md"): permissions_page.text(),
-        **{
-            Path(f"manifests/policies/{name}.yaml"): yaml_text.text(*both)
-            for name, both in policies.manifests().items()
-        },
         **{DASHBOARDS / f"{d.name}.json": grafana.text(d) for d in dashboards.ALL},
         DASHBOARDS / "kustomization.yaml": yaml_text.text(grafana.kustomization(dashboards.ALL)),
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
@@ -48,7 +49,7 @@ def generated() -> dict[Path, str]:
         Path("docs/images/explain-alert.svg"): alert_picture.text(),
         Path("docs/images/top.svg"): top_picture.text(),
         **recording.files(),
-        Path("operator/triton_operator/cli/runbooks.json"): runbook_steps.text(),
+        Path("operator/kubectl_triton/explain/runbooks.json"): runbook_steps.text(),
     }
 
 

@@ -27,12 +27,12 @@ Json = dict[str, Any]
 
 def types(api: Api) -> dict[str, dict[str, str]]:
     """Returns the fields of each type, as `string`, `[string]` (a list), `{string}` (a map) or the name of a type."""
-    found: dict[str, dict[str, str]] = {}
+    definitions: dict[str, dict[str, str]] = {}
     for path, name in _EMBEDDED.items():
         schemas = api.request("GET", f"/openapi/v3/{path}")["components"]["schemas"]
         full = next(full for full in schemas if full.endswith(f".{name}"))
-        _add(full, schemas, found)
-    return dict(sorted(found.items()))
+        _add(full, schemas, definitions)
+    return dict(sorted(definitions.items()))
 
 
 def text(api: Api) -> str:
@@ -40,28 +40,30 @@ def text(api: Api) -> str:
     return json.dumps(types(api), indent=1) + "\n"
 
 
-def _add(full: str, schemas: Json, found: dict[str, dict[str, str]]) -> str:
+def _add(full: str, schemas: Json, definitions: dict[str, dict[str, str]]) -> str:
     name, schema = full.rpartition(".")[2], schemas[full]
     if schema.get("format") == "int-or-string" or "oneOf" in schema:
         return name
     if schema["type"] != "object":
         return str(schema["type"])
-    if name not in found:
-        found[name] = {}
-        wanted = _ONLY.get(name, schema["properties"].keys()) - _LEFT_OUT.get(name, set())
-        found[name] |= {field: _type(schema["properties"][field], schemas, found) for field in sorted(wanted)}
+    if name not in definitions:
+        definitions[name] = {}
+        names = _ONLY.get(name, schema["properties"].keys()) - _LEFT_OUT.get(name, set())
+        definitions[name] |= {
+            field: _type(schema["properties"][field], schemas, definitions) for field in sorted(names)
+        }
     return name
 
 
-def _type(schema: Json, schemas: Json, found: dict[str, dict[str, str]]) -> str:
+def _type(schema: Json, schemas: Json, definitions: dict[str, dict[str, str]]) -> str:
     if "allOf" in schema:
         [schema] = schema["allOf"]
     if "$ref" in schema:
-        return _add(schema["$ref"].rpartition("/")[2], schemas, found)
+        return _add(schema["$ref"].rpartition("/")[2], schemas, definitions)
     if "items" in schema:
-        return f"[{_type(schema['items'], schemas, found)}]"
+        return f"[{_type(schema['items'], schemas, definitions)}]"
     if "additionalProperties" in schema:
-        return f"{{{_type(schema['additionalProperties'], schemas, found)}}}"
+        return f"{{{_type(schema['additionalProperties'], schemas, definitions)}}}"
     return str(schema["type"])
 
 

@@ -6,11 +6,30 @@
 #   TRITON_OPERATOR_CACHE  folder that all clones share           (~/.cache/triton-operator)
 #   NO_INSTALL             1: never install Debian packages
 #   CLUSTER                name of the kind cluster               (triton-operator)
+#   PERIODS                short or default: see hack/cluster.sh  (as they are)
 #   KIND_NODE_IMAGE        node image of that cluster             (kindest/node:v1.36.3)
 #   REGISTRY_PORT          port of the local registry             (5001)
 #   KUBEBUILDER_ASSETS     folder with etcd and kube-apiserver    ($TRITON_OPERATOR_CACHE/control-plane)
 #   PYTHON                 interpreter for hack/world and .venv   (the oldest on PATH, 3.11 or later)
 set -euo pipefail
+
+# What is generated, checked and tested is the same for every caller (hack/environment.py does this for Python).
+umask 022
+while IFS= read -r name; do
+  case $name in
+    '' | '#'*) ;;
+    *'*') for set_ in $(compgen -e "${name%\*}"); do unset "$set_"; done ;;
+    *) unset "$name" ;;
+  esac
+done <"$(dirname "${BASH_SOURCE[0]}")/environment.txt"
+export LC_ALL=C.UTF-8 TZ=UTC
+[ "$(uname)" != Darwin ] || export LC_ALL=en_US.UTF-8
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+# A proxy is for downloads, not for this machine.
+local_names=localhost,127.0.0.1,::1
+case ${NO_PROXY:-} in *"$local_names") ;; *) export NO_PROXY=${NO_PROXY:+$NO_PROXY,}$local_names ;; esac
+case ${no_proxy:-} in *"$local_names") ;; *) export no_proxy=${no_proxy:+$no_proxy,}$local_names ;; esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -69,7 +88,8 @@ if sys.version_info >= (3, 11): print(int(not u.find_spec("ensurepip")), "%d.%03
 }
 
 # world GOAL…: installs or builds the tools, images and the cluster that these goals need.
-world() { PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
+# Go may get modules by git, from a mirror in the user's settings.
+world() { env -u GIT_CONFIG_GLOBAL -u GIT_CONFIG_NOSYSTEM PYTHONDONTWRITEBYTECODE=1 "$(python)" -m hack.world up "$@"; }
 
 # packages_world: whether images and tools are built from package registries on this machine.
 packages_world() { [ "${WORLD:-$(cat "$shared/source" 2>/dev/null)}" = packages ]; }

@@ -1,4 +1,4 @@
-"""Pins every Python package with its hashes: requirements/*.lock from pyproject.toml.
+"""Pins every Python package with its hashes: requirements/*.lock from pyproject.toml, and that of the server image.
 
 Keeps the pinned versions unless --upgrade is given. --check only reports whether the requirements changed since the
 locks were made; it needs no network.
@@ -22,14 +22,16 @@ SUPPLY = LOCKS / "supply.in"
 CLIENT = LOCKS / "client.in"
 DOCS = LOCKS / "docs.in"
 PERF_ANALYZER = LOCKS / "perf_analyzer.in"
+SERVER = ROOT / "model_images" / "server" / "requirements.txt"
+SERVER_LOCK = str(SERVER.with_suffix(".lock"))
 UV = "uv>=0.9,<1"
 # Dependencies of tritonclient that the operator never imports: it uses one generated file of tritonclient, aiohttp for
 # requests to servers, and grpcio to load models. Without the others the image is 110 MB smaller. Rich, Textual and
-# their dependencies are for the terminal of kubectl-triton.
+# their dependencies are for the terminal of kubectl-triton, and zstandard is for its reader of images.
 UNUSED = (
     "brotli", "gevent", "geventhttpclient", "greenlet", "linkify-it-py", "markdown-it-py", "mdit-py-plugins",
     "mdurl", "ml-dtypes", "numpy", "platformdirs", "pygments", "python-rapidjson", "rich", "textual", "zope-event",
-    "zope-interface",
+    "zope-interface", "zstandard",
 )  # fmt: skip
 # Dependencies of the operator or of tritonclient[http] that kubectl-triton never imports.
 UNUSED_BY_PLUGIN = (
@@ -47,6 +49,8 @@ SOURCES = {
     "docs.lock": [str(DOCS.relative_to(ROOT))],
     "client.lock": [str(CLIENT.relative_to(ROOT)), "-c", "requirements/dev.lock"],
     "perf_analyzer.lock": [str(PERF_ANALYZER.relative_to(ROOT))],
+    # In the folder that the image is built from.
+    SERVER_LOCK: [str(SERVER.relative_to(ROOT))],
 }
 
 
@@ -63,6 +67,7 @@ def fingerprint() -> str:
         CLIENT.read_text(),
         DOCS.read_text(),
         PERF_ANALYZER.read_text(),
+        SERVER.read_text(),
     ]
     return "# Made by `make lock` for " + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -80,10 +85,12 @@ def uv() -> Path:
 def compile_lock(name: str, upgrade: bool) -> str:
     out = LOCKS / name
     # No header and no index URL: the file must not depend on the command line or on where packages come from.
-    command = [uv(), "pip", "compile", *SOURCES[name], "-o", out, "-q", "--universal", "--python-version=3.11"]
+    # The server image has Ubuntu's Python.
+    python = "3.10" if name == SERVER_LOCK else "3.11"
+    command = [uv(), "pip", "compile", *SOURCES[name], "-o", out, "-q", "--universal", f"--python-version={python}"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
     command += [f"--no-emit-package={package}" for package in OMITTED.get(name, ())]
-    if name != "operator.lock":
+    if name not in ("operator.lock", SERVER_LOCK):
         command += ["-c", LOCKS / "operator.lock"]
     subprocess.run([*command, *(["--upgrade"] if upgrade else [])], check=True, cwd=ROOT)
     return out.read_text()
@@ -98,13 +105,13 @@ def main() -> int:
     if options.check:
         stale = [n for n in SOURCES if not (LOCKS / n).exists() or (LOCKS / n).read_text().split("\n", 1)[0] != first]
         for name in stale:
-            print(f"requirements/{name} is stale, run `make lock`", file=sys.stderr)
+            print(f"{LOCKS / name} is stale, run `make lock`", file=sys.stderr)
         return 1 if stale else 0
     for name in SOURCES:
         text = compile_lock(name, options.upgrade)
         body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
         (LOCKS / name).write_text(f"{first}\n{body}")
-        print(f"wrote requirements/{name}")
+        print(f"wrote {(LOCKS / name).relative_to(ROOT)}")
     return 0
 
 

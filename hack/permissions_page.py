@@ -15,7 +15,7 @@ For cluster administrators and security reviewers: which permissions the operato
 
 The tables list the rules of `manifests/rbac/operator.yaml` with their reasons. The operator has no rule for:
 
-- Secrets and ConfigMaps
+- Secrets
 - logs of pods, and commands in pods
 - roles and role bindings
 - writing a TritonModel, except its status

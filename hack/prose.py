@@ -1,4 +1,4 @@
-"""Checks the words, links and form of the Markdown pages, and the words of docstrings and comments in Python files.
+"""Checks the words, links, form and examples of the Markdown pages, and the words of docstrings and comments in Python.
 
 hack/prose.txt lists the words to avoid. Prints one line per problem and exits with 1 if there is one. Arguments are
 files; the default is every tracked file.
@@ -23,6 +23,8 @@ HISTORY = "CHANGELOG.md"
 RECORD_PARTS = ("## Context", "## Decision", "## Consequences")
 RUNBOOK_PARTS = ("## What it means", "## What to look at", "## What to do")
 CODE = re.compile(r"^```.*?^```|`[^`]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
+CURL = re.compile(r"\bcurl (?:\\\n|[^\n])*")
+"""A command, with the lines that follow a backslash."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -41,6 +43,9 @@ def check(file: Path) -> Iterator[str]:
     if file.suffix == ".py":
         return
     yield from (f"{name}:1: {problem}" for problem in _form(name, text))
+    for match in CURL.finditer(text):
+        if re.search(r" (-d|--data\S*) ", match[0]) and "/v2/" in match[0] and "Content-Type: " not in match[0]:
+            yield f"{name}:{_line(text, match.start())}: curl would send a form: add -H 'Content-Type: …'"
     for match in LINK.finditer(prose):
         if problem := _link(file, match[1]):
             yield f"{name}:{_line(text, match.start())}: {problem}"
@@ -54,14 +59,14 @@ def _words(prose: str) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def _avoided() -> list[tuple[re.Pattern[str], str]]:
-    found = []
+    patterns = []
     for line in WORDS.read_text().splitlines():
         if line and not line.startswith("#"):
             words, instead = line.split(" -> ")
             # A line break, and an indentation after it, count as a space. A lookbehind must have a fixed width.
             words = re.sub(r" (?![?)])", r"\\s+", words)
-            found.append((re.compile(rf"\b(?:{words})\b"), instead))
-    return found
+            patterns.append((re.compile(rf"\b(?:{words})\b"), instead))
+    return patterns
 
 
 def _form(name: str, text: str) -> Iterator[str]:

@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "operator"))
 
-from triton_operator.repository.checks import judge  # noqa: E402
-from triton_operator.repository.findings import Finding, Severity  # noqa: E402
-from triton_operator.repository.load import load  # noqa: E402
+from triton_repository_check.check_table import judge  # noqa: E402
+from triton_repository_check.findings import Finding, Severity  # noqa: E402
+from triton_repository_check.load import load  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ def main() -> int:
             wrong += 1
         for place, models in repositories(clone, source.parts):
             name = f"{source.name}/{place.relative_to(clone)}"
-            found = [f for f in check(models) if f.severity is not Severity.NOTE or options.verbose]
+            findings = [f for f in check(models) if f.severity is not Severity.NOTE or options.verbose]
             checked += 1
-            refused += any(f.severity is Severity.ERROR for f in found)
-            warned += any(f.severity is Severity.WARNING for f in found)
-            for finding in found:
+            refused += any(f.severity is Severity.ERROR for f in findings)
+            warned += any(f.severity is Severity.WARNING for f in findings)
+            for finding in findings:
                 print(f"{name}: {finding}")
     print(f"{checked} repositories: {refused} with errors, {warned} with warnings")
     return 1 if refused or wrong else 0
@@ -173,14 +173,14 @@ def licence(clone: Path) -> str:
 
 def repositories(clone: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, list[Path]]]:
     """Returns the repositories and their models. Each example outside of a model repository is a repository."""
-    found: dict[Path, list[Path]] = {}
+    by_place: dict[Path, list[Path]] = {}
     for part in parts:
         for config in sorted((clone / part).rglob("config.pbtxt")):
             model = config.parent
             if BROKEN.search(config.as_posix()) or model.name.isdecimal():
                 continue
-            found.setdefault(model if model.parent.name in _COPIED else model.parent, []).append(model)
-    return iter(sorted(found.items()))
+            by_place.setdefault(model if model.parent.name in _COPIED else model.parent, []).append(model)
+    return iter(sorted(by_place.items()))
 
 
 def check(models: list[Path]) -> list[Finding]:

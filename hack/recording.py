@@ -61,18 +61,18 @@ def frames(cast: str) -> tuple[int, list[Frame]]:
     screen = pyte.Screen(header["width"], header["height"])
     stream = pyte.Stream(screen)
     output = [(at, data) for at, kind, data in events if kind == "o"]
-    found: list[Frame] = []
+    pictures: list[Frame] = []
     now = 0.0
     for (at, data), (following, _) in zip(output, [*output[1:], (float("inf"), "")], strict=True):
         stream.feed(data)
         if following - at < _REDRAW_SECONDS:
             continue
         rows = tuple(_row(screen, y) for y in range(screen.lines))
-        if not found or rows != found[-1].rows:
-            found.append(Frame(now, rows))
+        if not pictures or rows != pictures[-1].rows:
+            pictures.append(Frame(now, rows))
         now += min(following - at, _PAUSE_SECONDS)
-    used = max((y for frame in found for y, row in enumerate(frame.rows, 1) if row.plain.strip()), default=1)
-    return header["width"], [Frame(f.at, f.rows[:used]) for f in found]
+    used = max((y for frame in pictures for y, row in enumerate(frame.rows, 1) if row.plain.strip()), default=1)
+    return header["width"], [Frame(f.at, f.rows[:used]) for f in pictures]
 
 
 def _row(screen: pyte.Screen, y: int) -> Text:
@@ -89,17 +89,17 @@ def _color(name: str) -> str | None:
 
 def svg(cast: str) -> str:
     """Returns the SVG. It loads nothing. With `prefers-reduced-motion`, it shows only the last picture."""
-    columns, found = frames(cast)
+    columns, pictures = frames(cast)
     console = Console(width=columns, record=True, file=io.StringIO(), color_system="truecolor", force_terminal=True)
-    for frame in found:
+    for frame in pictures:
         for row in frame.rows:
             console.print(row, no_wrap=True, crop=True)
     export = _MARK.join(["{styles}", "{backgrounds}{matrix}", "{terminal_width}"])
     styles, text, width = console.export_svg(title="", code_format=export, unique_id="film").split(_MARK)
     # No row needs clipping, because none is longer than the terminal. Rich also draws the end of each row.
     text = re.sub(r"<text[^>]*>\n</text>|\sclip-path=\"[^\"]*\"", "", text)
-    height, seconds = len(found[0].rows) * _LINE, found[-1].at + _END_SECONDS
-    moves = [(100 * frame.at / seconds, -k * height) for k, frame in enumerate(found)]
+    height, seconds = len(pictures[0].rows) * _LINE, pictures[-1].at + _END_SECONDS
+    moves = [(100 * frame.at / seconds, -k * height) for k, frame in enumerate(pictures)]
     return _PICTURE.substitute(
         width=round(float(width) + 17), height=round(height + 16), inner_width=width, inner_height=f"{height:g}",
         font=_FONT, seconds=f"{seconds:g}", last=f"{moves[-1][1]:g}", styles=styles, text=text,

@@ -12,8 +12,8 @@ _SECTIONS = {"meaning": "What it means", "look": "What to look at", "do": "What 
 
 def text() -> str:
     """Returns JSON: by alert, the paragraphs of each section. Links are replaced by their words."""
-    found = {path.stem: _sections(path.read_text()) for path in sorted(RUNBOOKS.glob("*.md"))}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    sections = {path.stem: _sections(path.read_text()) for path in sorted(RUNBOOKS.glob("*.md"))}
+    return json.dumps(sections, indent=1, ensure_ascii=False) + "\n"
 
 
 def _sections(page: str) -> dict[str, list[str]]:

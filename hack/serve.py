@@ -25,6 +25,8 @@ import watchfiles
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from triton_operator.render import start
+
 ROOT = Path(__file__).resolve().parent.parent
 OWN_IMAGE = "triton-operator/server:dev"
 
@@ -39,6 +41,7 @@ class Triton:
         self.name = f"triton-serve-{os.getpid()}"
         ports = [f"--publish=127.0.0.1:{port + k}:{8000 + k}" for k in range(3)]
         container = ["--detach", f"--name={self.name}", "--shm-size=1g", f"--volume={repository}:/models:ro", *ports]
+        container += [f"--ulimit=stack={start.STACK_KIB << 10}"]  # as in a pod
         container += [f"--gpus={gpus}"] if gpus else []
         # A model that doesn't load must not end the server: the user is about to fix it.
         options = ["--model-control-mode=explicit", "--load-model=*", "--exit-on-error=false", "--log-info=false"]
@@ -62,8 +65,8 @@ class Triton:
 
     def running(self) -> bool:
         """Returns whether the container runs."""
-        shown = ["docker", "inspect", "--format={{.State.Running}}", self.name]
-        return subprocess.run(shown, check=False, capture_output=True, text=True).stdout.strip() == "true"
+        command = ["docker", "inspect", "--format={{.State.Running}}", self.name]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip() == "true"
 
     def wait(self) -> None:
         """Waits until the server is live, not ready: that needs all models. Raises SystemExit if the server ends."""
@@ -90,23 +93,23 @@ class Triton:
 
 def ensembles(repository: Path) -> dict[str, set[str]]:
     """Returns the composing models of each ensemble. Leaves out models whose config.pbtxt can't be read."""
-    found = {}
+    composing = {}
     for path in repository.glob("*/config.pbtxt"):
         try:
             config = text_format.Parse(path.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
         except (OSError, UnicodeDecodeError, text_format.ParseError):
             continue
-        found[path.parent.name] = {step.model_name for step in config.ensemble_scheduling.step}
-    return {name: parts for name, parts in found.items() if parts}
+        composing[path.parent.name] = {step.model_name for step in config.ensemble_scheduling.step}
+    return {name: parts for name, parts in composing.items() if parts}
 
 
 def affected(changed: Iterable[str], whole: dict[str, set[str]]) -> list[str]:
     """Returns the changed models and all ensembles that contain them, composing models before their ensembles."""
-    found = set(changed)
-    while more := {name for name, parts in whole.items() if parts & found} - found:
-        found |= more
+    models = set(changed)
+    while more := {name for name, parts in whole.items() if parts & models} - models:
+        models |= more
     order: list[str] = []
-    while left := sorted(found - set(order)):
+    while left := sorted(models - set(order)):
         # If ensembles contain each other in a cycle, Triton reports it.
         order += [name for name in left if not whole.get(name, set()) & set(left)] or left
     return order

@@ -22,12 +22,12 @@ _PLACES = [
 def files() -> dict[Path, str]:
     """Returns the text of each file that contains the version, by path."""
     version = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
-    found = {}
+    texts = {}
     for name in _tracked():
         text = (ROOT / name).read_text()
         if any(place.search(text) for place in _PLACES):
-            found[Path(name)] = stamped(text, version)
-    return found
+            texts[Path(name)] = stamped(text, version)
+    return texts
 
 
 def stamped(text: str, version: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 
-from triton_operator.cli import fleet
-from triton_operator.cli.detail import Found
-from triton_operator.cli.samples import Alert
-from triton_operator.cli.top import Overview
-from triton_operator.cli.top_view import Top
+from kubectl_triton.samples import Alert
+from kubectl_triton.top import fleet
+from kubectl_triton.top.detail import Reading
+from kubectl_triton.top.source import Overview
+from kubectl_triton.top.view import Top
 
 _TITLE = "kubectl triton top -A --prometheus http://localhost:9090"
 _SIZE = (153, 10)
@@ -31,13 +30,12 @@ class _Samples:
     def overview(self) -> Overview:
         return Overview(sorted(_ROWS, key=lambda row: row.key))
 
-    def one(self, key: str) -> Found:
+    def reading(self, key: str) -> Reading:
         raise NotImplementedError
 
 
 def text() -> str:
     """Returns the picture as SVG. It loads no font from the network."""
-    os.environ.pop("NO_COLOR", None)  # the picture has the same colors everywhere
 
     async def draw() -> str:
         app = Top(_Samples(), "", 3600.0)

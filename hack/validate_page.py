@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "tests"))
 from corpus.faults import FAULTS, Fault  # noqa: E402
 from corpus.good import GOOD  # noqa: E402
 from corpus.legal import LEGAL  # noqa: E402
-from triton_operator.repository.checks import CODES  # noqa: E402
+from triton_repository_check.check_table import CODES  # noqa: E402
 
 VERDICTS = ROOT / "tests/corpus/verdicts.json"
 
@@ -90,9 +90,8 @@ doesn't judge the files behind it. It never opens pipes, sockets and devices. Of
 needs, for example the names, types and shapes of an ONNX file, but not the weights.
 
 Of a TensorRT plan it reads the first bytes; of a PyTorch file the directory of the archive, which shows whether it is
-TorchScript, AOTInductor or only weights; of an OpenVINO model the names of its inputs and outputs and the size of its
-weights; of a SavedModel the names of its files. It doesn't know the types and shapes of their tensors, nor whether a
-plan fits the server's GPU and TensorRT.
+TorchScript, AOTInductor or only weights; of an OpenVINO model whether it is one and complete; of a SavedModel the names
+of its files. It doesn't know their tensors, nor whether a plan fits the server's GPU and TensorRT.
 
 The check reads an image in place and unpacks nothing: it reads the headers of the layers, applies the layers and their
 deletions in memory, and reads single files from the archive. It copies only the files under `--path` in compressed
@@ -103,6 +102,9 @@ It parses config.pbtxt as the C++ parser of the server does, so a text that the 
 It doesn't check a config.pbtxt above 32 MiB or with more than 260,000 values, a model.py above 256 KiB, or an ONNX file
 with more than 1,000,000 fields, and warns (TR005). Triton has no such limits. A list of numbers counts only its
 different ones. A file of 4 MiB takes less than a second. Each check reports at most 1,000 findings for each model.
+
+It judges the repository and no requests: a valid model's server can still end by a request that is too large for its
+memory, or by a form of 512 MiB or more ([large requests](security.md#large-requests)).
 
 ## Settings of the server
 
@@ -118,7 +120,14 @@ they come from `--spec` or from these options; the options win. Without a value 
 | `--gpus` | extended resources of the limits | TR119, the number of instances |
 | `--shm-size 512Mi` | `spec.server.sharedMemory`, or half of the memory limit | TR504 |
 | `--response-cache`, `--no-response-cache` | `--cache-config` in `spec.server.args` | TR506 |
+| only `--spec` | `spec.models` | TR509, TR510, TR511; all rules judge what the servers run |
 | `--path` | `spec.modelImage.path` | the models' directory in an image; default `/models` |
+
+In the pod, the check also knows the backends that NVIDIA's image lacks by its tag (TR132), and flags that switch off
+the completion of configurations (TR104). Neither is an option; use `--spec`.
+
+Some findings follow from what the source of a model.py proves: the kinds of arguments (TR318), numpy's types (TR319),
+and the models that it calls (TR320, TR321). What a variable may be in several ways is not judged.
 
 `--with-server` starts tritonserver in Docker on the repository (`--server-image`, `--seconds`), with the limits above.
 It reports errors of tritonserver as TR901 and TR902. Only `--with-server` runs the models' code; the other checks
@@ -127,7 +136,8 @@ only read files.
 ## Output for programs
 
 `--format json` prints one object with `ok`, `counts`, `models` and `findings`. Each finding has `code`, `severity`,
-`file` (relative to the repository), `line` and `column` (from 1, or null), `message` and `remedy`. `--format sarif`
+`file` (relative to the repository, or a field of `spec.models`), `line` and `column` (from 1, or null), `message` and
+`remedy`. `--format sarif`
 prints SARIF 2.1.0. Its paths are relative to the base `REPOSITORY`. With `--base deploy/models`, the directory of the
 models in the source tree, they are paths that a code host can show. With both, standard output contains nothing else.
 

@@ -26,6 +26,6 @@ if ! usable; then
   "$made_with" -m venv "$venv"
 fi
 say "installing the locked Python packages into .venv"
-quietly pip "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.lock
+quietly pip "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.lock
 quietly pip-project "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 echo "$wanted" >"$stamp"

@@ -25,18 +25,14 @@ def text() -> str:
 
 
 def _table() -> Iterator[str]:
-    demo = {*closure(GOALS["demo"], ALL, "packages"), *closure(GOALS["demo"], ALL, "registry")}
-    tests = {*closure(GOALS["test"], ALL, "packages"), *closure(GOALS["test"], ALL, "registry")}
+    demo, test = (
+        {*closure(GOALS[goal], ALL, "packages"), *closure(GOALS[goal], ALL, "registry")} for goal in ("demo", "test")
+    )
     yield "| Part | Description | Version | From registries | From packages | For |\n|---|---|---|---|---|---|\n"
     for name, part in ALL.items():
-        goal = "demo and tests" if name in demo else "tests" if name in tests else f"`hack/world.sh {_optional(name)}`"
+        goal = "all" if name in demo else "tests" if name in test else "`make test-all`"
         columns = [name, part.what, part.version or "–", _from(part.registry), _from(part.packages), goal]
         yield f"| {' | '.join(columns)} |\n"
-
-
-def _optional(name: str) -> str:
-    """Returns the goal that makes a part which neither the demo nor the tests need."""
-    return next(goal for goal in ("keda", "gateway", "cosign") if name in closure(GOALS[goal], ALL, "packages"))
 
 
 def _from(recipe: Recipe | None) -> str:

@@ -138,7 +138,7 @@ def read(folder: Path) -> tuple[list[tuple[str, tuple[int, float]]], dict[str, f
     report = folder / "root" / "parts.jsonl"
     for line in report.read_text().splitlines() if report.exists() else []:
         # Every run reports the cluster, but only the first creates it: take the longest.
-        parts |= {name: max(took, parts.get(name, 0.0)) for name, took in json.loads(line).items()}
+        parts |= {name: max(took, parts.get(name, 0.0)) for name, took in json.loads(line)["parts"].items()}
     return times, parts
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kubectl_triton.calibrate import load, plot, result
+from kubectl_triton.calibrate.search import LATENCY, Goal, Point, SearchResult, Step, run, search
 from model_images.support import load_generator, serving
 from support.machine import machine
-from triton_operator.cli.calibrate import load, plot, result
-from triton_operator.cli.calibrate.search import Goal, Outcome, Point, Step, run, search
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path(__file__).parent / "models" / "sleep"
@@ -57,7 +57,7 @@ class Case:
 CASES = [Case("one instance", 50), Case("two instances", 100, instances=2), Case("batches of 8", 400, batch=8)]
 
 
-def calibrate(case: Case, goal: Goal) -> Outcome:
+def calibrate(case: Case, goal: Goal) -> SearchResult:
     """Returns the outcome of the search on a server with this model."""
 
     def show(step: Step, point: Point) -> None:
@@ -70,7 +70,7 @@ def calibrate(case: Case, goal: Goal) -> Outcome:
         load_generator(IMAGE, server.container, "--cpus=1") as execute,
     ):
         load.check_inputs(execute(load.config_command(sent), 60), has_file=False)
-        single = load.latency(sent, execute)
+        single = load.idle(sent, execute).latencies[LATENCY].p50
         print(f"{case.name}: one request at a time takes {plot.milliseconds(single)}", file=sys.stderr)
         return run(search(goal, 0.5 / single), lambda step: load.measure(sent, execute, step), show)
 
@@ -86,14 +86,14 @@ def main() -> int:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    goal = Goal(options.p99, precision=PRECISION)
+    goal = Goal({LATENCY: options.p99}, precision=PRECISION)
     start = time.monotonic()
     rows: list[dict[str, Any]] = []
     for case in CASES[: options.cases]:
         begin = time.monotonic()
         outcome = calibrate(case, goal)
         assert outcome.rate is not None, f"{case.name}: {outcome.reason}"
-        p99 = sorted(p.p99 for p in outcome.confirmations)
+        p99 = sorted(p.latency(LATENCY).p99 for p in outcome.confirmations)
         rows.append({
             "case": case.name, "expected": case.expected, "found": round(outcome.rate, 1),
             "error": round(abs(outcome.rate / case.expected - 1), 3), "p99_s": [round(v, 3) for v in p99],

@@ -13,9 +13,9 @@ import sys
 from support import cluster as clusters
 from support.machine import machine
 
-from . import commit, in_place, reload
+from . import commit, reload
 
-MODULES = {"commit": commit, "in_place": in_place, "reload": reload}
+MODULES = {"commit": commit, "reload": reload}
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
         default=os.environ.get("ONLY", ",".join(MODULES)),
         help=f"comma-separated parts: {', '.join(MODULES)}",
     )
-    wanted = parser.parse_args().only.split(",")
+    names = parser.parse_args().only.split(",")
     cluster = clusters.ensure()
     conditions: dict[str, object] = {
         "machine": machine(),
@@ -34,9 +34,9 @@ def main() -> int:
         "server_image": cluster.server_image,
     }
     figures: dict[str, object] = {}
-    for name in wanted:
-        found, under = MODULES[name].measure(cluster)
-        figures |= found
+    for name in names:
+        measured, under = MODULES[name].measure(cluster)
+        figures |= measured
         conditions[name] = under
     print(json.dumps({**figures, "conditions": conditions}))
     return 0

@@ -35,40 +35,24 @@ SCRIPT = Path(__file__).parent / "inside" / "pictures.py"
 
 
 def measure(cluster: Cluster) -> tuple[dict[str, object], dict[str, object]]:
-    """Returns the figures and the conditions of commits that replace the server."""
-    runs, result, conditions = commits(cluster, {})
-    return {
-        "commit_to_live_s": round(median(run["answer"] for run in runs), 1),
-        "commit_to_all_servers_s": round(median(run["complete"] for run in runs), 1),
-        "commit_failed_requests": len(result["failures"]),
-    }, conditions
-
-
-def commits(cluster: Cluster, spec: Object) -> tuple[list[dict[str, float]], dict[str, Any], dict[str, object]]:
-    """Returns the seconds of each run until each step, the result of the load, and the conditions.
-
-    The result also has `changes`, the values of status.image.change. `spec` replaces fields of the sample. Prints each
-    run and its steps on standard error.
-    """
+    """Returns the figures and the conditions. Prints each run and its steps on standard error."""
     runs: list[dict[str, float]] = []
-    changes: list[str] = []
     with (
         cluster.namespace(f"commit-to-live-{uuid.uuid4().hex[:5]}") as namespace,
         tempfile.TemporaryDirectory() as folder,
     ):
-        namespace.api.apply(_model(namespace, spec))
+        namespace.api.apply(_model(namespace))
         namespace.wait_until_complete(NAME)
         pipeline = Pipeline.of(namespace, Path(folder))
         _start_load(namespace)
         for number in range(1, RUNS + 1):
             context = _commit(Path(folder), version=number + 1)
             runs.append(_run(pipeline, namespace, context, str(number + 1)))
-            changes.append(namespace.api.get("TritonModel", NAME)["status"]["image"].get("change", ""))
             steps = ", ".join(f"{step} {at:.1f}" for step, at in runs[-1].items())
             print(f"run {number}/{RUNS}, seconds since the commit: {steps}", file=sys.stderr, flush=True)
             # Until the drain of the former server ends.
             eventually(lambda: len(namespace.api.list("Pod", f"tritonoperator.io/model={NAME}")) == 1, 90)
-        result = {**_end_load(namespace), "changes": changes}
+        result = _end_load(namespace)
     requests = sum(v["requests"] for v in result["versions"].values()) + len(result["failures"])
     for failure in result["failures"][:5]:
         print(failure, file=sys.stderr)
@@ -76,19 +60,23 @@ def commits(cluster: Cluster, spec: Object) -> tuple[list[dict[str, float]], dic
     for step in runs[0]:
         values = [run[step] for run in runs]
         print(f"  {step:24} {median(values):6.1f}   {min(values):.1f} to {max(values):.1f}", file=sys.stderr)
+    figures: dict[str, object] = {
+        "commit_to_live_s": round(median(run["answer"] for run in runs), 1),
+        "commit_to_all_servers_s": round(median(run["complete"] for run in runs), 1),
+        "commit_failed_requests": len(result["failures"]),
+    }
     conditions: dict[str, object] = {
         "runs": RUNS, "requests": requests, "requests_per_second": RATE, "p99_s": result["p99_s"],
         "model": "detection sample: three models and an ensemble, one server; server image on the node",
         "commit_to_live": "start of deploy.sh until the first answer of the new version; median",
     }  # fmt: skip
-    return runs, result, conditions
+    return figures, conditions
 
 
-def _model(namespace: Namespace, spec: Object) -> Object:
+def _model(namespace: Namespace) -> Object:
     sample = namespace.cluster.kubectl("kustomize", str(ROOT / "manifests/overlays/local-sample"))
     [model] = [obj for obj in _documents(sample) if obj["kind"] == "TritonModel"]
-    changed = {**model["spec"], **spec, "server": {**model["spec"]["server"], **spec.get("server", {})}}
-    return {**model, "metadata": {"name": NAME, "namespace": namespace.name}, "spec": changed}
+    return {**model, "metadata": {"name": NAME, "namespace": namespace.name}}
 
 
 def _documents(text: str) -> list[Any]:
@@ -119,33 +107,26 @@ def _run(pipeline: Pipeline, namespace: Namespace, context: Path, version: str) 
 
 def _lines(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
     """Returns the seconds of the script's own steps; its clock has whole seconds."""
-    found = {}
+    durations = {}
     for line in done.stdout.splitlines():
         seconds, _, text = line.strip().partition("s  ")
         for word, step in (("building", "validated"), ("pushing", "built"), ("writing", "pushed")):
             if text.startswith(word):
-                found[step] = float(seconds)
-    return found
+                durations[step] = float(seconds)
+    return durations
 
 
 def _of(pod: Object) -> dict[str, float]:
     """Returns when the pod took each step; Kubernetes' times have whole seconds."""
-    found = {"pod created": pod["metadata"]["creationTimestamp"]}
+    times = {"pod created": pod["metadata"]["creationTimestamp"]}
     statuses = {s["name"]: s["state"] for s in pod["status"].get("initContainerStatuses", [])}
     for name in ("tools", "fetch", "check"):
         if ended_at := statuses.get(name, {}).get("terminated", {}).get("finishedAt"):
-            found[f"{name} ended"] = ended_at
-    for kind in ("files", "change"):
-        ends = [
-            s["state"]["terminated"]["finishedAt"] for s in pod["status"].get("ephemeralContainerStatuses", [])
-            if s["name"].startswith(f"in-place-{kind}-") and "terminated" in s["state"]
-        ]  # fmt: skip
-        if ends:
-            found[f"{kind} ended"] = max(ends)
+            times[f"{name} ended"] = ended_at
     [triton] = [s for s in pod["status"]["containerStatuses"] if s["name"] == "triton"]
-    found["triton started"] = triton["state"]["running"]["startedAt"]
-    found["pod ready"] = next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "Ready")
-    return {step: datetime.fromisoformat(at).timestamp() for step, at in found.items()}
+    times["triton started"] = triton["state"]["running"]["startedAt"]
+    times["pod ready"] = next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "Ready")
+    return {step: datetime.fromisoformat(at).timestamp() for step, at in times.items()}
 
 
 def _start_load(namespace: Namespace) -> None:

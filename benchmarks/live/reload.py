@@ -23,9 +23,9 @@ import numpy as np
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
+from kubectl_triton.models import triton
 from model_images.support import serving
 from support.cluster import ROOT, Cluster
-from triton_operator.cli import triton
 
 RELOADS = int(os.environ.get("RELOADS", "200"))
 _CLIENTS, _PAUSE_SECONDS, _REST_SECONDS = 4, 0.01, 20.0

@@ -185,15 +185,15 @@ def say(words: str) -> None:
 
 def measure_all(bench: Bench, plan: Plan) -> list[Measured]:
     """Measures every way: at the highest concurrency in each round, at the others in the first round."""
-    found = []
+    runs = []
     for number in range(plan.rounds):
         # Each round starts with another way, so that no way always runs first.
         ways = [*WAYS][number:] + [*WAYS][:number]
         for concurrency in plan.concurrencies if number == 0 else [plan.top]:
             for way in ways:
-                found.append(bench.measure(way, concurrency, plan.seconds, warm_up=1 + concurrency / 16))
-                say(f"round {number + 1}/{plan.rounds}, concurrency {concurrency}: {way} {found[-1].throughput:.1f}/s")
-    return found
+                runs.append(bench.measure(way, concurrency, plan.seconds, warm_up=1 + concurrency / 16))
+                say(f"round {number + 1}/{plan.rounds}, concurrency {concurrency}: {way} {runs[-1].throughput:.1f}/s")
+    return runs
 
 
 def measure_link(bench: Bench, plan: Plan) -> dict[str, float]:
@@ -201,21 +201,21 @@ def measure_link(bench: Bench, plan: Plan) -> dict[str, float]:
 
     The warm-up of 4 s is long enough to fill the buffers of the link.
     """
-    found: dict[str, float] = {}
+    throughputs: dict[str, float] = {}
     with bench.link() as url:
         for way in 2 * (OURS, "client_side"):
             seconds = max(8, 1.5 * plan.seconds)
-            one = bench.measure(way, LINK_CONCURRENCY, seconds, warm_up=4, url=url)
-            found[way] = max(one.throughput, found.get(way, 0))
-            say(f"{LINK_MBIT} Mbit/s, concurrency {LINK_CONCURRENCY}: {way} {one.throughput:.2f}/s")
-    return found
+            measured = bench.measure(way, LINK_CONCURRENCY, seconds, warm_up=4, url=url)
+            throughputs[way] = max(measured.throughput, throughputs.get(way, 0))
+            say(f"{LINK_MBIT} Mbit/s, concurrency {LINK_CONCURRENCY}: {way} {measured.throughput:.2f}/s")
+    return throughputs
 
 
-def figures(found: list[Measured]) -> dict[tuple[str, int], Figures]:
+def figures(measured: list[Measured]) -> dict[tuple[str, int], Figures]:
     """Returns the results by way and concurrency. `ratio` is the median of the rounds' ratios to the limit's."""
     by_key: dict[tuple[str, int], list[Measured]] = {}
-    for one in found:
-        by_key.setdefault((one.way, one.concurrency), []).append(one)
+    for result in measured:
+        by_key.setdefault((result.way, result.concurrency), []).append(result)
     out = {}
     for (way, concurrency), runs in by_key.items():
         limits = by_key["limit", concurrency]
@@ -248,14 +248,14 @@ def per_image(runs: list[Measured], images: int, column: int) -> dict[str, float
     return out
 
 
-def table(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
+def table(results: dict[tuple[str, int], Figures], plan: Plan) -> str:
     """Returns the results of one network as a Markdown table."""
     columns = ["Way", *(f"images/s at {c}" for c in plan.concurrencies), f"ratio to the limit at {plan.top}"]
     columns += [f"P50 / P99 ms at {c}" for c in plan.concurrencies]
     columns += ["CPU ms per image, server + client", "KB per image, up + down"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for way, words in WAYS.items():
-        mine = [found[way, c] for c in plan.concurrencies]
+        mine = [results[way, c] for c in plan.concurrencies]
         top = mine[-1]
         cells = [f"{words} (`{way}`)", *(f"{f.throughput:.1f}" for f in mine), f"{top.ratio:.2f}"]
         cells += [f"{f.p50_ms:.0f} / {f.p99_ms:.0f}" for f in mine]
@@ -265,12 +265,12 @@ def table(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def processes(found: dict[tuple[str, int], Figures], plan: Plan) -> str:
+def processes(results: dict[tuple[str, int], Figures], plan: Plan) -> str:
     """Returns a Markdown table of CPU milliseconds and page faults per image, by process."""
     stages = ("tritonserver", "preprocess", "yolov5s", "postprocess", "client")
     lines = ["| Way | " + " | ".join(stages) + " |", "|" + "---|" * (1 + len(stages))]
     for way in WAYS:
-        mine = found[way, plan.top]
+        mine = results[way, plan.top]
         cells = []
         for stage in stages:
             # The name of a variant's model starts with its stage. A fused model counts as the network.
@@ -320,14 +320,16 @@ def run(network: str, images: Path, plan: Plan) -> dict[str, Any]:
     models = build_variants(folder, network, plan.cores)
     with serving(models, images, plan) as bench:
         measured = measure_all(bench, plan)
-        found = figures(measured)
+        results = figures(measured)
         link = measure_link(bench, plan)
-    limits = [round(one.throughput, 1) for one in measured if (one.way, one.concurrency) == ("limit", plan.top)]
-    print(f"\nThe {network} network\n\n{table(found, plan)}\n")
-    print(f"CPU ms (page faults) per image, by process, concurrency {plan.top}\n\n{processes(found, plan)}\n")
+    limits = [
+        round(result.throughput, 1) for result in measured if (result.way, result.concurrency) == ("limit", plan.top)
+    ]
+    print(f"\nThe {network} network\n\n{table(results, plan)}\n")
+    print(f"CPU ms (page faults) per image, by process, concurrency {plan.top}\n\n{processes(results, plan)}\n")
     print(f"Images/s at {LINK_MBIT} Mbit/s in each direction, concurrency {LINK_CONCURRENCY}: ", end="")
     print(", ".join(f"{way} {throughput:.2f}" for way, throughput in link.items()), flush=True)
-    return {"figures": found, "link": link, "limits": limits}
+    return {"figures": results, "link": link, "limits": limits}
 
 
 def main() -> int:

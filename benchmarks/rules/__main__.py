@@ -46,10 +46,10 @@ def main() -> int:
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     for size in map(int, options.sizes.split(",")):
-        found = measure(size, options.seconds)
-        print(f"{size} TritonModels: {found}", flush=True)
-        figures |= {"rules_per_model": found.pop("rules"), "series_per_model": found.pop("series")}
-        figures |= {f"{name}_at_{size}": value for name, value in found.items()}
+        measured = measure(size, options.seconds)
+        print(f"{size} TritonModels: {measured}", flush=True)
+        figures |= {"rules_per_model": measured.pop("rules"), "series_per_model": measured.pop("series")}
+        figures |= {f"{name}_at_{size}": value for name, value in measured.items()}
     conditions = {"machine": machine(), "servers_per_model": SERVERS, "seconds": options.seconds}
     print(json.dumps({**figures, "conditions": conditions}))
     return 0
@@ -65,9 +65,11 @@ def measure(size: int, seconds: float) -> dict[str, float]:
             both.append(s.enter_context(running(Path(folder) / name, configs, evaluated, every="")))
         with_rules, without = both
         time.sleep(WARM_UP_SECONDS)
-        began, before = time.monotonic(), [cpu(one) for one in both]
+        began, before = time.monotonic(), [cpu(instance) for instance in both]
         time.sleep(seconds)
-        used = [(cpu(one) - start) / (time.monotonic() - began) for one, start in zip(both, before, strict=True)]
+        used = [
+            (cpu(instance) - start) / (time.monotonic() - began) for instance, start in zip(both, before, strict=True)
+        ]
         own_metrics = own(with_rules)
         assert own_metrics["prometheus_rule_evaluation_failures_total"] == 0
         assert with_rules.value("count(up == 1)") == size * SERVERS + 2, "not every target is up"
@@ -118,20 +120,20 @@ def scrape_of_operator(port: int) -> dict[str, Any]:
 
 
 def scrape_of_servers(size: int, port: int) -> dict[str, Any]:
-    found = []
+    targets = []
     for number in range(size):
         metadata = pages.model(number)["metadata"]
         assert isinstance(metadata, dict)
         for server in range(SERVERS):
             host = f"127.{100 + server}.{number // 250}.{number % 250 + 1}"
             labels = {"namespace": metadata["namespace"], "tritonmodel": metadata["name"], "pod": f"pod-{server}"}
-            found.append({"targets": [f"{host}:{port}"], "labels": labels})
+            targets.append({"targets": [f"{host}:{port}"], "labels": labels})
     return {
         "job_name": "servers",
         "scrape_interval": "10s",
         "scrape_timeout": "10s",
         "metrics_path": "/server",
-        "static_configs": found,
+        "static_configs": targets,
     }
 
 
@@ -143,10 +145,10 @@ def reachable(url: str) -> bool:
 
 def own(prometheus: Prometheus) -> Counter[str]:
     """Returns the sum of each of Prometheus' own metrics."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for name, amount in re.findall(r"(?m)^(\w+)(?:{.*})? (\S+)$", prometheus.metrics()):
-        found[name] += float(amount)  # type: ignore[assignment]
-    return found
+        totals[name] += float(amount)  # type: ignore[assignment]
+    return totals
 
 
 def cpu(prometheus: Prometheus) -> float:

@@ -24,7 +24,6 @@ def model(number: int) -> dict[str, object]:
     annotations = {"tritonoperator.io/max-qps": "100", "tritonoperator.io/max-qps-per-replica": "40"}
     return gen.raw(
         gen.put("metadata.annotations", annotations),
-        gen.put("status", {"readyReplicas": 3}),
         name=f"model-{number}",
         namespace=f"team-{number % 50}",
         uid=f"uid-{number}",
@@ -47,13 +46,14 @@ def server_page() -> list[str]:
 
 def operator_page(size: int) -> bytes:
     """Returns the operator's page about the first `size` TritonModels."""
-    metrics, found = Metrics(CollectorRegistry()), list[tuple[str, Facts]]()
+    metrics, entries = Metrics(CollectorRegistry()), list[tuple[str, Facts]]()
     for number in range(size):
         raw = model(number)
         metadata = raw["metadata"]
         assert isinstance(metadata, dict)
-        found.append((f"{metadata['namespace']}/{metadata['name']}", facts(raw)))
-    metrics.count_models(lambda: found, lambda: {one.uid: 3 for _, one in found})
+        entries.append((f"{metadata['namespace']}/{metadata['name']}", facts(raw)))
+    replicas, ready = {model_facts.uid: 3 for _, model_facts in entries}, {key: 3 for key, _ in entries}
+    metrics.count_models(lambda: entries, lambda: replicas, lambda: ready)
     return generate_latest(metrics.registry)
 
 

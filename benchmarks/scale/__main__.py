@@ -51,12 +51,12 @@ def main() -> int:
     def say(words: str) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {words}", file=sys.stderr, flush=True)
 
-    found: list[Figures] = []
+    measured: list[Figures] = []
     for size in sizes:
         rest = options.rest_seconds if size == sizes[-1] else options.rest_seconds / 10
         plan = Plan(options.workers, options.rounds, rest, options.changes, options.churn_seconds, options.apart)
-        found.append(measure(size, plan, say))
-    text = report.tables(found)
+        measured.append(measure(size, plan, say))
+    text = report.tables(measured)
     print(text)
     if options.markdown:
         options.markdown.write_text(text + "\n")
@@ -79,7 +79,7 @@ def main() -> int:
         "etcd": "without fsync",
         "seconds": round(time.monotonic() - began),
     }
-    print(json.dumps({**report.figures(found[-1]), "conditions": conditions}))
+    print(json.dumps({**report.figures(measured[-1]), "conditions": conditions}))
     return 0
 
 

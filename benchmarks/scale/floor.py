@@ -23,8 +23,8 @@ from .world import CHILDREN, key, models
 
 def rendered(model: Object) -> list[Object]:
     """Returns the children of `model` before any server has started."""
-    found = render(TritonModel.model_validate(model), Choices(TOOLS_IMAGE, "Copy"))
-    return [o for o in found if o["kind"] in CHILDREN]
+    objects = render(TritonModel.model_validate(model), Choices(TOOLS_IMAGE, "Copy"))
+    return [o for o in objects if o["kind"] in CHILDREN]
 
 
 def main(kubeconfig: str, size: str, writers: str) -> int:

@@ -114,8 +114,8 @@ def measure(size: int, plan: Plan, say: Say) -> Figures:
     figures = Figures(size)
     floor(figures, plan, say)
     for last in (False,) * (plan.rounds - 1) + (True,):
-        with plane(apart=plan.apart) as found:
-            with_operator(found, figures, plan, say, creation_only=not last)
+        with plane(apart=plan.apart) as control_plane:
+            with_operator(control_plane, figures, plan, say, creation_only=not last)
         floor(figures, plan, say)
     return figures
 
@@ -126,19 +126,22 @@ def plane(*, apart: bool) -> Iterator[ControlPlane]:
 
     `apart`: the API server gets the first half of the cores, everything else the other half.
     """
-    with controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as found, contextlib.ExitStack() as stack:
+    with (
+        controlplane.running(controllers=True, manager_flags=MANAGER_FLAGS) as control_plane,
+        contextlib.ExitStack() as stack,
+    ):
         if apart:
             cores = sorted(os.sched_getaffinity(0))
             theirs, rest = cores[: len(cores) // 2], cores[len(cores) // 2 :]
-            for name, program in found.programs.items():
+            for name, program in control_plane.programs.items():
                 _pin(program.process.pid, theirs if name == "kube-apiserver" else rest)
             # Processes that are started later inherit it.
             _pin(os.getpid(), rest)
             stack.callback(_pin, os.getpid(), cores)
-        found.install_crds()
-        found.install_monitoring()
-        world.make_namespaces(found.api)
-        yield found
+        control_plane.install_crds()
+        control_plane.install_monitoring()
+        world.make_namespaces(control_plane.api)
+        yield control_plane
 
 
 def _pin(pid: int, cores: Sequence[int]) -> None:
@@ -153,8 +156,8 @@ def floor(figures: Figures, plan: Plan, say: Say) -> None:
     Both start with the first TritonModel. The operator's time also ends when all pods exist.
     """
     size = figures.size
-    with plane(apart=plan.apart) as found:
-        kubeconfig = operator_process.install(found)
+    with plane(apart=plan.apart) as control_plane:
+        kubeconfig = operator_process.install(control_plane)
         command = [sys.executable, "-m", "benchmarks.scale.floor", kubeconfig, str(size), str(plan.workers)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as script:
             assert script.stdin is not None
@@ -169,29 +172,29 @@ def floor(figures: Figures, plan: Plan, say: Say) -> None:
                     pipe.flush()
 
             started = time.monotonic()
-            world.create(found.api, world.models(size), created)
+            world.create(control_plane.api, world.models(size), created)
             pipe.close()
             answer = json.loads(script.stdout.readline())
         figures.floor_s.append(answer["ended"] - started)
-        eventually(lambda: world.count(found.api, "Pod") == size, 60 + size, "all pods", every=0.1)
+        eventually(lambda: world.count(control_plane.api, "Pod") == size, 60 + size, "all pods", every=0.1)
         figures.floor_pods_s.append(time.monotonic() - started)
-        assert len(list(world.all_children(found.api))) == answer["objects"]
+        assert len(list(world.all_children(control_plane.api))) == answer["objects"]
     say(f"{size}: the plain script took {figures.floor_s[-1]:.1f} s, and all pods {figures.floor_pods_s[-1]:.1f} s")
 
 
-def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *, creation_only: bool) -> None:
-    kubeconfig = operator_process.install(found)
+def with_operator(control_plane: ControlPlane, figures: Figures, plan: Plan, say: Say, *, creation_only: bool) -> None:
+    kubeconfig = operator_process.install(control_plane)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scale-")))
         # The installation's interval for steps in the status; the tests use a shorter one.
         settings = {"WORKERS": str(plan.workers), "PROGRESS_SECONDS": "5"}
         with operator_process.running(kubeconfig, folder, **settings) as operator, _scraped(operator, figures):
-            _create(found, operator, figures, say)
+            _create(control_plane, operator, figures, say)
             if creation_only:
                 return
-            _rules(found, operator, figures, say)
+            _rules(control_plane, operator, figures, say)
             _rest(operator, figures, plan, say)
-            _changes(found, operator, figures, plan, say)
+            _changes(control_plane, operator, figures, plan, say)
             assert operator.stop() == 0
             assert "Traceback" not in operator.log, operator.log
         started = time.monotonic()
@@ -202,15 +205,16 @@ def with_operator(found: ControlPlane, figures: Figures, plan: Plan, say: Say, *
             figures.start_writes = probe.writes(probe.requests(operator))
             say(f"{figures.size}: a restart took {figures.start_s:.1f} s and {figures.start_writes} writes")
             with operator_process.running(kubeconfig, folder, lead=False, **settings) as standby:
-                _fail_over(found, operator, standby, figures, say)
-                _unreachable(found, standby, figures, plan, say)
+                _fail_over(control_plane, operator, standby, figures, say)
+                _unreachable(control_plane, standby, figures, plan, say)
 
 
-def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
-    size, settling = figures.size, Settling(found.api)
-    of_all, own, before = probe.requests_of_all(found), probe.requests(operator), probe.usage(operator.process.pid)
+def _create(control_plane: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
+    size, settling = figures.size, Settling(control_plane.api)
+    of_all, own = probe.requests_of_all(control_plane), probe.requests(operator)
+    before = probe.usage(operator.process.pid)
     started, began = time.monotonic(), time.time()
-    world.create(found.api, world.models(size))
+    world.create(control_plane.api, world.models(size))
     say(f"{size}: TritonModels created in {time.monotonic() - started:.1f} s")
     settled = settling.wait(size, 60 + size, lambda words: say(f"{size}: {words}")) - started
     figures.converge_s.append(settled)
@@ -219,19 +223,20 @@ def _create(found: ControlPlane, operator: Operator, figures: Figures, say: Say)
     after = probe.usage(operator.process.pid)
     figures.creation_cpu_s = after.cpu_s - before.cpu_s
     figures.rss_mib["created"] = after.rss_mib
-    figures.creation, figures.creation_of_all = probe.requests(operator) - own, probe.requests_of_all(found) - of_all
-    born = [world.created(child) for child in world.all_children(found.api)]
+    figures.creation = probe.requests(operator) - own
+    figures.creation_of_all = probe.requests_of_all(control_plane) - of_all
+    born = [world.created(child) for child in world.all_children(control_plane.api)]
     figures.objects = len(born)
     figures.children_s.append(max(born) - began)
     assert figures.objects == size * CHILDREN, figures.objects
     say(f"{size}: settled after {settled:.1f} s, {figures.creation_cpu_s:.1f} s of CPU, {after}")
 
 
-def _rules(found: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
+def _rules(control_plane: ControlPlane, operator: Operator, figures: Figures, say: Say) -> None:
     at: list[float] = []
-    watch = Watch(found.api, world.RULES, lambda when, event, _: at.append(when) if event == "ADDED" else None)
+    watch = Watch(control_plane.api, world.RULES, lambda when, event, _: at.append(when) if event == "ADDED" else None)
     before, started = probe.requests(operator), time.monotonic()
-    world.play_kubelet(found.api)
+    world.play_kubelet(control_plane.api)
     eventually(lambda: len(at) == figures.size, 60 + figures.size, lambda: f"{len(at)} rules")
     watch.close()
     figures.rules_s = max(at) - started
@@ -253,8 +258,8 @@ def _rest(operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
     say(f"{figures.size}: idle: {dict(figures.rest)}, {figures.rest_passes:g} reconciles, {figures.rest_cpu:.3f} cores")
 
 
-def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
-    size, changes = figures.size, Changes(found.api)
+def _changes(control_plane: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
+    size, changes = figures.size, Changes(control_plane.api)
     keys = [key(m) for m in world.models(size)]
 
     before = probe.requests(operator)
@@ -291,17 +296,17 @@ def _changes(found: ControlPlane, operator: Operator, figures: Figures, plan: Pl
     before = probe.requests(operator)
     for where in keys[:SPEC_CHANGES]:
         namespace, name = where.split("/")
-        found.api.patch(names.KIND, name, {"spec": {"rollout": {"drainSeconds": 20}}}, namespace=namespace)
+        control_plane.api.patch(names.KIND, name, {"spec": {"rollout": {"drainSeconds": 20}}}, namespace=namespace)
     _quiet(operator)
     figures.spec = probe.requests(operator) - before
 
 
-def _unreachable(found: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
+def _unreachable(control_plane: ControlPlane, operator: Operator, figures: Figures, plan: Plan, say: Say) -> None:
     """Measures changes while the server of every second TritonModel never answers."""
     keys = [key(m) for m in world.models(figures.size)]
     silent, others = set(keys[::2]), keys[1::2]
-    changes = Changes(found.api)
-    with world.servers(found.api, silent.__contains__):
+    changes = Changes(control_plane.api)
+    with world.servers(control_plane.api, silent.__contains__):
         eventually(lambda: _idle(operator), 120, "an idle queue", every=0.5)
         for _ in range(plan.changes):
             changes.change(random.choice(others))
@@ -314,9 +319,9 @@ def _unreachable(found: ControlPlane, operator: Operator, figures: Figures, plan
     say(f"{figures.size}: changes with {len(silent)} unreachable servers: {summary(figures.unreachable_s)}, {usage}")
 
 
-def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures: Figures, say: Say) -> None:
+def _fail_over(control_plane: ControlPlane, leader: Operator, standby: Operator, figures: Figures, say: Say) -> None:
     """Kills the leader, changes TritonModels while none leads, and waits until the children have the changes."""
-    changes = Changes(found.api)
+    changes = Changes(control_plane.api)
     figures.rss_mib["standby"] = probe.usage(standby.process.pid).rss_mib
     killed = time.monotonic()
     leader.stop(signal.SIGKILL)
@@ -326,7 +331,7 @@ def _fail_over(found: ControlPlane, leader: Operator, standby: Operator, figures
     figures.failover_s = time.monotonic() - killed
     changes.close()
     _quiet(standby)
-    rules = {key(r): r for r in world.pages(found.api, world.RULES, names.MANAGED_SELECTOR)}
+    rules = {key(r): r for r in world.pages(control_plane.api, world.RULES, names.MANAGED_SELECTOR)}
     figures.missed = sum(not world.holds(rules[where], value) for where, value in changes.last.items())
     figures.missed += figures.size - len(rules)
     say(f"{figures.size}: the fail-over took {figures.failover_s:.1f} s; {figures.missed} changes missed")

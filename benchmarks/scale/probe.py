@@ -11,7 +11,7 @@ from pathlib import Path
 from support.controlplane import ControlPlane
 from support.operator_process import Operator
 
-READS = {"GET", "LIST"}
+READS = {"GET", "LIST", "WATCH"}
 Requests = Counter[tuple[str, str]]
 """The number of requests by verb and resource."""
 _OWN = re.compile(r"^triton_operator_api_requests_total\{(.*)\} (\S+)$", re.M)
@@ -28,9 +28,9 @@ def requests_of_all(plane: ControlPlane) -> Requests:
     return _counted(_SERVERS.findall(plane.api.request("GET", "/metrics")))
 
 
-def _counted(found: list[tuple[str, str]]) -> Requests:
+def _counted(samples: list[tuple[str, str]]) -> Requests:
     out: Requests = Counter()
-    for text, value in found:
+    for text, value in samples:
         labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
         resource = "/".join(filter(None, (labels["resource"], labels.get("subresource", ""))))
         if resource not in ("leases", "", "discovery", "version"):

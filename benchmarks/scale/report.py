@@ -15,9 +15,9 @@ from .probe import Requests
 Row = tuple[str, ...]
 
 
-def tables(found: Sequence[Figures]) -> str:
+def tables(by_size: Sequence[Figures]) -> str:
     """Returns the tables in Markdown."""
-    return "\n\n".join((_sizes(found), _requests(found[-1]), _of_all(found[-1])))
+    return "\n\n".join((_sizes(by_size), _requests(by_size[-1]), _of_all(by_size[-1])))
 
 
 def figures(largest: Figures) -> dict[str, Any]:
@@ -42,59 +42,60 @@ def figures(largest: Figures) -> dict[str, Any]:
     }
 
 
-def _sizes(found: Sequence[Figures]) -> str:
+def _sizes(by_size: Sequence[Figures]) -> str:
     lines: list[tuple[str, list[str]]] = [
-        ("children", [str(f.objects) for f in found]),
-        ("operator: s until all children exist and all status is settled", [_each_run(f.converge_s) for f in found]),
-        ("operator: s until all children exist, at most", [_each_run(f.children_s) for f in found]),
-        ("floor: s until all children exist, before and after each round", [_each_run(f.floor_s) for f in found]),
-        ("floor: s until all pods exist", [_each_run(f.floor_pods_s) for f in found]),
-        ("settled ÷ floor, median", [f"{f.settled_vs_floor():.2f}" for f in found]),
-        ("children ÷ floor, median", [f"{f.children_vs_floor():.2f}" for f in found]),
-        ("settled ÷ floor with pods, median", [f"{f.settled_vs_pods():.2f}" for f in found]),
-        ("operator: children per second, median", [f"{f.objects / median(f.converge_s):.0f}" for f in found]),
-        ("floor: children per second, median", [f"{f.objects / median(f.floor_s):.0f}" for f in found]),
-        ("s until all rules exist, after all repository checks", [f"{f.rules_s:.1f}" for f in found]),
-        ("writes of children per TritonModel", [_each(f, _writes(f.creation + f.rules, children=True)) for f in found]),
-        ("writes of status per TritonModel, at creation", [_each(f, _status(f.creation)) for f in found]),
-        ("writes of status per TritonModel, after the repository check", [_each(f, _status(f.rules)) for f in found]),
-        ("writes when idle", [f"{probe.writes(f.rest)} in {f.rest_s:.0f} s" for f in found]),
-        ("reconciles when idle", [f"{f.rest_passes:.0f}" for f in found]),
-        ("change until child is written, idle, P50", [f"{1000 * median(f.change_s):.0f} ms" for f in found]),
-        ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in found]),
-        (f"… at {CHURN_PER_SECOND} changes per second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in found]),
-        ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in found]),
+        ("children", [str(f.objects) for f in by_size]),
+        ("operator: s until all children exist and all status is settled", [_each_run(f.converge_s) for f in by_size]),
+        ("operator: s until all children exist, at most", [_each_run(f.children_s) for f in by_size]),
+        ("floor: s until all children exist, before and after each round", [_each_run(f.floor_s) for f in by_size]),
+        ("floor: s until all pods exist", [_each_run(f.floor_pods_s) for f in by_size]),
+        ("settled ÷ floor, median", [f"{f.settled_vs_floor():.2f}" for f in by_size]),
+        ("children ÷ floor, median", [f"{f.children_vs_floor():.2f}" for f in by_size]),
+        ("settled ÷ floor with pods, median", [f"{f.settled_vs_pods():.2f}" for f in by_size]),
+        ("operator: children per second, median", [f"{f.objects / median(f.converge_s):.0f}" for f in by_size]),
+        ("floor: children per second, median", [f"{f.objects / median(f.floor_s):.0f}" for f in by_size]),
+        ("s until all rules exist, after all repository checks", [f"{f.rules_s:.1f}" for f in by_size]),
+        ("writes of children per TritonModel",
+         [_each(f, _writes(f.creation + f.rules, children=True)) for f in by_size]),
+        ("writes of status per TritonModel, at creation", [_each(f, _status(f.creation)) for f in by_size]),
+        ("writes of status per TritonModel, after the repository check", [_each(f, _status(f.rules)) for f in by_size]),
+        ("writes when idle", [f"{probe.writes(f.rest)} in {f.rest_s:.0f} s" for f in by_size]),
+        ("reconciles when idle", [f"{f.rest_passes:.0f}" for f in by_size]),
+        ("change until child is written, idle, P50", [f"{1000 * median(f.change_s):.0f} ms" for f in by_size]),
+        ("… P99", [f"{1000 * percentile(f.change_s, 0.99):.0f} ms" for f in by_size]),
+        (f"… at {CHURN_PER_SECOND} changes per second, P50", [f"{1000 * median(f.churn_s):.0f} ms" for f in by_size]),
+        ("… P99", [f"{1000 * percentile(f.churn_s, 0.99):.0f} ms" for f in by_size]),
         ("… with every second server unreachable, P50",
-         [f"{1000 * median(f.unreachable_s):.0f} ms" for f in found]),
-        ("… P99", [f"{1000 * percentile(f.unreachable_s, 0.99):.0f} ms" for f in found]),
+         [f"{1000 * median(f.unreachable_s):.0f} ms" for f in by_size]),
+        ("… P99", [f"{1000 * percentile(f.unreachable_s, 0.99):.0f} ms" for f in by_size]),
         (f"reconciles per change at {CHURN_PER_SECOND} changes per second",
-         [_number(f.churn_passes / len(f.churn_s)) for f in found]),
+         [_number(f.churn_passes / len(f.churn_s)) for f in by_size]),
         *(
-            (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in found])
-            for when in found[0].rss_mib
+            (f"MiB resident, {when}", [f"{f.rss_mib[when]:.0f}" for f in by_size])
+            for when in by_size[0].rss_mib
         ),
         ("CPU s at creation, and ms per TritonModel",
-         [f"{f.creation_cpu_s:.1f}, {1000 * f.creation_cpu_s / f.size:.0f}" for f in found]),
-        ("cores when idle", [f"{f.rest_cpu:.3f}" for f in found]),
-        (f"cores at {CHURN_PER_SECOND} changes per second", [f"{f.churn_cpu:.2f}" for f in found]),
-        ("ms per scrape of /metrics, median", [f"{1000 * median(f.scrape_s):.0f}" for f in found]),
-        ("s of a restart until all TritonModels are reconciled", [f"{f.start_s:.1f}" for f in found]),
-        ("writes of a restart", [str(f.start_writes) for f in found]),
-        ("s of a fail-over until all changes are in the children", [f"{f.failover_s:.1f}" for f in found]),
-        ("changes missed in a fail-over", [str(f.missed) for f in found]),
+         [f"{f.creation_cpu_s:.1f}, {1000 * f.creation_cpu_s / f.size:.0f}" for f in by_size]),
+        ("cores when idle", [f"{f.rest_cpu:.3f}" for f in by_size]),
+        (f"cores at {CHURN_PER_SECOND} changes per second", [f"{f.churn_cpu:.2f}" for f in by_size]),
+        ("ms per scrape of /metrics, median", [f"{1000 * median(f.scrape_s):.0f}" for f in by_size]),
+        ("s of a restart until all TritonModels are reconciled", [f"{f.start_s:.1f}" for f in by_size]),
+        ("writes of a restart", [str(f.start_writes) for f in by_size]),
+        ("s of a fail-over until all changes are in the children", [f"{f.failover_s:.1f}" for f in by_size]),
+        ("changes missed in a fail-over", [str(f.missed) for f in by_size]),
     ]  # fmt: skip
-    return _table(("TritonModels", *(str(f.size) for f in found)), [(words, *values) for words, values in lines])
+    return _table(("TritonModels", *(str(f.size) for f in by_size)), [(words, *values) for words, values in lines])
 
 
-def _requests(found: Figures) -> str:
+def _requests(largest: Figures) -> str:
     """Returns a table of the operator's requests, divided by the number of TritonModels or changes."""
     columns: list[tuple[Requests, int]] = [
-        (found.creation, found.size), (found.rules, found.size),
-        (found.annotation, SINGLE_CHANGES), (found.spec, SPEC_CHANGES), (found.rest, 1),
+        (largest.creation, largest.size), (largest.rules, largest.size),
+        (largest.annotation, SINGLE_CHANGES), (largest.spec, SPEC_CHANGES), (largest.rest, 1),
     ]  # fmt: skip
     head = (
-        f"Requests of the operator, {found.size} TritonModels", "per creation", "per repository check",
-        "per annotation change", "per spec change", f"idle, total in {found.rest_s:.0f} s",
+        f"Requests of the operator, {largest.size} TritonModels", "per creation", "per repository check",
+        "per annotation change", "per spec change", f"idle, total in {largest.rest_s:.0f} s",
     )  # fmt: skip
     places = sorted({place for requests, _ in columns for place in requests}, key=lambda p: (p[1], p[0]))
     rows = [
@@ -104,14 +105,14 @@ def _requests(found: Figures) -> str:
     return _table(head, rows)
 
 
-def _of_all(found: Figures) -> str:
+def _of_all(largest: Figures) -> str:
     """Returns a table of the requests of all clients at creation, from the API server's metrics."""
     rows = [
         (f"{verb} {resource}", str(count))
-        for (verb, resource), count in sorted(found.creation_of_all.items(), key=lambda item: -item[1])
-        if count >= found.size / 2
+        for (verb, resource), count in sorted(largest.creation_of_all.items(), key=lambda item: -item[1])
+        if count >= largest.size / 2
     ]
-    return _table((f"Requests of all clients at the creation of {found.size} TritonModels", "number"), rows)
+    return _table((f"Requests of all clients at the creation of {largest.size} TritonModels", "number"), rows)
 
 
 def _writes(requests: Requests, *, children: bool) -> int:
@@ -131,8 +132,8 @@ def _each_run(seconds: Sequence[float]) -> str:
     return ", ".join(f"{s:.1f}" for s in seconds)
 
 
-def _each(found: Figures, count: int) -> str:
-    return _number(count / found.size)
+def _each(measured: Figures, count: int) -> str:
+    return _number(count / measured.size)
 
 
 def _number(value: float) -> str:

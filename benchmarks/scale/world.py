@@ -175,14 +175,14 @@ def play_kubelet(api: Api) -> None:
     The pods stay unscheduled. The operator learns only the entrypoint, and creates the rules.
     """
     report = gen.pod(gen.checked(gen.report(ENTRY, entrypoint=ENTRY)))["status"]["initContainerStatuses"]
-    found = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pages(api, "Pod", names.MANAGED_SELECTOR)]
+    pods = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pages(api, "Pod", names.MANAGED_SELECTOR)]
 
     def write_status(place: tuple[str, str]) -> None:
         namespace, name = place
         api.patch("Pod", name, {"status": {"initContainerStatuses": report}}, "status", namespace)
 
     with ThreadPoolExecutor(CREATORS) as pool:
-        list(pool.map(write_status, found))
+        list(pool.map(write_status, pods))
 
 
 SILENT, HEALTHY = "127.0.0.41", "127.0.0.42"

@@ -47,12 +47,12 @@ def run(world: World, load: Load, name: str) -> Outcome:
     with world.sends(name, load.rates) as recorded:
         pass
     seconds, changes = len(load.rates), recorded.changes
-    within = [one for one in changes if one.at <= seconds]
+    within = [change for change in changes if change.at <= seconds]
     outcome = Outcome(
         late=figures.late_seconds(recorded.arrived, within, PER_SERVER),
         unavoidable=figures.late_seconds(recorded.arrived, [Change(0, MOST, MOST)], PER_SERVER),
         mean=round(figures.mean_servers(within, seconds), 2),
-        most=max(one.wanted for one in within),
+        most=max(change.wanted for change in within),
         oscillations=figures.oscillations(within),
         reaction=None if load.step is None else figures.first_rise(within, load.step),
         **recorded.tally,
@@ -66,7 +66,7 @@ def compare(
     world: World, engines: Sequence[str], names: Sequence[str], seconds: int, rounds: int, at_once: int
 ) -> Runs:
     """Runs each load `rounds` times with each engine, `at_once` engines at the same time."""
-    found: Runs = {}
+    runs: Runs = {}
     for number in range(rounds):
         for name in names:
             load = loads.load(name, seconds)
@@ -77,8 +77,8 @@ def compare(
             with ThreadPoolExecutor(at_once) as pool:
                 outcomes = pool.map(partial(run, world, load), models)
             for engine, outcome in zip(models.values(), outcomes, strict=True):
-                found.setdefault((name, engine), []).append(outcome)
-    return found
+                runs.setdefault((name, engine), []).append(outcome)
+    return runs
 
 
 def killed_operator(world: World) -> bool:
@@ -114,23 +114,23 @@ def of_engine(runs: Runs, engine: str) -> dict[str, object]:
     """Returns the results of one engine: of each load, and of all."""
     hpa = {key: of for key, of in runs.items() if key[1] == HPA}
     mine = {key: of for key, of in runs.items() if key[1] == engine}
-    reactions = [one.reaction for of in mine.values() for one in of if one.reaction is not None]
+    reactions = [outcome.reaction for of in mine.values() for outcome in of if outcome.reaction is not None]
     return {
         "step_to_request_s": round(median(reactions), 1) if reactions else None,
         "unavoidable_late_seconds": {name: of[0].unavoidable for (name, _), of in mine.items()},
-        "late_seconds": {name: mean(one.late for one in of) for (name, _), of in mine.items()},
-        "replicas": {name: round(mean(one.mean for one in of), 2) for (name, _), of in mine.items()},
+        "late_seconds": {name: mean(outcome.late for outcome in of) for (name, _), of in mine.items()},
+        "replicas": {name: round(mean(outcome.mean for outcome in of), 2) for (name, _), of in mine.items()},
         "late_seconds_vs_hpa": _ratio(mine, hpa, "late"),
         "replicas_vs_hpa": _ratio(mine, hpa, "mean"),
-        "oscillations": max(one.oscillations for of in mine.values() for one in of),
-        "slow_requests": sum(one.slow for of in mine.values() for one in of),
-        "failed_requests": sum(one.failed for of in mine.values() for one in of),
-        "runs": {name: [asdict(one) for one in of] for (name, _), of in mine.items()},
+        "oscillations": max(outcome.oscillations for of in mine.values() for outcome in of),
+        "slow_requests": sum(outcome.slow for of in mine.values() for outcome in of),
+        "failed_requests": sum(outcome.failed for of in mine.values() for outcome in of),
+        "runs": {name: [asdict(outcome) for outcome in of] for (name, _), of in mine.items()},
     }
 
 
 def _ratio(mine: Runs, hpa: Runs, key: str) -> float | None:
-    ours, theirs = (sum(getattr(one, key) for of in runs.values() for one in of) for runs in (mine, hpa))
+    ours, theirs = (sum(getattr(outcome, key) for of in runs.values() for outcome in of) for runs in (mine, hpa))
     return round(ours / theirs, 2) if theirs else None
 
 
@@ -165,8 +165,8 @@ def main() -> int:
             killed["killed_prometheus_ok"] = killed_prometheus(world)
         version = cluster.api.request("GET", "/version")["gitVersion"]
     results = {engine: of_engine(runs, engine) for engine in engines} if runs else {}
-    for engine, found in results.items():
-        print(engine, {key: value for key, value in found.items() if key != "runs"})
+    for engine, result in results.items():
+        print(engine, {key: value for key, value in result.items() if key != "runs"})
     keys = ("step_to_request_s", "late_seconds_vs_hpa", "replicas_vs_hpa", "oscillations")
     print(
         json.dumps(

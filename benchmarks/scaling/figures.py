@@ -57,9 +57,10 @@ def late_seconds(arrived: Sequence[int], changes: Sequence[Change], per_server: 
 
 def mean_servers(changes: Sequence[Change], seconds: float) -> float:
     """Returns the mean number of servers that were requested."""
-    ends = [*(one.at for one in changes[1:]), seconds]
+    ends = [*(change.at for change in changes[1:]), seconds]
     parts = (
-        one.wanted * max(0.0, min(end, seconds) - max(0.0, one.at)) for one, end in zip(changes, ends, strict=True)
+        change.wanted * max(0.0, min(end, seconds) - max(0.0, change.at))
+        for change, end in zip(changes, ends, strict=True)
     )
     return sum(parts) / seconds
 
@@ -83,4 +84,4 @@ def falls(changes: Sequence[Change], begin: float, end: float) -> bool:
 
 
 def _at(changes: Sequence[Change], second: float) -> Change:
-    return next((one for one in reversed(changes) if one.at <= second), changes[0])
+    return next((change for change in reversed(changes) if change.at <= second), changes[0])

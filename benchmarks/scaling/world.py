@@ -37,7 +37,7 @@ class Recorded:
     @property
     def changes(self) -> list[Change]:
         """Returns the changes of the Deployment, with times since the load began."""
-        return [Change(at - self.began, wanted, ready) for at, wanted, ready in list(self.deployment.seen)]
+        return [Change(at - self.began, replicas, ready) for at, replicas, ready in list(self.deployment.seen)]
 
     @property
     def now(self) -> float:
@@ -64,11 +64,11 @@ class Deployment:
 
     def _watch(self) -> None:
         while not self._over:
-            for _, _, found in self._api.watch("Deployment", seconds=3600):
+            for _, _, deployment in self._api.watch("Deployment", seconds=3600):
                 if self._over:
                     return
-                if found["metadata"]["name"] == self._name:
-                    now = int(found["spec"]["replicas"]), int(found.get("status", {}).get("readyReplicas", 0))
+                if deployment["metadata"]["name"] == self._name:
+                    now = int(deployment["spec"]["replicas"]), int(deployment.get("status", {}).get("readyReplicas", 0))
                     if not self.seen or self.seen[-1][1:] != now:
                         self.seen.append((time.time(), *now))
 
@@ -93,8 +93,8 @@ class World:
         for name in names:
             Subject(self._monitoring, self._namespace, name).known(hurry=True)
             # KEDA creates it some time after the ScaledObject.
-            found = partial(self._namespace.api.find, "HorizontalPodAutoscaler", name)
-            eventually(found, 120, f"the autoscaler of {name}")
+            find = partial(self._namespace.api.find, "HorizontalPodAutoscaler", name)
+            eventually(find, 120, f"the autoscaler of {name}")
 
     def delete(self, name: str) -> None:
         """Deletes a TritonModel and waits until its servers have ended."""

@@ -55,9 +55,9 @@ def check(target: Path) -> Checked:
 
 
 @contextlib.contextmanager
-def checking(target: Path, found: list[Checked]) -> Iterator[None]:
-    """Validates the image once while the context runs, and adds the cost to `found`."""
-    thread = threading.Thread(target=lambda: found.append(check(target)))
+def checking(target: Path, costs: list[Checked]) -> Iterator[None]:
+    """Validates the image once while the context runs, and adds the cost to `costs`."""
+    thread = threading.Thread(target=lambda: costs.append(check(target)))
     thread.start()
     yield
     thread.join()

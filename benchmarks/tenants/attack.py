@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import socket
 import sys
 import threading
 import time
-from collections import Counter
+import urllib.request
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from urllib3.exceptions import HTTPError
 
 from support import gen
 from support.api import Api, Object, RefusedError, eventually
+from support.costs import many
 from support.strange import Strange
 from triton_operator.api import names
 from triton_operator.render.children import KINDS
@@ -29,6 +32,8 @@ from . import servers
 
 NAMESPACE = "tenant"
 FLIPPING, LARGE, ROGUES = 5, 12, 20
+SILENT = 200
+"""Connections to the operator's metrics that send nothing."""
 STRANGE_KEPT = 40
 _SWEPT = [*(kind.kind for kind in KINDS), "TritonModel", "Pod", "Prometheus", "ConfigMap"]
 
@@ -88,7 +93,14 @@ class Attack:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._created: list[tuple[str, str]] = []
+        self._silent: deque[socket.socket] = deque()
+        self._operator = ("127.0.0.1", 1)
         self.counts = Counter[str]()
+
+    def aim(self, address: str) -> None:
+        """Sets the address of the operator's metrics, which in a cluster without NetworkPolicies every pod reaches."""
+        host, _, port = address.rpartition(":")
+        self._operator = (host, int(port))
 
     def begin(self) -> None:
         """Starts the attack. Returns when all hostile TritonModels have pods, which the operator then probes."""
@@ -100,7 +112,7 @@ class Attack:
             self._start(number)
         steps = {
             self._patch: 1 / self._patches, self._flip: 0.1, self._create_unusual: 0.3, self._create_large: 5.0,
-            self._create_prometheus: 0.5,
+            self._create_prometheus: 0.5, self._annotate: 2.0, self._flood: 0.02,
         }  # fmt: skip
         for step, seconds in steps.items():
             thread = threading.Thread(target=self._repeat, args=(step, seconds), daemon=True)
@@ -114,6 +126,8 @@ class Attack:
             thread.join(60)
         self._threads.clear()
         self._created.clear()
+        while self._silent:
+            self._silent.pop().close()
         eventually(self._sweep, 300, "an empty namespace")
 
     def _start(self, number: int) -> None:
@@ -141,6 +155,23 @@ class Attack:
             ]
         )
         self._try("patch", lambda: self._tenant.patch(names.KIND, name(number), patch))
+
+    def _annotate(self) -> None:
+        """Sends 208 KiB of annotations, which the policy refuses."""
+        path = self._tenant.path(names.KIND, name(0)) + "?dryRun=All"
+        content = "application/merge-patch+json"
+        self._try("annotations", lambda: self._tenant.request("PATCH", path, many("annotations"), content))
+
+    def _flood(self) -> None:
+        """Opens a connection to the operator's metrics that sends nothing, and asks for them in another."""
+        self._silent.append(socket.create_connection(self._operator, timeout=1))
+        if len(self._silent) > SILENT:
+            self._silent.popleft().close()
+        self.counts["flood: sent"] += 1
+        url = f"http://{self._operator[0]}:{self._operator[1]}/metrics"
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            answer.read()
+        self.counts["flood: accepted"] += 1
 
     def _flip(self) -> None:
         number = self._random.randrange(min(FLIPPING, self._size))
@@ -201,24 +232,33 @@ class Attack:
         """Deletes what is left in the namespace. Returns whether nothing was left."""
         left = 0
         for kind in _SWEPT:
-            for found in self._node.list(kind):
+            for leftover in self._node.list(kind):
                 left += 1
                 with contextlib.suppress(RefusedError):
-                    if found["metadata"].get("finalizers"):
-                        self._node.patch(kind, found["metadata"]["name"], {"metadata": {"finalizers": None}})
-                    self._node.delete(kind, found["metadata"]["name"], gracePeriodSeconds=0)
+                    if leftover["metadata"].get("finalizers"):
+                        self._node.patch(kind, leftover["metadata"]["name"], {"metadata": {"finalizers": None}})
+                    self._node.delete(kind, leftover["metadata"]["name"], gracePeriodSeconds=0)
         return not left
 
 
 def main(tenant: str, node: str, rogue_port: str, size: str, patches: str, seed: str) -> int:
-    """Reads commands and prints one line for each: `on` and `off` start and stop the attack, `counts` prints `counts`.
+    """Reads commands and prints one line for each.
 
-    `tenant`, `node`: kubeconfigs.
+    `on` and `off` start and stop the attack, `counts` prints `counts`, and an address is that of the operator's
+    metrics. `tenant`, `node`: kubeconfigs.
     """
     apis = (Api.of(Path(kubeconfig)).in_namespace(NAMESPACE) for kubeconfig in (tenant, node))
     attack = Attack(*apis, int(rogue_port), int(size), float(patches), int(seed))
     for line in map(str.strip, sys.stdin):
-        {"on": attack.begin, "off": attack.end, "counts": lambda: None}[line]()
+        match line:
+            case "on":
+                attack.begin()
+            case "off":
+                attack.end()
+            case "counts":
+                pass
+            case address:
+                attack.aim(address)
         print(json.dumps(attack.counts) if line == "counts" else line, flush=True)
     return 0
 

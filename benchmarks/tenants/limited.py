@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
+from support import operator_process
 from support.controlplane import ROOT
-from support.operator_process import Operator
-from support.supervised import Supervised, supervised
+from support.operator_process import Operator, Restart
 from triton_operator.api import quantity
 
 _EVERY_SECONDS = 0.1
@@ -28,16 +28,11 @@ def limit_mib() -> float:
 class Limited:
     """An operator whose memory is watched. `peak_mib`: the maximum resident memory of all its processes."""
 
-    def __init__(self, operator: Supervised) -> None:
+    def __init__(self, operator: Operator) -> None:
         self.operator, self.peak_mib = operator, 0.0
         self._over, self._limit = threading.Event(), limit_mib()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
-
-    @property
-    def current(self) -> Operator:
-        """The running process."""
-        return self.operator.current
 
     @property
     def restarts(self) -> int:
@@ -49,7 +44,7 @@ class Limited:
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):
-            process = self.current.process
+            process = self.operator.process
             with contextlib.suppress(OSError, IndexError):
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 self.peak_mib = max(self.peak_mib, _mib(status, "VmHWM"))
@@ -64,7 +59,7 @@ def _mib(status: str, field: str) -> float:
 @contextlib.contextmanager
 def running(kubeconfig: Path, folder: Path, **env: str) -> Iterator[Limited]:
     """Runs an operator while the context lasts."""
-    with supervised(kubeconfig, folder, **env) as operator:
+    with operator_process.running(kubeconfig, folder, wait=False, restart=Restart.ALWAYS, **env) as operator:
         limited = Limited(operator)
         try:
             yield limited

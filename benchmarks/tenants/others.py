@@ -70,30 +70,30 @@ class OtherTenants:
 
     def work(self, seconds: float) -> Latencies:
         """Runs the work of the other tenants for `seconds`, and returns how long they waited."""
-        found, until = Latencies(), time.monotonic() + seconds
+        latencies, until = Latencies(), time.monotonic() + seconds
         while time.monotonic() < until:
             number = next(_numbers)
             namespace, name = NAMESPACES[number % 2], f"model-{number}"
             first, second = (f"registry.example.com/detection:{number}-{turn}" for turn in (1, 2))
             began = time.monotonic()
             self._api.create(model(namespace, name, first))
-            found.create.append(self._deployed(name, first) - began)
+            latencies.create.append(self._deployed(name, first) - began)
             _pause()
             began = time.monotonic()
             change = {"spec": {"modelImage": {"reference": second}}}
             self._api.patch(names.KIND, name, change, namespace=namespace)
-            found.change.append(self._deployed(name, second) - began)
+            latencies.change.append(self._deployed(name, second) - began)
             _pause()
             began = time.monotonic()
             self._api.create(
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
             )
-            found.api.append(time.monotonic() - began)
+            latencies.api.append(time.monotonic() - began)
             # There is no garbage collector.
             for kind in (names.KIND, "Deployment", "Service", "ServiceAccount", "PodMonitor"):
                 self._api.delete(kind, name, namespace)
             self._api.delete("Service", f"{name}-headless", namespace)
-        return found
+        return latencies
 
     def _deployed(self, name: str, image: str) -> float:
         """Returns when the watch showed a Deployment with the image."""

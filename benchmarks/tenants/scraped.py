@@ -95,18 +95,18 @@ def scraping(api: Api, size: int, folder: Path, operator: Callable[[], str], ask
 
         def configs(targets: Mapping[str, str]) -> list[dict[str, Any]]:
             monitors = {monitor["metadata"]["name"]: monitor for monitor in within.list("PodMonitor")}
-            found = [
+            jobs = [
                 scrape_config(monitors[name], {server: f"{name}-pod"})
                 for name, server in targets.items()
                 if name in monitors
             ]
-            return [own, *itertools.chain.from_iterable(found)]
+            return [own, *itertools.chain.from_iterable(jobs)]
 
         def start(kind: str, targets: Mapping[str, str], address: str = "") -> Prometheus:
             (folder / kind).mkdir()
-            found = stack.enter_context(running(folder / kind, configs(targets), groups, EVERY, address))
-            elsewhere.move(found.pid)
-            return found
+            prometheus = stack.enter_context(running(folder / kind, configs(targets), groups, EVERY, address))
+            elsewhere.move(prometheus.pid)
+            return prometheus
 
         # The honest one first, because the operator deletes PodMonitors as soon as the other one runs.
         quiet = start("honest", honest)

@@ -66,8 +66,8 @@ class Stopwatch:
         self._when(condition(pod, "PodScheduled"), "scheduled")
         self._when(condition(pod, "Ready"), "pod_ready")
 
-    def _when(self, found: Object, step: str) -> None:
-        if found.get("status") == "True":
+    def _when(self, reported: Object, step: str) -> None:
+        if reported.get("status") == "True":
             self._mark(step)
 
     def _mark(self, step: str) -> None:

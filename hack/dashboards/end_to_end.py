@@ -7,6 +7,7 @@ from dashboards.parts import (
     LIMIT_COUNT,
     MODEL,
     NAMESPACE,
+    NOT_STREAMS,
     OF_MODEL,
     TRITONMODEL,
     UTILIZATION,
@@ -15,12 +16,14 @@ from dashboards.parts import (
     Panel,
     Query,
     Row,
+    measured,
     of_entry,
     rate,
     ratio,
     utilization,
 )
 from triton_operator.render.rules.slo import RECORDED
+from triton_operator.render.rules.streaming import BETWEEN_RESPONSES, CACHE, DURATION, FIRST_RESPONSE, STREAMS
 
 BUDGET = "(1 - $objective / 100)"
 ENTRY_ONLY = "Only the entrypoint counts: the composing models of an ensemble would count each request again."
@@ -28,7 +31,20 @@ ENTRY_ONLY = "Only the entrypoint counts: the composing models of an ensemble wo
 
 def quantile(q: str) -> str:
     """Returns a query for a latency quantile of the entrypoint on the slowest server, in seconds."""
-    return f"max by ({OF_MODEL}) " + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}') + " / 1e6"
+    summary = of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="{q}"}}')
+    return f"max by ({OF_MODEL}) {measured(summary)} / 1e6"
+
+
+def stream(series: str, q: str) -> str:
+    """Returns a query for a quantile of the streams of all servers, in seconds."""
+    return f'{series}{{{MODEL},quantile="{q}"}}'
+
+
+def latency(q: str) -> str:
+    """Returns a query for a latency quantile, of the streams if the entrypoint streams."""
+    entry = f"tritonmodel:requests_served:rate1m{{{MODEL}}}"
+    streams = f"{stream(DURATION, q)}\nand on (namespace, tritonmodel, model) {entry}"
+    return f"{streams}\nor on (namespace, tritonmodel) {quantile(q)}"
 
 
 def limit(more: str, kind: str = "max-qps", series: str = "tritonmodel:threshold:effective") -> str:
@@ -58,15 +74,31 @@ def error_ratio(window: str) -> str:
 
 
 AVERAGE = ratio(
-    of_entry(rate("nv_inference_request_duration_us")), of_entry(rate("nv_inference_request_success")), OF_MODEL
+    measured(of_entry(rate("nv_inference_request_duration_us"))),
+    of_entry(rate("nv_inference_request_success")),
+    OF_MODEL,
 )
-AS_BELOW = "Triton's quantile on the slowest server; see Latency."
+AS_BELOW = "Triton's quantile on the slowest server, or the duration of streams; see Latency and Streams."
 QUANTILES_HOW = (
     "Triton's summary of the time of a request in the server, over about the last minute. Quantiles of several servers "
     "can't be added, so the panel shows the slowest server. Triton exposes summaries with "
     "`--metrics-config=summary_latencies=true`; without it only the average is shown. A server without requests has no "
     "value."
 )
+
+OWN_SERIES = "`spec.monitoring.streaming` names the series. Empty without it."
+
+
+def times(title: str, series: str, what: str) -> Panel:
+    """Returns a panel of the quantiles of streams."""
+    return Panel(
+        title,
+        f"`{series}`: {what}, from the model's own histogram over the last minute and all servers. {OWN_SERIES}",
+        "s",
+        tuple(Query(stream(series, q), f"P{float(q) * 100:.0f} {{{{model}}}}") for q in ("0.5", "0.9", "0.99")),
+        width=8,
+    )
+
 
 DASHBOARD = Dashboard(
     "end-to-end",
@@ -88,8 +120,8 @@ DASHBOARD = Dashboard(
                     width=4,
                     levels=(0.999, 0.99),
                 ),
-                Panel("P50", AS_BELOW, "s", (Query(quantile("0.5"), "P50"),), kind="stat", width=4),
-                Panel("P99", AS_BELOW, "s", (Query(quantile("0.99"), "P99"),), kind="stat", width=4),
+                Panel("P50", AS_BELOW, "s", (Query(latency("0.5"), "P50"),), kind="stat", width=4),
+                Panel("P99", AS_BELOW, "s", (Query(latency("0.99"), "P99"),), kind="stat", width=4),
                 Panel(
                     "Utilization",
                     "See Load and limit.",
@@ -153,7 +185,7 @@ DASHBOARD = Dashboard(
                 Panel(
                     "Tokens per second and limit",
                     "`tritonmodel:tokens:rate1m`: the rate of the counter in `spec.monitoring.tokenCounter`, summed "
-                    "over servers. Empty if the field isn't set. Limit: `max-tps`.",
+                    "over servers, times the token coefficient. Empty if the field isn't set. Limit: `max-tps`.",
                     "short",
                     (
                         Query(f"tritonmodel:tokens:rate1m{{{MODEL}}}", "tokens {{model}}"),
@@ -238,7 +270,7 @@ DASHBOARD = Dashboard(
                     "Latency of the entrypoint",
                     "P50, P90 and P99: " + QUANTILES_HOW + " Average: `nv_inference_request_duration_us` ÷ "
                     "`nv_inference_request_success`, both summed over servers, so each request has the same weight. "
-                    "Excludes the network and the client.",
+                    f"Excludes the network and the client. {NOT_STREAMS}",
                     "s",
                     (
                         Query(quantile("0.5"), "P50 v{{version}}"),
@@ -254,11 +286,32 @@ DASHBOARD = Dashboard(
                     (
                         Query(
                             "max by (pod) "
-                            + of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="0.99"}}')
+                            + measured(of_entry(f'nv_inference_request_summary_us{{{MODEL},quantile="0.99"}}'))
                             + " / 1e6",
                             "{{pod}}",
                         ),
                     ),
+                ),
+            ),
+        ),
+        Row(
+            "Streams",
+            (
+                times("Time to first token", FIRST_RESPONSE, "the time from a request to its first response"),
+                times("Time per token", BETWEEN_RESPONSES, "the time between two responses of a stream"),
+                times("Duration of a stream", DURATION, "the time from a request to the end of its stream"),
+                Panel(
+                    "Open and waiting streams",
+                    f"`{STREAMS}`: the model's own gauges, summed over servers. {OWN_SERIES}",
+                    "short",
+                    (Query(f"{STREAMS}{{{MODEL}}}", "{{state}} {{model}}"),),
+                ),
+                Panel(
+                    "KV cache",
+                    f"`{CACHE}`: the share of the KV cache that is in use, on the fullest server. {OWN_SERIES}",
+                    "percentunit",
+                    (Query(f"{CACHE}{{{MODEL}}}", "{{model}}"),),
+                    maximum=1,
                 ),
             ),
         ),

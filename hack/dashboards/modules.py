@@ -6,12 +6,14 @@ from dashboards.parts import (
     LIMIT_CHANGED,
     MODEL,
     NAMESPACE,
+    NOT_STREAMS,
     TRITONMODEL,
     Dashboard,
     Panel,
     Query,
     Row,
     Variable,
+    measured,
     rate,
     ratio,
 )
@@ -26,13 +28,13 @@ PER_REQUEST = "÷ `nv_inference_request_success`, both as rates summed over serv
 
 def per_request(part: str) -> str:
     """Returns a query for the average seconds that a request spends in one stage of a model."""
-    return ratio(rate(f"nv_inference_{part}_duration_us", CHOSEN), SUCCESS, BY) + "\n/ 1e6"
+    return ratio(measured(rate(f"nv_inference_{part}_duration_us", CHOSEN)), SUCCESS, BY) + "\n/ 1e6"
 
 
 def time_panel(title: str, part: str, what: str) -> Panel:
     return Panel(
         title,
-        f"`nv_inference_{part}_duration_us` {PER_REQUEST} {what}",
+        f"`nv_inference_{part}_duration_us` {PER_REQUEST} {what} {NOT_STREAMS}",
         "s",
         (Query(per_request(part), NAME),),
         width=8,
@@ -105,7 +107,7 @@ DASHBOARD = Dashboard(
                     "The average time of a request in the four stages of this model, stacked: the queue "
                     "(`tritonmodel:queue_duration_seconds:avg1m`), then `nv_inference_compute_input_duration_us`, "
                     f"`…_infer_…` and `…_output_…` {PER_REQUEST} Each request in a batch counts the time of the whole "
-                    "batch.",
+                    f"batch. {NOT_STREAMS}",
                     "s",
                     (
                         Query(QUEUE, "queue"),
@@ -143,11 +145,13 @@ DASHBOARD = Dashboard(
                 Panel(
                     "P99 of each model",
                     "Triton's summary (`summary_latencies`) over about the last minute, on the slowest server. "
-                    "Quantiles can't be added over servers or over models.",
+                    f"Quantiles can't be added over servers or over models. {NOT_STREAMS}",
                     "s",
                     (
                         Query(
-                            f'max by ({BY}) (nv_inference_request_summary_us{{{MODEL}{CHOSEN},quantile="0.99"}}) / 1e6',
+                            f"max by ({BY}) "
+                            + measured(f'nv_inference_request_summary_us{{{MODEL}{CHOSEN},quantile="0.99"}}')
+                            + " / 1e6",
                             NAME,
                         ),
                     ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_operator.render.rules.streaming import DECOUPLED
+
 MODEL = 'namespace="$namespace",tritonmodel="$tritonmodel"'
 """The label matchers of the TritonModel that the reader selected."""
 RATE = "[$__rate_interval]"
@@ -12,6 +14,10 @@ SUBQUERY = "[$__rate_interval:10s]"
 OF_MODEL = "namespace, tritonmodel, model, version"
 OF_POD = "namespace, tritonmodel, pod"
 
+NOT_STREAMS = (
+    "Models that stream are left out, because Triton's time of a request may end long before its last response: see "
+    "Streams in the dashboard End to end."
+)
 UTILIZATION = (
     "The largest of demand ÷ `max-qps`, each version's demand ÷ its own limit, and tokens ÷ `max-tps`, from "
     "`tritonmodel:demand:rate1m`, `tritonmodel:tokens:rate1m` and `tritonmodel:threshold:effective`."
@@ -148,6 +154,11 @@ def rate(series: str, more: str = "") -> str:
 def ratio(over: str, under: str, by: str) -> str:
     """Returns `over` divided by `under`, each summed over servers first, so that each request has the same weight."""
     return f"sum by ({by}) ({over})\n/\nsum by ({by}) ({under})"
+
+
+def measured(expr: str) -> str:
+    """Leaves out the models whose latency Triton doesn't measure, because they may send several responses."""
+    return f"({expr}\n  unless on (namespace, tritonmodel, model) {DECOUPLED}{{{MODEL}}})"
 
 
 def of_entry(expr: str) -> str:

@@ -53,12 +53,12 @@ DASHBOARD = Dashboard(
                 ),
                 Panel(
                     "Load, in servers",
-                    "Load: `tritonmodel:load_replicas:max`, demand ÷ max-qps-per-replica, or tokens ÷ the tokens of "
-                    "one server, whichever is larger. Predicted: `tritonmodel:load_replicas:predict2m`, the load in 2 "
-                    "minutes by linear regression over the last 5 minutes, at most twice the load. Autoscaler: "
-                    "`tritonmodel:autoscaler_load_replicas:max`, the value that the autoscaler reads. Its target is a "
-                    "load of `spec.autoscaling.utilization` for each server. Without a limit or requests there is no "
-                    "line.",
+                    "Load: `tritonmodel:load_replicas:max`, demand ÷ max-qps-per-replica, or tokens, streams or the "
+                    "KV cache ÷ those of one server, whichever is largest. Predicted: "
+                    "`tritonmodel:load_replicas:predict2m`, the load in 2 minutes by linear regression over the last "
+                    "5 minutes, at most twice the load. Autoscaler: `tritonmodel:autoscaler_load_replicas:max`, the "
+                    "value that the autoscaler reads. Its target is a load of `spec.autoscaling.utilization` for each "
+                    "server. Without a limit or requests there is no line.",
                     "short",
                     (
                         Query(f"tritonmodel:load_replicas:max{{{MODEL}}}", "load"),

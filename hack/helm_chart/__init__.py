@@ -16,7 +16,7 @@ from helm_chart import pages, templates, value_files
 from helm_chart.sources import MANIFESTS, load, version
 from helm_chart.templates import template
 from helm_chart.values import CRD_VALUES, VALUES
-from triton_operator.manifests import crd, policies, rbac
+from triton_operator.manifests import crd, rbac
 
 OPERATOR, CRDS = Path("charts/triton-operator"), Path("charts/triton-operator-crds")
 _OPERATOR = 'ne .Values.scope "None"'
@@ -63,7 +63,7 @@ def _templates() -> dict[str, str]:
         "rbac/bindings.yaml": templates.bindings(binding),
         "rbac/namespaced.yaml": template(rbac.namespaced(), _NAMESPACED),
         "rbac/roles.yaml": template(rbac.roles(), _USER_ROLES),
-        **{f"policies/{name}.yaml": template(both, _POLICIES) for name, both in policies.manifests().items()},
+        **{f"policies/{name}": template(load(f"policies/{name}"), _POLICIES) for name in _policies()},
         "monitoring/service_monitor.yaml": template(
             load("monitoring/service_monitor.yaml"),
             ".Values.monitoring.serviceMonitor.enabled",
@@ -78,6 +78,11 @@ def _templates() -> dict[str, str]:
         "monitoring/dashboards.yaml": templates.DASHBOARDS,
         "monitoring/adapter_rules.yaml": templates.ADAPTER_RULES,
     }
+
+
+def _policies() -> list[str]:
+    names: list[str] = load("policies/kustomization.yaml")[0]["resources"]
+    return names
 
 
 def _chart(name: str, description: str) -> str:

@@ -24,15 +24,15 @@ def of(name: str) -> Schema:
 
 def definitions(schema: Schema) -> dict[str, Schema]:
     """Returns the definitions of all Kubernetes types that the schema uses. They refuse unknown fields."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     pending = _used(schema)
     while pending:
         name = pending.pop()
-        if name not in found:
+        if name not in schemas:
             fields = {field: of(kind) for field, kind in _TYPES[name].items()}
-            found[name] = {"type": "object", "additionalProperties": False, "properties": fields}
-            pending |= _used(found[name])
-    return dict(sorted(found.items()))
+            schemas[name] = {"type": "object", "additionalProperties": False, "properties": fields}
+            pending |= _used(schemas[name])
+    return dict(sorted(schemas.items()))
 
 
 def _used(schema: Any) -> set[str]:

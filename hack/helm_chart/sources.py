@@ -32,8 +32,8 @@ DASHBOARD_OPTIONS: dict[str, dict[str, str]] = grafana.kustomization(dashboards.
 
 def container() -> Object:
     """Returns the operator's container in the Deployment."""
-    [found] = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
-    return copy.deepcopy(found)
+    [operator] = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    return copy.deepcopy(operator)
 
 
 def environment() -> dict[str, str]:

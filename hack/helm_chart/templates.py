@@ -79,8 +79,8 @@ def _container(container: Object, slots: Slots) -> None:
     container["image"] = slots.value(image)
     container["resources"] = slots.value("toYaml .Values.resources | nindent 10", trim=True)
     container["env"] = [_variable(entry, slots, image) for entry in container["env"]]
-    known = {entry["name"] for entry in container["env"] if isinstance(entry, dict)}
-    container["env"] += [slots.lines(_setting(name)) for name in SETTINGS if name not in known]
+    own_names = {entry["name"] for entry in container["env"] if isinstance(entry, dict)}
+    container["env"] += [slots.lines(_setting(name)) for name in SETTINGS if name not in own_names]
     container["env"].append(slots.lines("{{- with .Values.extraEnv }}\n{{- toYaml . | nindent +0 }}\n{{- end }}"))
     policy = "{{- with .Values.image.pullPolicy }}\nimagePullPolicy: {{ . }}\n{{- end }}"
     container[slots.lines(policy)] = None
@@ -120,13 +120,17 @@ _WATCHED = """\
 def network_policy(obj: Object, slots: Slots) -> None:
     more = "{{- with .Values.networkPolicy.extraEgress }}\n{{- toYaml . | nindent +0 }}\n{{- end }}"
     obj["spec"]["egress"].append(slots.lines(more))
+    default = '(.Values.settings.PROMETHEUS_NAMESPACES | default "monitoring")'
+    namespaces = f'{{{{- toYaml (regexSplit " *, *" {default} -1) | nindent +0 }}}}'
+    [expression] = obj["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"]
+    expression["values"] = [slots.lines(namespaces)]
 
 
 def rules(obj: Object, slots: Slots) -> None:
-    """Puts the release's namespace into the texts of alerts."""
-    obj["spec"] = _everywhere(
-        obj["spec"], f"kubectl -n {_KUSTOMIZE_NAMESPACE} ", f"kubectl -n {slots.value(_NAMESPACE)} "
-    )
+    """Puts the release's namespace into the expressions and the texts of alerts."""
+    own = slots.value(_NAMESPACE)
+    for text in ("kubectl -n {} ", 'namespace="{}"'):
+        obj["spec"] = _everywhere(obj["spec"], text.format(_KUSTOMIZE_NAMESPACE), text.format(own))
 
 
 def _everywhere(part: Any, old: str, new: str) -> Any:
@@ -147,14 +151,14 @@ _CHECK = """\
 def bindings(binding: Object) -> str:
     """Returns the template of the ClusterRoleBinding, or of a RoleBinding in each watched namespace."""
     whole = template([binding], 'and (eq .Values.scope "Cluster") (not .Values.watchNamespaces)')
-    slots, one = Slots(), copy.deepcopy(binding)
-    one["kind"] = "RoleBinding"
+    slots, role_binding = Slots(), copy.deepcopy(binding)
+    role_binding["kind"] = "RoleBinding"
     # The operator's namespace has a RoleBinding for the Lease too, and may be watched.
-    one["metadata"]["name"] += "-watch"
-    one["metadata"]["namespace"] = slots.value(".")
-    one["subjects"][0]["namespace"] = slots.value(f"${_NAMESPACE}")
-    _with_labels(one, slots, "$.Values.commonLabels")
-    each = f"{{{{- range .Values.watchNamespaces }}}}\n---\n{slots.render(one)}{{{{- end }}}}\n"
+    role_binding["metadata"]["name"] += "-watch"
+    role_binding["metadata"]["namespace"] = slots.value(".")
+    role_binding["subjects"][0]["namespace"] = slots.value(f"${_NAMESPACE}")
+    _with_labels(role_binding, slots, "$.Values.commonLabels")
+    each = f"{{{{- range .Values.watchNamespaces }}}}\n---\n{slots.render(role_binding)}{{{{- end }}}}\n"
     return f'{whole}{_CHECK}{{{{- if eq .Values.scope "Cluster" }}}}\n{each}{{{{- end }}}}\n'
 
 

@@ -55,6 +55,16 @@ _SETTING_SCHEMAS: dict[str, tuple[str, Schema]] = {
         "other than 9090, or an address outside the cluster, add a rule to networkPolicy.extraEgress.",
         _URL,
     ),
+    "PROMETHEUS_CREDENTIALS": (
+        "The directory of a mounted Secret (extraVolumes, extraVolumeMounts) with the file token, or the files "
+        "username and password, for PROMETHEUS_URL.",
+        _STRING,
+    ),
+    "KEDA_AUTHENTICATION": (
+        "How KEDA authenticates to PROMETHEUS_URL: MODE/NAME of a ClusterTriggerAuthentication, such as "
+        "bearer/prometheus. The modes are basic, bearer, tls and custom.",
+        _STRING,
+    ),
     "LOG_FORMAT": ("json or plain.", {"enum": ["json", "plain"]}),
     "LOG_LEVEL": ("DEBUG, INFO, WARNING or ERROR.", {"enum": ["DEBUG", "INFO", "WARNING", "ERROR"]}),
     "WORKERS": ("Number of TritonModels that are reconciled at the same time.", _number(1)),
@@ -65,12 +75,8 @@ _SETTING_SCHEMAS: dict[str, tuple[str, Schema]] = {
         "Time that Kubernetes' garbage collector gets to delete the children of a deleted TritonModel.",
         _number(1),
     ),
+    "METRICS_SECONDS": ("Minimum time between two renderings of the operator's metrics.", _number(0)),
     "SAMPLE_LIMIT": ("Maximum number of samples of one scrape of a server.", _number(100)),
-    "SAMPLES_PER_NAMESPACE": ("Maximum number of samples of one scrape of all servers of a namespace.", _number(100)),
-    "TARGET_LABELS": (
-        "Labels that your Prometheus adds to all targets (podTargetLabels, scrape classes), separated by commas.",
-        _STRING,
-    ),
     "METRICS_JOB": ("The label `job` of the operator's metrics, if your scrape configuration sets it.", _STRING),
     "RUNBOOKS_URL": ("Base URL of the runbooks, for the alerts.", _URL),
 }

@@ -11,12 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import archive, bundle, images, krew, project, sums
 from .project import ROOT, ReleaseError
 
 CHARTS = ("triton-operator", "triton-operator-crds")
+IMAGES = "images.txt"
 MANIFESTS = {
     "install.yaml": "default",
     "policies.yaml": "policies",
@@ -26,15 +28,32 @@ MANIFESTS = {
 }
 
 
-def make(folder: Path, version: str, time: int) -> None:
-    """Writes what needs neither Docker nor a network into the folder."""
+def make(folder: Path, version: str, time: int, digests: Mapping[str, str]) -> None:
+    """Writes what needs neither Docker nor a network into the folder.
+
+    `digests`: of the pushed images by name. What installs them names them by digest, and IMAGES lists them, so the
+    signature of the checksums covers the images too.
+    """
+    pins = {f"{project.IMAGES}/{name}:{version}": digest for name, digest in digests.items()}
+    if pins:
+        (folder / IMAGES).write_text("".join(f"{image}@{digest}\n" for image, digest in pins.items()))
     for chart in CHARTS:
-        archive.write(folder / f"{chart}-{version}.tgz", archive.of_folder(ROOT / "charts" / chart, chart), time)
+        files = archive.of_folder(ROOT / "charts" / chart, chart)
+        if (values := f"{chart}/values.yaml") in files and "operator" in digests:
+            files[values] = files[values].replace(b"  digest: ''\n", f"  digest: {digests['operator']}\n".encode())
+        archive.write(folder / f"{chart}-{version}.tgz", files, time)
     for file, source in MANIFESTS.items():
-        (folder / file).write_text(project.kustomized(source))
-    files = {f"bundle/{path}": text.encode() for path, text in bundle.files(version).items()}
+        (folder / file).write_bytes(_pinned(project.kustomized(source).encode(), pins))
+    files = {f"bundle/{path}": _pinned(text.encode(), pins) for path, text in bundle.files(version).items()}
     archive.write(folder / f"triton-operator-bundle-{version}.tar.gz", files, time)
     krew.write(folder, version, wheel(folder, time), time)
+
+
+def _pinned(content: bytes, pins: Mapping[str, str]) -> bytes:
+    """Returns a file in which each image has its digest behind its tag."""
+    for image, digest in pins.items():
+        content = content.replace(image.encode(), f"{image}@{digest}".encode())
+    return content
 
 
 def wheel(folder: Path, time: int) -> Path:
@@ -59,8 +78,8 @@ def wheel(folder: Path, time: int) -> Path:
         )
     if done.returncode:
         raise ReleaseError(f"pip wheel: {done.stderr.strip()}")
-    [found] = folder.glob("*.whl")
-    return found
+    [file] = folder.glob("*.whl")
+    return file
 
 
 def main() -> int:
@@ -81,10 +100,11 @@ def main() -> int:
         if folder.exists() and any(folder.iterdir()):
             raise ReleaseError(f"{folder} isn't empty; delete it first")
         folder.mkdir(parents=True, exist_ok=True)
-        make(folder, options.version, project.time())
-        notes = ["no images and no SBOM (--no-images)"]
+        notes, digests = ["no images and no SBOM (--no-images)"], dict[str, str]()
         if not options.no_images:
-            notes = images.build(folder, options.version, options.registry, push=options.push)
+            notes, digests = images.build(folder, options.version, options.registry, push=options.push)
+        make(folder, options.version, project.time(), digests)
+        if not options.no_images:
             images.sbom(folder / f"operator-{options.version}.cdx.json")
         sums.write(folder)
         if options.key:

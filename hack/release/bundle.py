@@ -32,7 +32,7 @@ _METADATA = "operators.operatorframework.io.bundle"
 
 def files(version: str) -> dict[str, str]:
     """Returns the text of each file of the bundle by its path: manifests/, metadata/ and bundle.Dockerfile."""
-    found = {
+    texts = {
         f"manifests/{PACKAGE}.clusterserviceversion.yaml": _text(csv(version)),
         "manifests/tritonoperator.io_tritonmodels.yaml": _text(crd.definition()),
         **{f"manifests/{_file(obj)}": _text(obj) for obj in _others()},
@@ -40,7 +40,7 @@ def files(version: str) -> dict[str, str]:
     }
     labels = "".join(f"LABEL {name}={value}\n" for name, value in bundle_metadata().items())
     return {
-        **found,
+        **texts,
         "bundle.Dockerfile": f"FROM scratch\n{labels}COPY manifests /manifests/\nCOPY metadata /metadata/\n",
     }
 
@@ -122,8 +122,8 @@ def _owned() -> Object:
 
 def _deployment(image: str) -> Object:
     """Returns the Deployment of manifests/operator with the image of the release, without a namespace."""
-    [found] = _load("deployment")
-    spec = copy.deepcopy(found["spec"])
+    [deployment] = _load("deployment")
+    spec = copy.deepcopy(deployment["spec"])
     [container] = spec["template"]["spec"]["containers"]
     container["image"] = image
     for variable in container["env"]:
@@ -133,16 +133,16 @@ def _deployment(image: str) -> Object:
         if variable["name"] == "WATCH_NAMESPACES":
             del variable["value"]
             variable["valueFrom"] = {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}}
-    return {"name": found["metadata"]["name"], "label": found["metadata"]["labels"], "spec": spec}
+    return {"name": deployment["metadata"]["name"], "label": deployment["metadata"]["labels"], "spec": spec}
 
 
 def _others() -> list[Object]:
     """Returns the other objects, without a namespace. OLM itself creates the ServiceAccount and its bindings."""
     own = [obj for name in ("service", "disruption_budget", "network_policy") for obj in _load(name)]
-    found = copy.deepcopy([*own, *rbac.roles()])
-    for obj in found:
+    others = copy.deepcopy([*own, *rbac.roles()])
+    for obj in others:
         obj["metadata"].pop("namespace", None)
-    return found
+    return others
 
 
 def _load(name: str) -> list[Object]:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ ALL = (
     Image("detection", "model_images/detection/Dockerfile", "model_images/detection"),
     Image("passthrough", "model_images/passthrough/Dockerfile", "model_images/passthrough"),
     Image("accumulator", "model_images/accumulator/Dockerfile", "model_images/accumulator"),
+    Image("language", "model_images/language/Dockerfile", "model_images/language"),
     Image("custom-metrics", "model_images/custom_metrics/Dockerfile", "model_images/custom_metrics"),
 )
 SBOM = Image("sbom", "Dockerfile", ".")
@@ -41,27 +43,42 @@ _REMEDIES = {
 """What to do about errors of buildx, by a part of their text."""
 
 
-def build(folder: Path, version: str, registry: str, *, push: bool) -> list[str]:
-    """Builds the images, and returns lines that say for which platforms and why.
+def build(folder: Path, version: str, registry: str, *, push: bool) -> tuple[list[str], dict[str, str]]:
+    """Builds the images. Returns lines that say for which platforms and why, and the digest of each pushed image.
 
     With Docker's plugin buildx, for all platforms. Without it or with DOCKER_BUILDKIT=0, only for this machine's.
     Writes an archive for each into the folder, or pushes it.
     """
     missing = _missing()
+    digests: dict[str, str] = {}
     for image in ALL:
         tag = f"{registry}/{image.name}:{version}"
         base = ["--file", image.dockerfile, "--tag", tag]
         target = folder / f"image-{image.name}-{version}.tar"
         if not missing:
             where = ["--push"] if push else ["--output", f"type=oci,dest={target}"]
-            _docker("buildx", "build", "--platform", PLATFORMS, *base, *where, image.context)
+            with tempfile.TemporaryDirectory() as scratch:
+                made = Path(scratch) / "made.json"
+                where += ["--metadata-file", str(made)]
+                _docker("buildx", "build", "--platform", PLATFORMS, *base, *where, image.context)
+                digest = json.loads(made.read_text())["containerimage.digest"]
         else:
             _docker("build", *base, image.context)
             _docker(*(["push", tag] if push else ["save", "--output", str(target), tag]))
+            digest = _pushed(tag) if push else ""
+        if push:
+            digests[image.name] = digest
     if not missing:
-        return [f"images for {PLATFORMS}"]
+        return [f"images for {PLATFORMS}"], digests
     here = _LOCAL.get(platform.machine(), platform.machine())
-    return [f"images ONLY for {here}: {missing}, so the other platforms are missing"]
+    return [f"images ONLY for {here}: {missing}, so the other platforms are missing"], digests
+
+
+def _pushed(tag: str) -> str:
+    """Returns the digest under which the registry has the image."""
+    repository = tag.rpartition(":")[0]
+    entries = json.loads(_docker("inspect", "--format={{json .RepoDigests}}", tag))
+    return next(digest for name, _, digest in (entry.partition("@") for entry in entries) if name == repository)
 
 
 def sbom(target: Path) -> None:

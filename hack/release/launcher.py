@@ -17,14 +17,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OLDEST, NEWEST = 11, 20
-COMMAND = "import sys; from triton_operator.cli.kubectl import main; sys.exit(main(prog_name='kubectl triton'))"
+COMMAND = "import sys; from kubectl_triton.main import main; sys.exit(main(prog_name='kubectl triton'))"
 HINT = "can't install its packages; check pip's index (PIP_INDEX_URL), or set PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER"
 
 
 def main():
     if sys.version_info < (3, OLDEST):
-        found = [shutil.which(f"python3.{minor}") for minor in range(NEWEST, OLDEST - 1, -1)]
-        newest = next(filter(None, found), None)
+        pythons = [shutil.which(f"python3.{minor}") for minor in range(NEWEST, OLDEST - 1, -1)]
+        newest = next(filter(None, pythons), None)
         if not newest:
             fail("needs Python 3.11 or later on PATH")
         os.execv(newest, [newest, __file__, *sys.argv[1:]])
@@ -83,8 +83,8 @@ def fail(message):
 
 
 def wheel():
-    [found] = HERE.glob("*.whl")
-    return found
+    [file] = HERE.glob("*.whl")
+    return file
 
 
 if __name__ == "__main__":

@@ -31,16 +31,17 @@ def version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
-def check(wanted: str, *, dirty: bool) -> None:
+def check(release_version: str, *, dirty: bool) -> None:
     """Raises ReleaseError if this checkout isn't that of the version.
 
     - `dirty`: allows changes that aren't committed, for a try.
     """
-    if not _VERSION.fullmatch(wanted):
-        raise ReleaseError(f"{wanted!r} isn't a semantic version such as 0.2.0")
-    if wanted != version():
+    if not _VERSION.fullmatch(release_version):
+        raise ReleaseError(f"{release_version!r} isn't a semantic version such as 0.2.0")
+    if release_version != version():
         raise ReleaseError(
-            f"pyproject.toml has the version {version()}. Write {wanted} there, run `make generate`, and commit it"
+            f"pyproject.toml has the version {version()}. "
+            f"Write {release_version} there, run `make generate`, and commit it"
         )
     stale = subprocess.run(
         [ROOT / ".venv/bin/python", ROOT / "hack/generate.py", "--check"], capture_output=True, text=True, check=False

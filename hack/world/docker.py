@@ -38,8 +38,8 @@ def has(tag: str) -> bool:
 
 
 def inspect(tag: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = json.loads(output("image", "inspect", tag) or "[]")
-    return found[0] if found else {}
+    images: list[dict[str, Any]] = json.loads(output("image", "inspect", tag) or "[]")
+    return images[0] if images else {}
 
 
 def built_here(tag: str) -> bool:

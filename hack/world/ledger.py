@@ -23,4 +23,4 @@ def read() -> list[tuple[str, str]]:
 
 
 def names(kind: str) -> list[str]:
-    return [name for found, name in read() if found == kind]
+    return [name for recorded, name in read() if recorded == kind]

@@ -71,10 +71,10 @@ def source(stored: Path) -> Source:
     if chosen:
         raise FailedError(f"WORLD={chosen} is invalid", "set WORLD=registry or WORLD=packages, or unset it")
     silent = unreachable()
-    found: Source = "packages" if silent else "registry"
+    detected: Source = "packages" if silent else "registry"
     why = f"{', '.join(silent)} can't be reached" if silent else "container registries and release hosts answer"
-    say(f"world: {_words(found)}, because {why} (set WORLD=registry|packages to override)")
-    return found
+    say(f"world: {_words(detected)}, because {why} (set WORLD=registry|packages to override)")
+    return detected
 
 
 def _words(source: str) -> str:

@@ -35,13 +35,13 @@ def purge() -> None:
         _network()
     elif shutil.which("docker"):
         say("Docker doesn't answer: keeping its containers and images, and the Debian packages")
-    kept = ledger.names("apt")
+    packages = ledger.names("apt")
     if os.geteuid() == 0 and (docker.answers() or not shutil.which("docker")) and _debian_packages():
-        kept = []
+        packages = []
     if settings.HOME.exists():
         say(f"removing {settings.HOME} ({_megabytes(settings.HOME)} MiB)")
         shutil.rmtree(settings.HOME)
-    for name in kept:  # for the next purge
+    for name in packages:  # for the next purge
         ledger.write("apt", name)
     say("purge: done; only the clone is left (make clean removes its caches)")
 
@@ -60,8 +60,8 @@ def _containers() -> None:
     """Removes the nodes of the recorded clusters, and the recorded containers."""
     nodes = ledger.names("cluster") or [os.environ.get("CLUSTER", "triton-operator")]
     for cluster in nodes:
-        found = docker.output("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
-        for container in (found or "").split():
+        ids = docker.output("ps", "-aq", "--filter", f"label=io.x-k8s.kind.cluster={cluster}")
+        for container in (ids or "").split():
             say(f"removing the node {container} of the kind cluster {cluster}")
             docker.output("rm", "--force", "--volumes", container)
     for name in [*ledger.names("container"), settings.REGISTRY_NAME]:

@@ -27,19 +27,19 @@ class Step:
 
 def closure(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[str, Step]:
     """Returns the goals and all that they need, dependencies first. Raises ValueError if parts need each other."""
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     pending = list(goals)
     while pending:
         part = parts[pending.pop()]
         recipe = part.recipe(source)
-        if part.name not in found and recipe is not None:
-            found[part.name] = Step(part, recipe)
+        if part.name not in steps and recipe is not None:
+            steps[part.name] = Step(part, recipe)
             pending.extend(recipe.needs)
     try:
-        order = list(graphlib.TopologicalSorter({n: needs(step, found) for n, step in found.items()}).static_order())
+        order = list(graphlib.TopologicalSorter({n: needs(step, steps) for n, step in steps.items()}).static_order())
     except graphlib.CycleError as error:
         raise ValueError(f"parts need each other: {' → '.join(error.args[1])}") from None
-    return {name: found[name] for name in order}
+    return {name: steps[name] for name in order}
 
 
 def needs(step: Step, among: Collection[str]) -> set[str]:

@@ -27,8 +27,8 @@ def up(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[
 
     Raises FailedError if a part can't be made or the machine is too small.
     """
-    wanted = set(goals)
-    steps = schedule.closure(wanted, parts, source)
+    targets = set(goals)
+    steps = schedule.closure(targets, parts, source)
     with _alone():
         keys = _keys(steps, source)
         took: dict[str, float] = {}
@@ -37,7 +37,7 @@ def up(goals: Iterable[str], parts: Mapping[str, Part], source: Source) -> dict[
         if first:
             _install(first)
             took |= _make_all(first, keys)
-        todo = _missing(wanted, steps, keys)
+        todo = _missing(targets, steps, keys)
         if todo:
             _install(todo)
             _check_machine(todo)
@@ -120,20 +120,22 @@ def _install(todo: Mapping[str, Step]) -> None:
 
 def _check_machine(todo: Mapping[str, Step]) -> None:
     """Prints the expected time and disk space. Raises FailedError if the machine has too little disk or memory."""
-    wanted = sum(step.recipe.megabytes for step in todo.values())
+    megabytes = sum(step.recipe.megabytes for step in todo.values())
     compiles = any(step.recipe.compiles for step in todo.values())
-    wanted += 6000 if compiles else 0
+    megabytes += 6000 if compiles else 0
     seconds = schedule.forecast(todo, {})
     parts = "1 part" if len(todo) == 1 else f"{len(todo)} parts"
-    say(f"world: {parts} to make, about {roughly(seconds)}, up to {wanted / 1024:.1f} GiB of disk: {', '.join(todo)}")
+    say(
+        f"world: {parts} to make, about {roughly(seconds)}, up to {megabytes / 1024:.1f} GiB of disk: {', '.join(todo)}"
+    )
     places = [settings.HOME]
     if root := docker.output("info", "--format", "{{.DockerRootDir}}"):
         places.append(Path(root))
     for place in places:
         free = machine.free_megabytes(place)
-        if free < wanted + (_SPARE_MEGABYTES if wanted > 1000 else 0):
+        if free < megabytes + (_SPARE_MEGABYTES if megabytes > 1000 else 0):
             raise FailedError(
-                f"{place} has {free / 1024:.1f} GiB free; {(wanted + _SPARE_MEGABYTES) / 1024:.1f} GiB are needed",
+                f"{place} has {free / 1024:.1f} GiB free; {(megabytes + _SPARE_MEGABYTES) / 1024:.1f} GiB are needed",
                 "free disk space, or set TRITON_OPERATOR_CACHE to a folder on a larger disk",
             )
     memory = machine.memory_megabytes()

@@ -5,99 +5,80 @@ One server after the other loads what is new, and then unloads what is gone. It 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .api.servers import Change, Outcome, Server
+from .api.servers import UNLOADED, Change, ChangeOutcome, Index, RunningServer
+from .render.choices import Models
 
 
 @dataclass(frozen=True)
-class Behind:
-    """A server with other models than the spec.
-
-    It has `models`, and `perhaps` others, because a change was begun whose result isn't known.
-    """
-
-    server: Server
-    models: tuple[str, ...]
-    perhaps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Decision:
+class LoadDecision:
     """What to do now.
 
     - `start`: the change to make on a server, which is a no-op if the prober is making it or has made it.
-    - `record`: servers whose models change, with the models that they surely have, and the ones that they perhaps have.
-      Write this before the start, so that the next decision knows what was begun.
     - `rollout`: why the servers must be replaced; "" if they needn't be.
     - `failure`: why the change has stopped; "" if it hasn't. `refused`: whether Triton has refused a model.
     - `left`: number of servers that are still to be changed.
     """
 
-    start: tuple[Server, Change] | None = None
-    record: tuple[tuple[Server, tuple[str, ...], tuple[str, ...]], ...] = ()
+    start: tuple[RunningServer, Change] | None = None
     rollout: str = ""
     failure: str = ""
     refused: bool = False
     left: int = 0
 
 
-def change(behind: Behind, wanted: Sequence[str], entrypoint: str, seconds: float) -> Change:
-    """Returns the change that gives a server the models of the spec. `seconds`: maximum time for each model."""
-    load = tuple(name for name in wanted if name not in behind.models)
-    unload = tuple(name for name in (*behind.models, *behind.perhaps) if name not in wanted)
-    return Change(load, unload, tuple(dict.fromkeys((*wanted, entrypoint))), seconds)
+def change(index: Index, desired: Sequence[str], record: Models, entrypoint: str, seconds: float) -> Change:
+    """Returns the change that gives a server the models of the spec. What others load and unload stays as it is.
+
+    - `index`: the server's models. One that it couldn't load when it started isn't loaded again.
+    - `seconds`: maximum time for each model.
+    """
+    states: dict[str, set[tuple[str, str]]] = {}
+    for entry in index:
+        states.setdefault(entry.name, set()).add((entry.state, entry.reason if entry.state == "UNAVAILABLE" else ""))
+
+    def is_absent(name: str) -> bool:
+        unloaded = set() if name in record.listed else {("UNAVAILABLE", UNLOADED)}
+        return states.get(name, set()) <= {("", ""), *unloaded}
+
+    load = tuple(name for name in desired if is_absent(name))
+    unload = tuple(name for name in record.all if name not in desired and ("READY", "") in states.get(name, set()))
+    return Change(load, unload, tuple(dict.fromkeys((*desired, entrypoint))), seconds)
 
 
 def decide(
-    behind: Iterable[Behind],
-    outcomes: Mapping[str, Outcome],
-    wanted: Sequence[str],
-    entrypoint: str,
-    seconds: float,
-) -> Decision:
+    servers: Iterable[tuple[RunningServer, Change | None]], outcomes: Mapping[str, ChangeOutcome]
+) -> LoadDecision:
     """Returns the next step.
 
-    - `behind`: the servers that have started and have other models than the spec.
-    - `outcomes`: uid → the result of the change to `wanted` on this server so far.
+    - `servers`: the servers that have started, each with the change that it needs; None if that isn't known yet.
+    - `outcomes`: uid → the result of the change to the models of the spec on this server so far.
     """
-    ordered = sorted(behind, key=lambda one: (one.server.uid not in outcomes, one.server.pod))
-    record: list[tuple[Server, tuple[str, ...], tuple[str, ...]]] = []
-    left, silent = 0, ""
-    start: tuple[Server, Change] | None = None
-    refusal = rollout = ""
-    for one in ordered:
-        outcome = outcomes.get(one.server.uid)
+    pairs = sorted(servers, key=lambda pair: (pair[0].uid not in outcomes, pair[0].pod))
+    start: tuple[RunningServer, Change] | None = None
+    left, refusal, rollout, silent = 0, "", "", ""
+    for server, needed in pairs:
+        outcome = outcomes.get(server.uid)
         if outcome is not None and outcome.state == "Done":
-            record.append((one.server, tuple(wanted), ()))
+            continue
+        if outcome is None and needed is not None and not (needed.load or needed.unload):
             continue
         left += 1
-        words = f"{one.server.pod}: {outcome.message}" if outcome else ""
+        message = f"{server.pod}: {outcome.message}" if outcome else ""
         if outcome is not None and outcome.state == "Refused":
-            refusal = refusal or words
+            refusal = refusal or message
         elif outcome is not None and outcome.state == "Stuck":
-            rollout = rollout or words
+            rollout = rollout or message
         elif outcome is not None and outcome.state == "Unreachable":
-            silent = silent or words
-        elif start is None:
-            start = one.server, change(one, wanted, entrypoint, seconds)
-            if outcome is None:
-                record.append((one.server, *begun(one, start[1])))
+            silent = silent or message
+        elif outcome is None and needed is None:
+            silent = silent or f"{server.pod}: the operator doesn't know its models yet"
+        elif start is None and needed is not None:
+            start = server, needed
     if rollout:
-        return Decision(record=tuple(record), rollout=rollout, left=left)
+        return LoadDecision(rollout=rollout, left=left)
     if refusal:
-        return Decision(record=tuple(record), failure=refusal, refused=True, left=left)
-    return Decision(start, tuple(record), failure=silent, left=left)
-
-
-def begun(behind: Behind, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the models that a server surely has during a change, and the ones that it perhaps has."""
-    sure = tuple(name for name in behind.models if name not in change.unload)
-    perhaps = (*change.unload, *behind.perhaps, *change.load)
-    return sure, tuple(name for name in dict.fromkeys(perhaps) if name not in sure)
-
-
-def same(models: Collection[str], wanted: Collection[str]) -> bool:
-    """Returns whether a server has exactly the models of the spec, in any order."""
-    return set(models) == set(wanted)
+        return LoadDecision(failure=refusal, refused=True, left=left)
+    return LoadDecision(start, failure=silent, left=left)

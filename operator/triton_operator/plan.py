@@ -24,6 +24,13 @@ Identity = tuple[str, str]
 """(kind, name). The namespace is the TritonModel's."""
 
 _KEYS = {**LIST_KEYS, "ownerReferences": ("uid",)}
+_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "limits", "requests", "overhead"})
+"""Fields that the API server drops if they are empty. In another field {} can have a meaning of its own: an empty
+namespaceSelector selects all namespaces."""
+_HASHED = ".spec.template."
+"""The pod template. An annotation has its hash, so no change of it stays unnoticed."""
+_ADDED = {"protocol": "TCP", "action": "replace"}
+"""Values that the API server adds to the items of lists that it replaces as a whole."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +113,35 @@ def difference(desired: Object, live: Object, applied: Applied | None = None) ->
     """Returns the path of the first field in which `live` differs from `desired`; "" if an apply isn't needed."""
     owned = applied_fields(live)
     paths = chain(
-        _different(desired, live, ""), _not_owned(_content(desired), owned, ""), _no_longer_desired(owned, desired, "")
+        _different(desired, live, "", (desired.get("kind", ""),)),
+        _not_owned(_content(desired), owned, ""),
+        _no_longer_desired(owned, desired, live, ""),
     )
     path = next(paths, "")
     if path and applied is not None and applied == applied_record(desired, live):
         return ""  # the API server stored our last apply in this form
     return path
+
+
+def is_template_of(template: Mapping[str, Any], live: Object) -> bool:
+    """Returns whether the Deployment `live` has this pod template, as far as an apply of it would change something.
+
+    A user who may write only the status of a Deployment can't change its spec.
+    """
+    have = live.get("spec", {}).get("template", {})
+    owned = applied_fields(live).get("f:spec", {}).get("f:template", {})
+    paths = chain(
+        _different(_without_empty(template), have, "", (str(live.get("kind", "")), "spec", "template")),
+        _no_longer_desired(owned, template, have, ""),
+    )
+    return next(paths, None) is None
+
+
+def _without_empty(value: Any) -> Any:
+    """Returns `value` without fields that the API server may drop: empty ones, zeros and false."""
+    if isinstance(value, Mapping):
+        return {key: rest for key, item in value.items() if (rest := _without_empty(item))}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
 def applied_record(desired: Object, live: Object) -> Applied:
@@ -144,8 +174,8 @@ def port_cleanup(desired: Object, live: Object) -> dict[str, Any] | None:
     """
     if desired["kind"] != SERVICE.kind:
         return None
-    wanted = {p["name"]: _place(p) for p in desired["spec"]["ports"]}
-    others = [p for p in live["spec"].get("ports", []) if wanted.get(p.get("name"), _place(p)) != _place(p)]
+    places = {p["name"]: _place(p) for p in desired["spec"]["ports"]}
+    others = [p for p in live["spec"].get("ports", []) if places.get(p.get("name"), _place(p)) != _place(p)]
     if not others:
         return None
     return {
@@ -168,18 +198,26 @@ def project(shape: Any, value: Any, field: str = "") -> Any:
     return value
 
 
-def _different(want: Any, have: Any, path: str, field: str = "") -> Iterator[str]:
-    """Yields paths at which `have` differs from `want`."""
+def _different(want: Any, have: Any, path: str, at: tuple[str, ...]) -> Iterator[str]:
+    """Yields paths at which `have` differs from `want`. `at`: the kind, and the fields on the way."""
     if isinstance(want, Mapping) and isinstance(have, Mapping):
         for key, value in want.items():
-            yield from _different(value, have.get(key), f"{path}.{key}", key)
+            yield from _different(value, have.get(key), f"{path}.{key}", (*at, key))
     elif isinstance(want, list) and isinstance(have, list):
-        if not _keyed(want, field) and len(want) != len(have):
+        if not _keyed(want, at[-1]) and len(want) != len(have):
             yield path
-        for index, (item, other) in enumerate(_pairs(want, have, field)):
-            yield from _different(item, other, f"{path}[{index}]")
-    elif want != have and not (want in ({}, []) and have is None) and not quantity.same(want, have):
+        for index, (item, other) in enumerate(_pairs(want, have, at[-1])):
+            yield from _different(item, other, f"{path}[{index}]", at)
+    elif want != have and not (have is None and _means_nothing(want, at[-1])) and not _same_quantity(want, have, at):
         yield path
+
+
+def _same_quantity(want: Any, have: Any, at: tuple[str, ...]) -> bool:
+    return (at in quantity.PATHS or (*at[:-1], "*") in quantity.PATHS) and quantity.same(want, have)
+
+
+def _means_nothing(want: Any, field: str) -> bool:
+    return want == [] or (want == {} and field in _MAPS)
 
 
 def _pairs(want: list[Any], have: list[Any], field: str) -> Iterator[tuple[Any, Any]]:
@@ -247,25 +285,44 @@ def _owned_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None
     return None
 
 
-def _no_longer_desired(owned: Mapping[str, Any], want: Any, path: str) -> Iterator[str]:
+def _no_longer_desired(owned: Mapping[str, Any], want: Any, have: Any, path: str) -> Iterator[str]:
     """Yields paths of live fields that we own and no longer desire."""
     for label, below in owned.items():
         kind, _, rest = label.partition(":")
+        live = None
         if kind == "f":
-            here, found = f"{path}.{rest}", isinstance(want, Mapping) and rest in want
-            value = want[rest] if found else None
+            here, desired = f"{path}.{rest}", isinstance(want, Mapping) and rest in want
+            value = want[rest] if desired else None
+            live = have.get(rest) if isinstance(have, Mapping) else None
         elif kind == "k":
             here, value = f"{path}[{rest}]", _item(json.loads(rest), want)
-            found = value is not None
+            desired, live = value is not None, _item(json.loads(rest), have)
         elif kind == "v":
             here, value = f"{path}[{rest}]", None
-            found = isinstance(want, list) and json.loads(rest) in want
+            desired = isinstance(want, list) and json.loads(rest) in want
         else:  # "." stands for the field itself
             continue
-        if not found:
+        if not desired:
             yield here
         elif below:
-            yield from _no_longer_desired(below, value, here)
+            yield from _no_longer_desired(below, value, live, here)
+        elif not here.startswith(_HASHED):
+            yield from _more(value, live, here)
+
+
+def _more(want: Any, have: Any, path: str) -> Iterator[str]:
+    """Yields paths that only `have` has. Both are owned as a whole, so managedFields doesn't name their parts."""
+    if isinstance(want, Mapping) and isinstance(have, Mapping):
+        for key, value in have.items():
+            if key in want:
+                yield from _more(want[key], value, f"{path}.{key}")
+            elif value != _ADDED.get(key):
+                yield f"{path}.{key}"
+    elif isinstance(want, list) and isinstance(have, list):
+        if len(want) != len(have):
+            yield path
+        for index, (item, other) in enumerate(_pairs(want, have, "")):
+            yield from _more(item, other, f"{path}[{index}]")
 
 
 def _item(keys: Mapping[str, Any], want: Any) -> Any:

@@ -9,8 +9,8 @@ from corpus.faults.fault import NET, TEXT
 from corpus.good import BY_NAME
 from corpus.good.repository import HEAD
 from support import onnx_file
-from support.mutations import Change, add, edit, move, remove, write
-from triton_operator.repository.checks import Expected
+from support.mutations import Change, add, edit, move, recoded, remove, write
+from triton_repository_check.check_table import Expected
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,6 @@ def link(path: str, target: str) -> Change:
     def change(root: Path) -> None:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to(target)
-
-    return change
-
-
-def recoded(path: str, encoding: str, first: str) -> Change:
-    """Saves a text in another encoding, with `first` as its first line."""
-
-    def change(root: Path) -> None:
-        (root / path).write_bytes((first + (root / path).read_text()).encode(encoding))
 
     return change
 
@@ -148,6 +139,16 @@ LEGAL = (
         "cache",
         add(SLOW, 'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'),
     ),
+    Legal("annotations with types of pb_utils that nobody evaluates", "cache", both(
+        edit(SLOW_PY, "import numpy as np", "from __future__ import annotations"),
+        edit(SLOW_PY, "def execute(self, requests):",
+             "def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:"),
+    )),
+    Legal("names of pb_utils behind a condition at import", "cache", edit(
+        SLOW_PY, "import numpy as np",
+        "import triton_python_backend_utils as pb_utils\nKIND = getattr(pb_utils, 'TritonError', None)\n"
+        "if KIND:\n    KIND = pb_utils.TritonError",
+    )),
     Legal("model.py with a byte order mark", "cache", recoded(SLOW_PY, "utf-8-sig", "")),
     Legal("model.py in Latin-1", "cache", recoded(SLOW_PY, "latin-1", "# -*- coding: latin-1 -*-\n# caf\xe9\n")),
     Legal("model.py in another directory", "cache", both(
@@ -214,5 +215,11 @@ LEGAL = (
     Legal("empty model file of another backend", "cache", write("slow/1/model.onnx", b"")),
     Legal("queue policies of undefined priority levels", "cache", add(
         SLOW, "dynamic_batching { priority_queue_policy { key: 9 value { } } }\n",
+    )),
+    Legal("comments in GBK", "cache", recoded(SLOW, "gbk", "# 图片\n")),
+    Legal("decoupled model that returns an empty list", "decoupled", edit(REPEAT_PY, "return None", "return []")),
+    Legal("module beside model.py that answers", "cache", both(
+        write("slow/1/answers.py", RETURNED_BY_A_HELPER.partition("\n\n\n")[0]),
+        edit(SLOW_PY, "import numpy as np", "import numpy as np\nimport answers"),
     )),
 )  # fmt: skip

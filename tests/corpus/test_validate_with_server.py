@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME
-from triton_operator.cli import tritonserver
-from triton_operator.cli.kubectl import main
+from kubectl_triton.main import main
+from kubectl_triton.validate import tritonserver
 
 pytestmark = pytest.mark.server
 FAULTY = {fault.name: fault for fault in FAULTS}
@@ -53,6 +53,37 @@ def test_reports_a_missing_image():
     result = run("validate-test:never-made")
     assert result.exit_code == 2
     assert "neither a directory, nor a file, nor an image" in result.output
+
+
+RAISES = """
+import json
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        if "raise" in json.loads(args["model_config"])["parameters"]:
+            raise ValueError("the parameter of the spec is here")
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("parameter", ["raise", "other"])
+def test_server_gets_the_settings_of_the_spec(tmp_path, parameter):
+    root = BY_NAME["cache"].write(tmp_path / "models")
+    tmp_path.chmod(0o755)
+    (root / "slow/1/model.py").write_text(RAISES)
+    spec = tmp_path / "model.yaml"
+    spec.write_text(
+        "{kind: TritonModel, metadata: {name: x}, spec: {modelImage: {reference: r}, models: [{name: slow, "
+        f"config: {{parameters: {{{parameter}: {{string_value: a}}}}}}}}]}}}}"
+    )
+    result = run(root, "--spec", spec, "--with-server", "--response-cache")
+    assert ("the parameter of the spec is here" in result.stdout) is (parameter == "raise"), result.output
+    assert result.exit_code == (1 if parameter == "raise" else 0)
 
 
 def test_server_accepts_a_good_repository(tmp_path):

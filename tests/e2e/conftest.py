@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import cluster as clusters
+from support import evidence
 from support import load as loads
 from support.cluster import Cluster, Namespace
 from support.load import Load
@@ -19,16 +20,20 @@ from support.prometheus import Monitoring
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def cluster() -> Iterator[Cluster]:
     """Returns the cluster. It has monitoring from the start, because a later installation changes every TritonModel."""
-    found = clusters.ensure()
+    cluster = clusters.ensure()
     clusters.ensure_monitoring()
-    return found
+    operator = evidence.of_namespace(cluster.api.in_namespace(clusters.NAMESPACE))
+    with evidence.kept("the operator", operator), evidence.kept("the nodes", evidence.of_nodes(cluster.api)):
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def monitoring(cluster: Cluster) -> Monitoring:
-    return Monitoring(cluster)
+def monitoring(cluster: Cluster) -> Iterator[Monitoring]:
+    monitoring = Monitoring(cluster)
+    with evidence.kept("monitoring", monitoring.collect):
+        yield monitoring
 
 
 @pytest.fixture

@@ -34,26 +34,26 @@ def test_a_commit_is_live_without_a_failed_request(
     pipeline = Pipeline.of(namespace, tmp_path)
     # The folder that the workflow files name.
     folder = tmp_path / "detector"
-    with load("echo") as during:
+    with load("echo") as traffic:
         for change, run in (("v2", pipeline.run_github), ("v3", pipeline.run_gitlab)):
-            former = {pod["metadata"]["name"] for pod in namespace.pods("echo")}
+            names = {pod["metadata"]["name"] for pod in namespace.pods("echo")}
             commit(folder, change)
-            done = run("echo", tmp_path)
-            assert done.returncode == 0, done.stdout + done.stderr
+            result = run("echo", tmp_path)
+            assert result.returncode == 0, result.stdout + result.stderr
             status = namespace.api.get("TritonModel", "echo")["status"]
-            assert f"{pipeline.image}@{status['image']['digest']} is live" in done.stdout
+            assert f"{pipeline.image}@{status['image']['digest']} is live" in result.stdout
             # A gRPC connection stays on its server until that ends.
             eventually(
-                lambda gone=former: gone.isdisjoint(pod["metadata"]["name"] for pod in namespace.api.list("Pod")),
+                lambda names=names: names.isdisjoint(pod["metadata"]["name"] for pod in namespace.api.list("Pod")),
                 60,
-                lambda gone=former: f"{gone} to end",
+                lambda names=names: f"{names} to end",
             )
 
         commit(folder, "bracket")
-        before = namespace.api.get("TritonModel", "echo")["spec"]
-        done = pipeline.run("echo", folder)
-        assert done.returncode == 1
-        assert "nothing was changed" in done.stderr
-        assert namespace.api.get("TritonModel", "echo")["spec"] == before
-    assert during.failures() == []
-    assert set(during.result["http"]["versions"]) == set(during.result["grpc"]["versions"]) == {"v1", "v2", "v3"}
+        spec = namespace.api.get("TritonModel", "echo")["spec"]
+        result = pipeline.run("echo", folder)
+        assert result.returncode == 1
+        assert "nothing was changed" in result.stderr
+        assert namespace.api.get("TritonModel", "echo")["spec"] == spec
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == set(traffic.result["grpc"]["versions"]) == {"v1", "v2", "v3"}

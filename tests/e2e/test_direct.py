@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from support.cluster import Cluster, Namespace
 from support.live import SPEC, Subject
 from support.load import load
 from support.prometheus import Monitoring
+from support.recorded import Replicas
 
 pytestmark = pytest.mark.e2e
 
@@ -25,20 +24,6 @@ SCALING = {
 }
 
 
-class Recorded:
-    """Records the Deployment's numbers of servers, with a watch."""
-
-    def __init__(self, namespace: Namespace) -> None:
-        self._api = namespace.api
-        self.replicas: list[int] = []
-        threading.Thread(target=self._watch, daemon=True).start()
-        eventually(lambda: self.replicas, 60, "the watch")
-
-    def _watch(self) -> None:
-        for _, _, deployment in self._api.watch("Deployment", seconds=1200):
-            self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(deployment["spec"]["replicas"])])]
-
-
 def test_adds_a_server_itself_and_leaves_the_removal_to_the_autoscaler(
     cluster: Cluster, monitoring: Monitoring, namespace: Namespace
 ) -> None:
@@ -48,21 +33,25 @@ def test_adds_a_server_itself_and_leaves_the_removal_to_the_autoscaler(
     namespace.wait_until_complete("echo")
     subject = Subject(monitoring, namespace, "echo")
     subject.known(hurry=True)
-    recorded = Recorded(namespace)
-    with load(namespace, "echo", 20) as sent:
+    replicas = Replicas(namespace.api, "echo")
+    with load(namespace, "echo", 20) as traffic:
         # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
-        eventually(lambda: recorded.replicas == [1, 2], 180, lambda: described(namespace))
-        assert "lastScaleTime" not in autoscaler(namespace)["status"], described(namespace)
-        eventually(lambda: autoscaling(namespace)["reason"] == "ScaledUp", 60, lambda: described(namespace))
+        eventually(lambda: replicas.seen == [1, 2], 180, lambda: described(namespace, replicas))
+        assert "lastScaleTime" not in autoscaler(namespace)["status"], described(namespace, replicas)
+        eventually(lambda: autoscaling(namespace)["reason"] == "ScaledUp", 60, lambda: described(namespace, replicas))
         assert autoscaler(namespace)["spec"]["minReplicas"] == 2
+        # Before the load it wanted fewer servers than its minimum, too.
+        eventually(lambda: not limited(namespace), 120, lambda: described(namespace, replicas))
         # With a higher limit one server is enough. The autoscaler wants one, and the floor keeps both for a while.
         subject.annotate(f"{PER_REPLICA}=100")
-        eventually(lambda: limited(namespace), 120, lambda: described(namespace))
-        assert recorded.replicas == [1, 2]
-        eventually(lambda: recorded.replicas == [1, 2, 1], 300, lambda: described(namespace), every=1)
-        eventually(lambda: "lastScaleTime" in autoscaler(namespace)["status"], 60, lambda: described(namespace))
-        eventually(lambda: autoscaling(namespace)["reason"] == "LeftToHPA", 60, lambda: described(namespace))
-    assert sent.failures() == []
+        eventually(lambda: limited(namespace), 120, lambda: described(namespace, replicas))
+        assert replicas.seen == [1, 2]
+        eventually(lambda: replicas.seen == [1, 2, 1], 300, lambda: described(namespace, replicas), every=1)
+        eventually(
+            lambda: "lastScaleTime" in autoscaler(namespace)["status"], 60, lambda: described(namespace, replicas)
+        )
+        eventually(lambda: autoscaling(namespace)["reason"] == "LeftToHPA", 60, lambda: described(namespace, replicas))
+    assert traffic.failures() == []
 
 
 def autoscaler(namespace: Namespace) -> Object:
@@ -76,11 +65,12 @@ def limited(namespace: Namespace) -> bool:
 
 
 def autoscaling(namespace: Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = namespace.api.get("TritonModel", "echo")["status"].get("autoscaling", {})
-    return found
+    status: dict[str, Any] = namespace.api.get("TritonModel", "echo")["status"].get("autoscaling", {})
+    return status
 
 
-def described(namespace: Namespace) -> str:
+def described(namespace: Namespace, replicas: Replicas) -> str:
     """Returns the decision and the autoscaler, for failure messages."""
-    found = autoscaler(namespace)
-    return f"{autoscaling(namespace)}; minReplicas {found['spec']['minReplicas']}; {found.get('status')}"
+    hpa = autoscaler(namespace)
+    minimum = hpa["spec"]["minReplicas"]
+    return f"{replicas.seen} servers; {autoscaling(namespace)}; minReplicas {minimum}; {hpa.get('status')}"

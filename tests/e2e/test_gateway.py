@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from hack.world.parts import envoy_gateway
 from support import gateway_cluster
 from support.api import eventually
 from support.cluster import ROOT, Cluster, Namespace
 from support.load import client_pod
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.alone,
-    pytest.mark.skipif(not envoy_gateway.built(), reason="hack/world.sh gateway hasn't built Envoy Gateway"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.installation]
 
 HEADER = "x-sequence"
 PROTOCOLS = ("grpc", "http", "unary")
@@ -54,9 +48,27 @@ class Running:
         self._namespace = namespace
         self._out = ""
         self._thread = threading.Thread(target=self._run, args=(address, header))
-        namespace.kubectl("exec", "client", "--", "rm", "-f", "/tmp/started", "/tmp/stop")
+        namespace.kubectl("exec", "client", "--", "rm", "-f", "/tmp/started", "/tmp/stop", "/tmp/records")
         self._thread.start()
         eventually(self._started, 90, lambda: f"the sequences to start {self._out}", every=0.5)
+
+    def records(self) -> Records:
+        """Returns what has become of each sequence so far."""
+        out = self._namespace.kubectl("exec", "client", "--", "cat", "/tmp/records", check=False)
+        return json.loads(out) if out.startswith("[") else []
+
+    def wait_for_moved(self, number: int) -> None:
+        """Waits until this number of sequences has been moved, and then until each sequence has had another answer.
+
+        Envoy gets the servers some time after the TritonModel's status shows them.
+        """
+        protocols = ("http", "unary")
+        eventually(lambda: len(lost(self.records(), *protocols)) >= number, 120, f"{number} moved sequences", every=0.5)
+        last_time = max(record["time"] for record in self.records())
+        eventually(
+            lambda: all(record["lost"] or record["time"] > last_time for record in self.records()), 60,
+            lambda: f"answers after {last_time}: {[r for r in self.records() if not r['lost']]}", every=0.5,
+        )  # fmt: skip
 
     def _run(self, address: str, header: str) -> None:
         command = ["python", "/client/gateway_sequences.py", address, header, str(NUMBER)]
@@ -96,30 +108,31 @@ def test_a_header_keeps_each_sequence_on_one_server(shared_namespace: Namespace,
 
 def test_new_servers_refuse_the_sequences_that_the_hash_moves(shared_namespace: Namespace, gateway: str) -> None:
     namespace = shared_namespace
-    running = Running(namespace, gateway, HEADER)
+    sequences = Running(namespace, gateway, HEADER)
     namespace.api.patch("TritonModel", "accumulator", {"spec": {"replicas": 4}})
     namespace.wait_until_complete("accumulator")
-    time.sleep(3)  # every sequence sends more requests
-    records = running.end()
+    sequences.wait_for_moved(1)
+    records = sequences.end()
     assert lost(records, "grpc") == []
-    moved = lost(records, "http", "unary")
-    print(f"{len(moved)} of {2 * NUMBER} sequences moved to the fourth server")
-    assert 0 < len(moved) < 1.5 * NUMBER
-    assert [reason for reason in moved if REFUSED not in reason] == []
+    reasons = lost(records, "http", "unary")
+    print(f"{len(reasons)} of {2 * NUMBER} sequences moved to the fourth server")
+    assert 0 < len(reasons) < 1.5 * NUMBER
+    assert [reason for reason in reasons if REFUSED not in reason] == []
 
-    old = {pod["metadata"]["name"] for pod in namespace.pods("accumulator")}
-    running = Running(namespace, gateway, HEADER)
+    names = {pod["metadata"]["name"] for pod in namespace.pods("accumulator")}
+    sequences = Running(namespace, gateway, HEADER)
     namespace.kubectl("rollout", "restart", "deployment/accumulator")
-    eventually(lambda: old.isdisjoint(p["metadata"]["name"] for p in namespace.pods("accumulator")), 120, every=0.3)
+    eventually(lambda: names.isdisjoint(p["metadata"]["name"] for p in namespace.pods("accumulator")), 120, every=0.3)
     namespace.wait_until_complete("accumulator")
-    records = running.end()
+    sequences.wait_for_moved(2 * NUMBER)
+    records = sequences.end()
     # A stream stays on its server while this drains.
     assert lost(records, "grpc") == []
-    assert {server for r in records if r["protocol"] == "grpc" for server in r["servers"]} <= old
-    moved = lost(records, "http", "unary")
-    print(f"{len(moved)} losses of {2 * NUMBER} sequences in a rollout")
-    assert len(moved) >= 2 * NUMBER
-    assert [reason for reason in moved if REFUSED not in reason] == []
+    assert {server for r in records if r["protocol"] == "grpc" for server in r["servers"]} <= names
+    reasons = lost(records, "http", "unary")
+    print(f"{len(reasons)} losses of {2 * NUMBER} sequences in a rollout")
+    assert len(reasons) >= 2 * NUMBER
+    assert [reason for reason in reasons if REFUSED not in reason] == []
 
 
 # The last test: its lost sequences occupy slots.

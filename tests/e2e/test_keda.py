@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -11,18 +10,15 @@ from typing import Any
 
 import pytest
 
-from support import keda_cluster, keda_process
+from support import keda_cluster
 from support.api import Api, Object, condition, eventually
 from support.cluster import Cluster, Namespace
 from support.live import CYCLE_SECONDS, SPEC, Subject
 from support.load import load
 from support.prometheus import Monitoring
+from support.recorded import Replicas
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.alone,
-    pytest.mark.skipif(keda_process.program() is None, reason="hack/world.sh keda hasn't built KEDA"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.installation]
 
 AUTOSCALER, SCALED_OBJECT = "HorizontalPodAutoscaler", "ScaledObject"
 PER_REPLICA = "tritonoperator.io/max-qps-per-replica"
@@ -37,30 +33,37 @@ def keda(cluster: Cluster) -> Iterator[None]:
         yield
 
 
-class Recorded:
-    """Records a Deployment's numbers of servers, and the largest number of its autoscalers at a time, with watches."""
+class Autoscalers:
+    """The largest number of a Deployment's autoscalers at a time, from a watch that begins now."""
 
     def __init__(self, api: Api, name: str) -> None:
         self._api, self._name = api, name
-        self.replicas: list[int] = []
-        self.most_autoscalers = 0
-        for watch in (self._watch_replicas, self._watch_autoscalers):
-            threading.Thread(target=watch, daemon=True).start()
-        eventually(lambda: self.replicas and self.most_autoscalers, 60, "the watches")
+        self._versions: set[str] = set()
+        self._most = 0
+        threading.Thread(target=self._watch, daemon=True).start()
+        eventually(lambda: self._most, 60, "the watch")
 
-    def _watch_replicas(self) -> None:
-        for _, _, found in self._api.watch("Deployment", seconds=1200):
-            if found["metadata"]["name"] == self._name:
-                self.replicas = [n for n, _ in itertools.groupby([*self.replicas, int(found["spec"]["replicas"])])]
+    @property
+    def most(self) -> int:
+        """Returns it after the watch has seen the autoscalers that there are now."""
+        versions = {obj["metadata"]["resourceVersion"] for obj in self._api.list(AUTOSCALER) if self._is_mine(obj)}
+        eventually(
+            lambda: versions <= self._versions, 60, lambda: f"the watch to see the versions {versions - self._versions}"
+        )
+        return self._most
 
-    def _watch_autoscalers(self) -> None:
-        present: set[str] = set()
-        for _, event, autoscaler in self._api.watch(AUTOSCALER, seconds=1200):
-            if autoscaler["spec"]["scaleTargetRef"]["name"] != self._name:
+    def _is_mine(self, autoscaler: Object) -> bool:
+        return bool(autoscaler["spec"]["scaleTargetRef"]["name"] == self._name)
+
+    def _watch(self) -> None:
+        uids: set[str] = set()
+        for _, event, autoscaler in self._api.watch(AUTOSCALER, seconds=1800):
+            if not self._is_mine(autoscaler):
                 continue
             uid = autoscaler["metadata"]["uid"]
-            (present.discard if event == "DELETED" else present.add)(uid)
-            self.most_autoscalers = max(self.most_autoscalers, len(present))
+            (uids.discard if event == "DELETED" else uids.add)(uid)
+            self._most = max(self._most, len(uids))
+            self._versions.add(autoscaler["metadata"]["resourceVersion"])
 
 
 def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_change_of_the_engine(
@@ -70,23 +73,25 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
     create(cluster, namespace, "sleeper", autoscaling=FROM_ZERO, rollout={"drainSeconds": 1})
     create(cluster, namespace, "gateway", replicas=1)
     namespace.api.apply(arrivals(namespace, gateway="gateway", name="sleeper"))
-    sleeper = Recorded(namespace.api, "sleeper")
+    eventually(lambda: namespace.api.find("Deployment", "sleeper"), 60, lambda: namespace.conditions_text("sleeper"))
+    sleeper, sleepers = Replicas(namespace.api, "sleeper"), Autoscalers(namespace.api, "sleeper")
     namespace.wait_until_complete("echo")
     began = time.monotonic()
 
-    def note(what: str) -> None:
-        print(f"{time.monotonic() - began:.0f} s: {what}")
+    def note(text: str) -> None:
+        print(f"{time.monotonic() - began:.0f} s: {text}")
 
     subject = Subject(monitoring, namespace, "echo")
     subject.known(hurry=True)
     eventually(lambda: owner(namespace) == "TritonModel", 60, lambda: described(namespace))
-    first, recorded = subject.lives(), Recorded(namespace.api, "echo")
+    old_lives = subject.lives()
+    echo, echoes = Replicas(namespace.api, "echo"), Autoscalers(namespace.api, "echo")
     note("the autoscaler knows the load")
-    with load(namespace, "echo", 20) as sent:
+    with load(namespace, "echo", 20) as traffic:
         # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
         change(namespace, "KEDA")
+        eventually(lambda: owner(namespace) == SCALED_OBJECT, 120, lambda: described(namespace))
         wait_for_servers(namespace, 2)
-        assert owner(namespace) == SCALED_OBJECT
         note("two servers by the load")
         # A lower limit needs one more server. The annotation alone is enough.
         generation = namespace.api.get(SCALED_OBJECT, "echo")["metadata"]["generation"]
@@ -97,7 +102,7 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
         namespace.wait_for_condition("echo", "AutoscalerActive", "True", "ScalerActive")
         wakes_up(namespace, sleeper)
         note("no server without requests at the gateway, and one with them")
-        second = subject.lives()
+        lives = subject.lives()
         with without_prometheus(cluster, monitoring):
             message = namespace.wait_for_condition("echo", "AutoscalerActive", "False", "FallbackExists", 240)
             assert "it removes no server" in message
@@ -105,24 +110,24 @@ def test_scales_with_the_load_and_removes_no_server_without_prometheus_or_by_a_c
             change(namespace, "HPA")
             eventually(lambda: owner(namespace) == "TritonModel", 120, lambda: described(namespace))
             note("the operator's own autoscaler")
-            assert sleeper.replicas == [1, 0, 1]
+            assert sleeper.seen == [1, 0, 1]
         # It gets the load, and needs all three servers.
         namespace.wait_for_condition("echo", "AutoscalerActive", "True", "AtMaximum", 240)
         note("it scales")
         assert namespace.api.find(SCALED_OBJECT, "echo") is None
-    assert sent.failures() == []
-    assert recorded.replicas == [1, 2, 3]
-    assert recorded.most_autoscalers == sleeper.most_autoscalers == 1
-    assert first.items() <= second.items()
-    assert subject.lives() == second, "a server was restarted or replaced"
+    assert traffic.failures() == []
+    assert echo.seen == [1, 2, 3]
+    assert echoes.most == sleepers.most == 1
+    assert old_lives.items() <= lives.items()
+    assert subject.lives() == lives, "a server was restarted or replaced"
 
 
-def wakes_up(namespace: Namespace, sleeper: Recorded) -> None:
+def wakes_up(namespace: Namespace, sleeper: Replicas) -> None:
     """Waits until "sleeper" has no server, and checks that requests at its gateway start one."""
     namespace.wait_for_condition("sleeper", "Ready", "False", "ScaledToZero")
     message = namespace.wait_for_condition("sleeper", "AutoscalerActive", "True", "ScalerNotActive")
     assert message.endswith("; a server starts when tritonmodel:arrivals:rate1m is above 0")
-    assert sleeper.replicas == [1, 0]
+    assert sleeper.seen == [1, 0]
     with load(namespace, "gateway", 5):
         wait_for_servers(namespace, 1, "sleeper")
     namespace.wait_for_condition("sleeper", "Ready", "True", "EntrypointAnswers")
@@ -136,10 +141,10 @@ def create(cluster: Cluster, namespace: Namespace, name: str, **spec: Any) -> No
 
 def arrivals(namespace: Namespace, gateway: str, name: str) -> Object:
     """Returns a rule that records the requests to the TritonModel `gateway` as those that arrive for `name`."""
-    counted = f'nv_inference_request_success{{namespace="{namespace.name}",tritonmodel="{gateway}"}}'
+    series = f'nv_inference_request_success{{namespace="{namespace.name}",tritonmodel="{gateway}"}}'
     rule = {
         "record": "tritonmodel:arrivals:rate1m",
-        "expr": f"sum(rate({counted}[1m]))",
+        "expr": f"sum(rate({series}[1m]))",
         "labels": {"namespace": namespace.name, "tritonmodel": name},
     }
     group = {"name": "arrivals", "interval": f"{CYCLE_SECONDS}s", "rules": [rule]}
@@ -185,8 +190,8 @@ def replicas(namespace: Namespace, name: str) -> int:
 
 def owner(namespace: Namespace) -> str:
     """Returns the kind of the owner of the autoscaler, "" if there is none."""
-    found = namespace.api.find(AUTOSCALER, "echo")
-    return str(found["metadata"]["ownerReferences"][0]["kind"]) if found else ""
+    autoscaler = namespace.api.find(AUTOSCALER, "echo")
+    return str(autoscaler["metadata"]["ownerReferences"][0]["kind"]) if autoscaler else ""
 
 
 def described(namespace: Namespace, name: str = "echo") -> str:

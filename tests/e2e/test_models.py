@@ -60,35 +60,37 @@ def test_a_developer_changes_the_models_of_running_servers(
     cluster: Cluster, namespace: Namespace, developer: Person, load: Loader
 ) -> None:
     namespace.deploy("echo", cluster.image(change="two"), replicas=2, server=EXPLICIT)
-    before = _lives(namespace)
-    refused = developer.triton("models", "echo")
-    assert refused.returncode == 1
-    assert "bind the ClusterRole tritonmodel-modelcontrol" in refused.stderr
+    lives = _lives(namespace)
+    result = developer.triton("models", "echo")
+    assert result.returncode == 1
+    assert "bind the ClusterRole tritonmodel-modelcontrol" in result.stderr
     developer.bind("tritonmodel-modelcontrol")
-    eventually(lambda: developer.triton("models", "echo").returncode == 0, 20, "the role in effect")
+    eventually(
+        lambda: developer.triton("models", "echo").returncode == 0, 60, lambda: developer.triton("models", "echo")
+    )
 
-    with load("echo") as during:
-        reloaded = developer.triton("reload", "echo", "echo")
-        assert reloaded.returncode == 0, reloaded.stderr
-        assert reloaded.stdout.endswith("reloaded echo on 2 of 2 servers\n")
-        loaded = developer.triton("load", "echo", "other")
-        assert loaded.returncode == 0, loaded.stderr
-        assert "other isn't in spec.server.loadModels" in loaded.stderr
-        shown = developer.triton("models", "echo")
-        assert [line.split()[:4] for line in shown.stdout.splitlines()[1:5]] == [
-            [pod, model, "1", "READY"] for pod in sorted(before) for model in ("echo", "other")
-        ], shown.stdout
-        assert "not in spec.server.loadModels, so a restarted server doesn't load it: other" in shown.stdout
+    with load("echo") as traffic:
+        result = developer.triton("reload", "echo", "echo")
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.endswith("reloaded echo on 2 of 2 servers\n")
+        result = developer.triton("load", "echo", "other")
+        assert result.returncode == 0, result.stderr
+        assert "other isn't in spec.server.loadModels" in result.stderr
+        result = developer.triton("models", "echo")
+        assert [line.split()[:4] for line in result.stdout.splitlines()[1:5]] == [
+            [pod, model, "1", "READY"] for pod in sorted(lives) for model in ("echo", "other")
+        ], result.stdout
+        assert "not in spec.server.loadModels, so a restarted server doesn't load it: other" in result.stdout
         config = json.loads(developer.triton("config", "echo", "other", "--output=json").stdout)
         assert config["backend"] == "python"
-        unloaded = developer.triton("unload", "echo", "other")
-        assert unloaded.returncode == 0, unloaded.stderr
-        failed = developer.triton("load", "echo", "nothing")
-        assert failed.returncode == 1
-        assert "loaded nothing on 0 of 2 servers" in failed.stdout
-        assert all(f"{pod}: failed to load 'nothing'" in failed.stderr for pod in before), failed.stderr
-    assert during.failures() == []
-    assert _lives(namespace) == before
+        result = developer.triton("unload", "echo", "other")
+        assert result.returncode == 0, result.stderr
+        result = developer.triton("load", "echo", "nothing")
+        assert result.returncode == 1
+        assert "loaded nothing on 0 of 2 servers" in result.stdout
+        assert all(f"{pod}: failed to load 'nothing'" in result.stderr for pod in lives), result.stderr
+    assert traffic.failures() == []
+    assert _lives(namespace) == lives
     assert condition(namespace.api.get("TritonModel", "echo"), "Ready")["status"] == "True"
 
 
@@ -97,10 +99,12 @@ def test_says_what_to_do_without_explicit_model_control(
 ) -> None:
     namespace.deploy("echo", cluster.image())
     developer.bind("tritonmodel-modelcontrol")
-    eventually(lambda: developer.triton("models", "echo").returncode == 0, 20, "the role in effect")
-    refused = developer.triton("load", "echo", "echo")
-    assert refused.returncode == 1
-    assert "set modelControl: explicit" in refused.stderr
+    eventually(
+        lambda: developer.triton("models", "echo").returncode == 0, 60, lambda: developer.triton("models", "echo")
+    )
+    result = developer.triton("load", "echo", "echo")
+    assert result.returncode == 1
+    assert "set modelControl: explicit" in result.stderr
 
 
 def _lives(namespace: Namespace) -> dict[str, int]:

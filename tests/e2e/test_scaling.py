@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from support.api import Api, eventually
+from support.api import eventually
 from support.cluster import Cluster, Namespace
 from support.live import SPEC, Subject
 from support.load import load
 from support.prometheus import Monitoring
+from support.recorded import Replicas
 
 pytestmark = pytest.mark.e2e
 
@@ -38,39 +37,18 @@ def scaled(cluster: Cluster, monitoring: Monitoring, shared_namespace: Namespace
     return subject
 
 
-class Replicas:
-    """Records every value of the Deployment's `replicas`, with a watch."""
-
-    def __init__(self, api: Api, name: str) -> None:
-        self._api, self._name = api, name
-        self.seen: list[int] = []
-        threading.Thread(target=self._watch, daemon=True).start()
-        eventually(lambda: self.seen, 20, "the watch")
-
-    def _watch(self) -> None:
-        for _, _, deployment in self._api.watch("Deployment", seconds=900):
-            wanted = int(deployment["spec"]["replicas"])
-            if deployment["metadata"]["name"] == self._name and [wanted] != self.seen[-1:]:
-                self.seen.append(wanted)
-
-
-@pytest.fixture
-def replicas(scaled: Subject, shared_namespace: Namespace) -> Iterator[Replicas]:
-    return Replicas(shared_namespace.api, "echo")
-
-
-def test_scales_with_the_load_without_a_failed_request(
-    scaled: Subject, replicas: Replicas, shared_namespace: Namespace
-) -> None:
-    first = scaled.lives()
+@pytest.mark.path
+def test_scales_with_the_load_without_a_failed_request(scaled: Subject, shared_namespace: Namespace) -> None:
+    lives, replicas = scaled.lives(), Replicas(shared_namespace.api, "echo")
     template = _template(shared_namespace)
     with load(shared_namespace, "echo", LIGHT, "light") as light:
         with load(shared_namespace, "echo", HEAVY, "heavy") as heavy:
             # 20 requests per second need two servers: the limit of each is 15, the utilization three quarters.
             _wait(shared_namespace, 2)
             shared_namespace.wait_for_condition("echo", "AutoscalerActive", "True", "Scaling")
-            # A lower limit per server needs one more server, and doesn't change the pod template.
-            scaled.annotate(f"{PER_REPLICA}=8")
+            # A lower limit per server needs one more server, and doesn't change the pod template. The load would need
+            # five servers, so that the maximum is reached on a machine, too, that sends only two thirds of it.
+            scaled.annotate(f"{PER_REPLICA}=6")
             _wait(shared_namespace, 3)
             assert shared_namespace.wait_for_condition("echo", "AutoscalerActive", "True", "AtMaximum")
             assert _template(shared_namespace) == template
@@ -78,30 +56,32 @@ def test_scales_with_the_load_without_a_failed_request(
         # Wait until the removed servers have drained, to count failures until then.
         eventually(lambda: len(_all_pods(shared_namespace)) == 1, 90, lambda: _all_pods(shared_namespace))
     assert heavy.failures() == light.failures() == []
-    assert replicas.seen in ([1, 2, 3, 2, 1], [1, 2, 3, 1]), "another writer changed replicas"
-    assert "triton-operator" not in _writers(shared_namespace)
+    # On a busy machine the load may fall for a moment, and servers are removed and added again.
+    first, *between, last = replicas.seen
+    assert (first, set(between) - {1}, last) == (1, {2, 3}, 1), "another writer changed replicas"
+    assert "triton-operator" not in _writers(shared_namespace), "another writer changed replicas"
     assert _template(shared_namespace) == template
-    assert sum(first.values()) == sum(scaled.lives().values())
+    assert sum(lives.values()) == sum(scaled.lives().values())
 
 
 def test_kubectl_scales_a_tritonmodel_without_autoscaling(cluster: Cluster, namespace: Namespace) -> None:
     namespace.api.apply(namespace.model("still", cluster.image(), replicas=0))
-    eventually(lambda: namespace.api.find("Deployment", "still"), 30, lambda: namespace.conditions_text("still"))
+    eventually(lambda: namespace.api.find("Deployment", "still"), 60, lambda: namespace.conditions_text("still"))
     namespace.kubectl("scale", "tm/still", "--replicas=2")
-    found = namespace.wait_until_complete("still")
-    assert (found["spec"]["replicas"], found["status"]["readyReplicas"]) == (2, 2)
+    model = namespace.wait_until_complete("still")
+    assert (model["spec"]["replicas"], model["status"]["readyReplicas"]) == (2, 2)
     assert len(namespace.pods("still")) == 2
     namespace.kubectl("scale", "tm/still", "--replicas=1")
-    eventually(lambda: len(namespace.pods("still")) == 1, 30)
+    eventually(lambda: len(namespace.pods("still")) == 1, 60)
 
 
 def _wait(namespace: Namespace, servers: int) -> None:
     """Waits until the autoscaler wants this number of servers and they are ready."""
 
     def look() -> bool:
-        wanted = namespace.api.get("HorizontalPodAutoscaler", "echo")["status"].get("desiredReplicas")
+        desired = namespace.api.get("HorizontalPodAutoscaler", "echo")["status"].get("desiredReplicas")
         ready = namespace.api.get("TritonModel", "echo")["status"].get("readyReplicas", 0)
-        return wanted == ready == servers
+        return desired == ready == servers
 
     eventually(look, 240, lambda: f"{servers} servers; {_status(namespace)}", every=0.5)
 

@@ -36,11 +36,12 @@ def boxes(namespace: Namespace, port: int, *flags: str) -> list[dict[str, object
     """Returns the output of the sample client for the sample pictures."""
     with namespace.port_forward("detector", port) as url:
         command = [sys.executable, DETECTION / "client" / "detect.py", "--url", url, *flags, *PICTURES]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.path
 def test_returns_the_same_boxes_over_http_and_grpc(detector: Namespace) -> None:
     by_http = boxes(detector, 8000)
     assert len(by_http) == len(PICTURES)
@@ -49,30 +50,32 @@ def test_returns_the_same_boxes_over_http_and_grpc(detector: Namespace) -> None:
     assert boxes(detector, 8001, "--grpc") == by_http
 
 
+@pytest.mark.path
 def test_the_status_shows_every_model_and_the_digest(detector: Namespace) -> None:
     status = detector.api.get("TritonModel", "detector")["status"]
     assert {m["name"] for m in status["models"]} == {p.name for p in (DETECTION / "repository").iterdir() if p.is_dir()}
     assert {m["state"] for m in status["models"]} == {"READY"}
     assert status["loaded"] == f"{len(status['models'])}/{len(status['models'])}"
-    applied = yaml.safe_load((ROOT / "manifests/overlays/local-sample/kustomization.yaml").read_text())
-    assert status["image"]["digest"] in applied["patches"][0]["patch"]
+    kustomization = yaml.safe_load((ROOT / "manifests/overlays/local-sample/kustomization.yaml").read_text())
+    assert status["image"]["digest"] in kustomization["patches"][0]["patch"]
 
 
 def test_kubectl_get_shows_ready_models_and_replicas(detector: Namespace) -> None:
     header, line = detector.kubectl("get", "tritonmodels", "detector").splitlines()
-    shown = dict(zip(header.split(), line.split(), strict=False))
+    row = dict(zip(header.split(), line.split(), strict=False))
     models = len(detector.api.get("TritonModel", "detector")["status"]["models"])
-    assert (shown["READY"], shown["MODELS"], shown["REPLICAS"]) == ("True", f"{models}/{models}", "1")
+    assert (row["READY"], row["MODELS"], row["REPLICAS"]) == ("True", f"{models}/{models}", "1")
 
 
+@pytest.mark.path
 def test_kubectl_triton_status_shows_the_status(detector: Namespace) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [ROOT / ".venv" / "bin" / "kubectl-triton", "status", "detector", "-n", detector.name],
         capture_output=True, text=True, check=False, env={**os.environ, "KUBECONFIG": str(detector.cluster.kubeconfig)},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Ready" in done.stdout
-    assert "postprocess" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "Ready" in process.stdout
+    assert "postprocess" in process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +115,13 @@ def test_serves_images_with_every_base_and_delivery(
 
 def test_the_status_shows_the_digest_of_a_tag(cluster: Cluster, namespace: Namespace) -> None:
     digest = cluster.image("echo", "v1").partition("@")[2]
-    tagged = cluster.image("echo", "v1").partition("@")[0] + ":v1"
-    image = namespace.deploy("tagged", tagged)["status"]["image"]
-    assert (image["reference"], image["digest"]) == (tagged, digest)
+    name = cluster.image("echo", "v1").partition("@")[0] + ":v1"
+    # The node may have another image with this tag, from an earlier version of the repository.
+    image = namespace.deploy("tagged", "", modelImage={"reference": name, "pullPolicy": "Always"})["status"]["image"]
+    assert (image["reference"], image["digest"]) == (name, digest)
 
 
 def test_loads_only_the_given_models_with_explicit_model_control(cluster: Cluster, namespace: Namespace) -> None:
-    found = namespace.deploy("one", cluster.image("echo"), server={"modelControl": "explicit", "loadModels": ["echo"]})
-    assert [m["name"] for m in found["status"]["models"] if m["state"] == "READY"] == ["echo"]
-    assert condition(found, "ModelsLoaded")["status"] == "True"
+    model = namespace.deploy("one", cluster.image("echo"), server={"modelControl": "explicit", "loadModels": ["echo"]})
+    assert [m["name"] for m in model["status"]["models"] if m["state"] == "READY"] == ["echo"]
+    assert condition(model, "ModelsLoaded")["status"] == "True"

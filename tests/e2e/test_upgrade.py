@@ -1,7 +1,7 @@
 """An upgrade from the last release to this checkout, while a model serves.
 
-The last release is the newest tag `v*` before this commit. FORMER=COMMIT names another commit, and FORMER=FOLDER the
-downloaded files of a release.
+The last release is the newest tag `v*` before this commit, or the commit EARLIER until there is a tag. FORMER=COMMIT
+names another commit, and FORMER=FOLDER the downloaded files of a release.
 """
 
 from __future__ import annotations
@@ -21,19 +21,29 @@ from support import released
 from support.api import eventually
 from support.cluster import NAMESPACE, ROOT, Cluster, Namespace
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.installation]
 
+EARLIER = "53aef540837243a61a443454b9b3c0f72c980694"
+"""A commit of the main branch whose operator and servers an upgrade must not disturb."""
 Loader = Callable[..., AbstractContextManager[Any]]
 
 
 @pytest.fixture
 def release() -> str:
-    """Returns FORMER, or the newest tag of a release before this commit."""
-    tag = ["git", "describe", "--tags", "--match=v[0-9]*", "--abbrev=0", "HEAD^"]
-    done = subprocess.run(tag, cwd=ROOT, capture_output=True, text=True, check=False)
-    if not (found := os.environ.get("FORMER") or done.stdout.strip()):
-        pytest.skip("there is no release before this commit; name a commit or a folder with FORMER")
-    return found
+    """Returns FORMER, the newest tag of a release before this commit, or EARLIER."""
+    if name := os.environ.get("FORMER"):
+        return name
+    if tag := _git("describe", "--tags", "--match=v[0-9]*", "--abbrev=0", "HEAD^"):
+        return tag
+    if not _git("rev-parse", "--verify", "--quiet", f"{EARLIER}^{{commit}}"):
+        pytest.skip(f"this clone is too shallow: it has no commit {EARLIER}")
+    return EARLIER
+
+
+def _git(*arguments: str) -> str:
+    """Returns the output of git, or "" if it fails."""
+    process = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return process.stdout.strip() if process.returncode == 0 else ""
 
 
 @pytest.fixture
@@ -99,14 +109,14 @@ def test_an_upgrade_from_the_last_release_restarts_no_server(
 ) -> None:
     assert cluster.operator_image == former
     namespace.deploy("echo", cluster.image(change="v1"), replicas=2)
-    before = _servers(namespace)
-    with load("echo") as during:
+    servers = _servers(namespace)
+    with load("echo") as traffic:
         _install(cluster, _manifests(cluster), newer)
         assert cluster.operator_image == newer != former
-        eventually(lambda: cluster.leader(), 60, "a leader")
-        eventually(lambda: _has_newer_template(namespace) or _servers(namespace) != before, 60, "the operator's work")
+        cluster.wait_for_operator()
+        eventually(lambda: _has_newer_template(namespace) or _servers(namespace) != servers, 60, "the operator's work")
         namespace.wait_until_complete("echo")
-        assert _servers(namespace) == before, "no server was replaced"
+        assert _servers(namespace) == servers, "no server was replaced"
 
         # The new operator rolls out the next version, with its own pod template and its own image for init containers.
         namespace.deploy("echo", cluster.image(change="v2"), replicas=2)
@@ -115,8 +125,8 @@ def test_an_upgrade_from_the_last_release_restarts_no_server(
             assert newer in [container["image"] for container in pod["spec"]["initContainers"]]
         assert not _has_newer_template(namespace)
         eventually(lambda: len(namespace.api.list("Pod", "tritonoperator.io/model=echo")) == 2, 60, "the drain ends")
-    assert during.failures() == []
-    assert set(during.result["http"]["versions"]) == {"v1", "v2"}
+    assert traffic.failures() == []
+    assert set(traffic.result["http"]["versions"]) == {"v1", "v2"}
 
 
 def _has_newer_template(namespace: Namespace) -> bool:

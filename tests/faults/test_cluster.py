@@ -10,11 +10,10 @@ import pytest
 import yaml
 
 from faults.conftest import COLLECTED_SECONDS, Rounds, Scene
-from support import gen, invariants
+from support import clock, gen, invariants
 from support.api import Api, Object, RefusedError, condition, eventually
 from support.controlplane import ROOT
-from support.operator_process import NAME
-from support.supervised import Supervised
+from support.operator_process import NAME, Operator
 from support.workload import Repeated
 from triton_operator.api import names
 from triton_operator.render.children import KINDS
@@ -26,19 +25,19 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 def without_writing_deployments(role: Object) -> Object:
     """Returns a copy of the operator's ClusterRole that may only read Deployments."""
-    fewer = copy.deepcopy(role)
-    for rule in fewer["rules"]:
+    result = copy.deepcopy(role)
+    for rule in result["rules"]:
         if "deployments" in rule["resources"]:
             rule["verbs"] = ["get", "list", "watch"]
-    return fewer
+    return result
 
 
-def test_converges_after_lost_permissions(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+def test_converges_after_lost_permissions(scene: Scene, operator: Operator, rounds: Rounds) -> None:
     """Removes all permissions, and then those to write one kind."""
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
-    fewer = without_writing_deployments(role)
+    reader = without_writing_deployments(role)
     try:
         with scene.work.running():
             time.sleep(1)
@@ -47,7 +46,7 @@ def test_converges_after_lost_permissions(scene: Scene, operator: Supervised, ro
             del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
             api.request("POST", f"{RBAC}/clusterrolebindings", binding)
             time.sleep(1)
-            role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", fewer) | {"rules": role["rules"]}
+            role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", reader) | {"rules": role["rules"]}
             time.sleep(rounds.fault_seconds)
             eventually(lambda: "ApplyRefused" in reasons(scene.api), 20, lambda: operator.log[-3000:])
     finally:
@@ -57,12 +56,12 @@ def test_converges_after_lost_permissions(scene: Scene, operator: Supervised, ro
 
 @pytest.mark.parametrize("lost", ["all", "one kind"])
 def test_reconciles_all_tritonmodels_within_seconds_after_its_permissions_return(
-    scene: Scene, operator: Supervised, rounds: Rounds, lost: str
+    scene: Scene, operator: Operator, rounds: Rounds, lost: str
 ) -> None:
     api = scene.plane.api
     binding = api.request("GET", f"{RBAC}/clusterrolebindings/{NAME}")
     role = api.request("GET", f"{RBAC}/clusterroles/{NAME}")
-    fewer = without_writing_deployments(role)
+    reader = without_writing_deployments(role)
     models = [f"m-{number}" for number in range(6)]
     for name in models:
         scene.work.create(name)
@@ -79,25 +78,26 @@ def test_reconciles_all_tritonmodels_within_seconds_after_its_permissions_return
         if lost == "all":
             api.request("DELETE", f"{RBAC}/clusterrolebindings/{NAME}", {})
         else:
-            role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", fewer) | {"rules": role["rules"]}
+            role = api.request("PUT", f"{RBAC}/clusterroles/{NAME}", reader) | {"rules": role["rules"]}
         time.sleep(0.5)
         change("without")
-        passes = operator.current.reconciles()
-        time.sleep(max(17.0, 2.25 * rounds.fault_seconds))
-        passes = operator.current.reconciles() - passes
+        passes = operator.reconciles()
+        # Now the backoff of each key is longer than the time that is allowed below.
+        time.sleep(max(35.0, 2.25 * rounds.fault_seconds))
+        passes = operator.reconciles() - passes
     finally:
         if lost == "all":
             del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
             api.request("POST", f"{RBAC}/clusterrolebindings", binding)
         else:
             api.request("PUT", f"{RBAC}/clusterroles/{NAME}", role)
-    began = time.monotonic()
+    began = clock.of_an_idle_machine()
     eventually(
         lambda: {image(name) for name in models} == {"example.com/triton:without"}, 60, lambda: operator.log[-3000:]
     )
-    took = time.monotonic() - began
-    print(f"all reconciled {took:.1f} s after the permissions returned; {passes:.0f} reconciles without them")
-    assert took < 8
+    seconds = clock.of_an_idle_machine() - began
+    print(f"all reconciled {seconds:.1f} s after the permissions returned; {passes:.0f} reconciles without them")
+    assert seconds < 20
     assert passes < 400
 
 
@@ -107,41 +107,39 @@ def reasons(api: Api) -> set[str]:
     return {c["reason"] for m in models for c in m.get("status", {}).get("conditions", [])}
 
 
-def test_converges_after_changes_of_the_crd(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+def test_converges_after_changes_of_the_crd(scene: Scene, operator: Operator, rounds: Rounds) -> None:
     """Changes a description and adds an optional field, as an upgrade does, and reverts it, as a downgrade does."""
     api = scene.plane.api
-    shipped = yaml.safe_load((ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml").read_text())
-    newer = copy.deepcopy(shipped)
-    schema = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    crd = yaml.safe_load((ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml").read_text())
+    newer_crd = copy.deepcopy(crd)
+    schema = newer_crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["description"] = "Another description."
     schema["properties"]["spec"]["properties"]["somethingNew"] = {"type": "string"}
     with scene.work.running():
         for number in range(2 * rounds.restarts):
-            api.apply(newer if number % 2 == 0 else shipped, "installation")
+            api.apply(newer_crd if number % 2 == 0 else crd, "installation")
             time.sleep(rounds.fault_seconds / 2)
             if number % 2 == 0 and scene.work.wanted:
                 name = min(scene.work.wanted)
-                with_new = copy.deepcopy(scene.work.wanted[name])
-                with_new["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
-                api.apply(with_new, "users")
+                model = copy.deepcopy(scene.work.wanted[name])
+                model["spec"]["somethingNew"] = "a field that the API server knows and this operator doesn't"
+                api.apply(model, "users")
     scene.assert_converged(operator, within=COLLECTED_SECONDS)
 
 
-def test_converges_after_a_namespace_is_deleted_and_recreated(
-    scene: Scene, operator: Supervised, rounds: Rounds
-) -> None:
+def test_converges_after_a_namespace_is_deleted_and_recreated(scene: Scene, operator: Operator, rounds: Rounds) -> None:
     """The new namespace has the same names. Nothing can be created in a terminating namespace."""
     admin, name = scene.plane.api, scene.api.namespace
     for _ in range(rounds.restarts):
         with scene.work.running():
             time.sleep(2)
-            before = {m["metadata"]["uid"] for m in scene.api.list("TritonModel")}
+            uids = {m["metadata"]["uid"] for m in scene.api.list("TritonModel")}
             admin.delete("Namespace", name)
             eventually(lambda: _again(admin, name), 60, f"namespace {name} is recreated")
             time.sleep(2)
         scene.foreign.plant()
         scene.assert_converged(operator)
-        assert before.isdisjoint(m["metadata"]["uid"] for m in scene.api.list("TritonModel"))
+        assert uids.isdisjoint(m["metadata"]["uid"] for m in scene.api.list("TritonModel"))
 
 
 def _again(admin: Api, name: str) -> bool:
@@ -166,11 +164,13 @@ class Vandal:
 
     def step(self) -> None:
         kind = self._random.choice([k.kind for k in KINDS])
-        found = self._api.list(kind, names.MANAGED_SELECTOR)
-        found = [o for o in found if any(r["kind"] == names.KIND for r in o["metadata"].get("ownerReferences", []))]
-        if not found:
+        children = self._api.list(kind, names.MANAGED_SELECTOR)
+        children = [
+            o for o in children if any(r["kind"] == names.KIND for r in o["metadata"].get("ownerReferences", []))
+        ]
+        if not children:
             return
-        child = self._random.choice(found)
+        child = self._random.choice(children)
         deed = self._random.choice(
             (self.edit, self.label, self.model, self.delete, self.annotate, self.finalize, self.hide)
         )
@@ -217,7 +217,7 @@ class Vandal:
         self.delete(kind, name)
 
 
-def test_converges_after_many_hostile_edits(scene: Scene, operator: Supervised, rounds: Rounds) -> None:
+def test_converges_after_many_hostile_edits(scene: Scene, operator: Operator, rounds: Rounds) -> None:
     vandal = Vandal(scene.api, scene.work.seed)
     with scene.work.running(0.3), Repeated(vandal.step, 0.05):
         eventually(lambda: sum(vandal.did.values()) >= rounds.hostile_edits, 60 + rounds.hostile_edits)
@@ -227,26 +227,26 @@ def test_converges_after_many_hostile_edits(scene: Scene, operator: Supervised, 
 
 
 def test_adopts_orphans_and_reports_foreign_objects_until_they_are_deleted(
-    scene: Scene, operator: Supervised, rounds: Rounds
+    scene: Scene, operator: Operator, rounds: Rounds
 ) -> None:
     """Removes an owner reference, and replaces a child with a foreign object of the same name."""
     for name in ("robbed", "replaced", "other"):
         scene.work.create(name, replicas=1)
     scene.assert_converged(operator)
-    kept = {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
+    uids = {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
     for _ in range(rounds.restarts):
-        robbed = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})["metadata"]["uid"]
+        uid = scene.api.patch("Service", "robbed", {"metadata": {"ownerReferences": None}})["metadata"]["uid"]
         foreign = replace(scene.api, "Service", "replaced-headless")
         with scene.work.running():
             eventually(lambda: "NameTaken" in reasons_of(scene.api, "replaced"), 30, lambda: operator.log[-3000:])
             time.sleep(rounds.fault_seconds)
             scene.work.change("other")
-        found = scene.api.get("Service", "replaced-headless")
-        assert found["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+        service = scene.api.get("Service", "replaced-headless")
+        assert service["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
         scene.api.delete("Service", "replaced-headless")
         scene.assert_converged(operator, within=90)
-        assert scene.api.get("Service", "robbed")["metadata"]["uid"] == robbed
-    assert kept <= {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
+        assert scene.api.get("Service", "robbed")["metadata"]["uid"] == uid
+    assert uids <= {o["metadata"]["uid"] for o in scene.api.list("Deployment")}
 
 
 def reasons_of(api: Api, name: str) -> set[str]:
@@ -273,7 +273,7 @@ def replace(api: Api, kind: str, name: str) -> Object:
 
 
 def test_reports_pods_that_never_become_ready_without_affecting_others(
-    scene: Scene, operator: Supervised, rounds: Rounds
+    scene: Scene, operator: Operator, rounds: Rounds
 ) -> None:
     stuck = {"pending", "pulling", "crashing"}
     scene.kubelet.statuses |= {
@@ -284,8 +284,8 @@ def test_reports_pods_that_never_become_ready_without_affecting_others(
     for name in stuck:
         scene.work.create(name, replicas=2)
     with scene.work.running():
-        wanted = {"pending": "Unschedulable", "pulling": "ImagePullFailed", "crashing": "ServerCrashed"}
-        for name, reason in wanted.items():
+        reason_by_name = {"pending": "Unschedulable", "pulling": "ImagePullFailed", "crashing": "ServerCrashed"}
+        for name, reason in reason_by_name.items():
             eventually(
                 lambda n=name, r=reason: condition(scene.api.get("TritonModel", n), "Ready").get("reason") == r,
                 30,
@@ -299,7 +299,7 @@ def test_reports_pods_that_never_become_ready_without_affecting_others(
 
 
 def test_converges_after_the_crds_of_prometheus_operator_are_deleted_and_recreated(
-    scene: Scene, operator: Supervised, rounds: Rounds
+    scene: Scene, operator: Operator, rounds: Rounds
 ) -> None:
     for _ in range(rounds.restarts):
         with scene.work.running():

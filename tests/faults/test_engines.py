@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import controlplane, counting_server, gen, keda_process, operator_process
+from support import clock, controlplane, counting_server, gen, keda_process, operator_process
 from support.api import Api, Object, condition, eventually, states, steady
 from support.controlplane import ROOT, ControlPlane
 from support.fake_prometheus import FakePrometheus, sample
@@ -38,19 +38,17 @@ def plane() -> Iterator[ControlPlane]:
     if not controlplane.has_controllers():
         pytest.skip("kube-controller-manager isn't installed")
     autoscaler = ["--controllers=horizontal-pod-autoscaler-controller", "--horizontal-pod-autoscaler-sync-period=2s"]
-    with controlplane.running(controllers=True, manager_flags=autoscaler) as found:
-        found.install_crds()
-        found.install_monitoring()
-        operator_process.install(found)
+    with controlplane.running(controllers=True, manager_flags=autoscaler) as plane:
+        plane.install_crds()
+        plane.install_monitoring()
+        operator_process.install(plane)
         for folder in ("rbac", "policies"):
-            apply_folder(found, ROOT / "manifests" / folder)
-        yield found
+            apply_folder(plane, ROOT / "manifests" / folder)
+        yield plane
 
 
 @pytest.fixture(scope="module")
 def for_keda(plane: ControlPlane) -> Path:
-    if keda_process.program() is None:
-        pytest.skip("hack/world.sh keda hasn't built KEDA")
     return keda_process.install(plane)
 
 
@@ -63,18 +61,18 @@ def api(plane: ControlPlane, request: pytest.FixtureRequest) -> Api:
 
 @pytest.fixture
 def prometheus() -> Iterator[FakePrometheus]:
-    found = FakePrometheus()
-    yield found
-    found.close()
+    prometheus = FakePrometheus()
+    yield prometheus
+    prometheus.close()
 
 
 @pytest.fixture
 def operator(plane: ControlPlane, prometheus: FakePrometheus, tmp_path: Path) -> Iterator[Operator]:
     kubeconfig = operator_process.install(plane)
     env = {"DISCOVERY_SECONDS": "1", "PROMETHEUS_URL": prometheus.url}
-    with operator_process.running(kubeconfig, tmp_path, **env) as found:
-        yield found
-        assert "Traceback" not in found.log
+    with operator_process.running(kubeconfig, tmp_path, **env) as operator:
+        yield operator
+        assert "Traceback" not in operator.log
 
 
 def deploy(api: Api, **scaling: Any) -> None:
@@ -95,8 +93,8 @@ def change(api: Api, **scaling: object) -> None:
 
 
 def owner(api: Api) -> str:
-    found = api.find(AUTOSCALER, gen.NAME)
-    return str(found["metadata"]["ownerReferences"][0]["kind"]) if found else ""
+    autoscaler = api.find(AUTOSCALER, gen.NAME)
+    return str(autoscaler["metadata"]["ownerReferences"][0]["kind"]) if autoscaler else ""
 
 
 def replicas(api: Api) -> int:
@@ -130,13 +128,13 @@ def test_direct_adds_servers_while_the_adapter_is_away(api: Api, operator: Opera
         )
         report = gen.report("pre", "detection", entrypoint="detection")
         add_pod(api, gen.checked(report), gen.put("status.podIP", ADDRESS))
-        blind = "FailedGetObjectMetric"
-        eventually(lambda: condition(api.find(AUTOSCALER, gen.NAME), "ScalingActive").get("reason") == blind,
+        reason = "FailedGetObjectMetric"
+        eventually(lambda: condition(api.find(AUTOSCALER, gen.NAME), "ScalingActive").get("reason") == reason,
                    SOON, lambda: operator.log)  # fmt: skip
         server.serve(85)
         # 85 / 20 / 0.75
         eventually(lambda: replicas(api) == 6, SOON, lambda: described(api))
-        assert condition(api.get("TritonModel", gen.NAME), "AutoscalerActive")["reason"] == blind
+        assert condition(api.get("TritonModel", gen.NAME), "AutoscalerActive")["reason"] == reason
         server.serve(5)
         stays(api, 6)
 
@@ -206,10 +204,10 @@ def test_scales_to_zero_only_with_the_series_of_the_gateway_and_wakes_up_when_pr
         eventually(lambda: replicas(api) == 0, 150, lambda: described(api))
         assert said(api, "Ready") == "True", described(api)
         stays(api, 0)
-        began = time.monotonic()
+        began = clock.of_an_idle_machine()
         serve(prometheus, api, load=0.0, arrivals=0.5)
         eventually(lambda: replicas(api) == 1, SOON, lambda: described(api))
-        assert time.monotonic() - began < 20
+        assert clock.of_an_idle_machine() - began < 20
 
 
 def test_has_the_servers_that_the_load_needs_and_removes_none_without_prometheus(
@@ -224,8 +222,8 @@ def test_has_the_servers_that_the_load_needs_and_removes_none_without_prometheus
         # Each is outside of the tolerance of 10 %.
         for load in (2.28, 1.2, 100):
             serve(prometheus, api, load=load)
-            wanted = min(max(math.ceil(load / 0.57), 2), 8)
-            eventually(lambda n=wanted: replicas(api) == n, SOON, lambda: (described(api), metrics(api)))
+            count = min(max(math.ceil(load / 0.57), 2), 8)
+            eventually(lambda n=count: replicas(api) == n, SOON, lambda: (described(api), metrics(api)))
         prometheus.close()
         eventually(lambda: said(api, "Fallback") == "True", SOON, lambda: described(api))
         stays(api, 8)

@@ -22,7 +22,7 @@ from support.bad_servers import answers
 from support.operator_process import Operator
 from support.people import tritonmodel
 from support.workload import Kubelet
-from triton_operator.cluster.store import LARGEST
+from triton_operator.cluster.entry import LARGEST
 from triton_operator.probe.fetch import Limits
 from triton_operator.probe.triton import MAX_ENTRIES
 
@@ -45,9 +45,9 @@ def limited(kubeconfig: Path, tmp_path: Path) -> Limited:
         ):
             eventually(lambda: alive(operator).is_leader(), 60, lambda: operator.log[-3000:])
             yield operator
-            took = memory.peak(alive(operator).process)
-            print(f"{took:.0f} MiB at most, of {LIMIT >> 20}; killed at the limit: {limit}")
-            assert took < LIMIT >> 20
+            peak = memory.peak(alive(operator).process)
+            print(f"{peak:.0f} MiB at most, of {LIMIT >> 20}; killed at the limit: {limit}")
+            assert peak < LIMIT >> 20
 
     return start
 
@@ -79,15 +79,15 @@ def is_served(other: Scene, operator: Operator) -> None:
     def served() -> bool:
         model = alive(operator) and other.api.get("TritonModel", "modest")
         deployment = other.api.find("Deployment", "modest")
-        made = deployment and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
-        return bool(made) and model.get("status", {}).get("loaded") == "2/2"
+        deployed = deployment and deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        return bool(deployed) and model.get("status", {}).get("loaded") == "2/2"
 
     eventually(served, 60, lambda: (other.api.get("TritonModel", "modest"), operator.log[-3000:]))
 
 
 def reported(api: Api, name: str, kind: str) -> tuple[str, str]:
-    found = condition(api.get("TritonModel", name), kind)
-    return found.get("reason", ""), found.get("message", "")
+    entry = condition(api.get("TritonModel", name), kind)
+    return entry.get("reason", ""), entry.get("message", "")
 
 
 # Answers of servers
@@ -105,22 +105,22 @@ def largest(connection: socket.socket, over: threading.Event) -> None:
 
 
 def test_answers_of_servers_use_no_more_than_their_share(scene: Scene, other: Scene, limited: Limited) -> None:
-    flooding = [f"flood-{n}" for n in range(10)]
-    scene.kubelet.addresses |= {"greedy": "127.0.0.90", **dict.fromkeys(flooding, "127.0.0.92")}
+    flooders = [f"flood-{n}" for n in range(10)]
+    scene.kubelet.addresses |= {"greedy": "127.0.0.90", **dict.fromkeys(flooders, "127.0.0.92")}
     with (
         bad_servers.server("127.0.0.90", largest),
         bad_servers.server("127.0.0.92", answers(FLOOD)),
         limited() as operator,
     ):
-        for name in flooding:
+        for name in flooders:
             scene.work.create(name, replicas=1)
         scene.work.create("greedy", replicas=SERVERS, monitoring={"enabled": False})
-        for name in flooding:
+        for name in flooders:
             eventually(
                 lambda n=name: reported(scene.api, n, "ModelsLoaded")[0] == "AnswerUnusable", 120,
-                lambda: (alive(operator), scene.api.get("TritonModel", flooding[0])["status"]),
+                lambda: (alive(operator), scene.api.get("TritonModel", flooders[0])["status"]),
             )  # fmt: skip
-        assert "is larger than 256 KiB" in reported(scene.api, flooding[0], "ModelsLoaded")[1]
+        assert "is larger than 256 KiB" in reported(scene.api, flooders[0], "ModelsLoaded")[1]
         eventually(
             lambda: "use the namespace's share" in str(scene.api.get("TritonModel", "greedy")), 180,
             lambda: alive(operator).log[-3000:],
@@ -160,10 +160,10 @@ def test_rejects_tritonmodels_that_no_pod_could_use(scene: Scene) -> None:
 
 
 def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, other: Scene, limited: Limited) -> None:
-    big = [f"big-{n}" for n in range(12)]
+    names = [f"big-{n}" for n in range(12)]
 
     def contained(operator: Operator) -> None:
-        for name in big:
+        for name in names:
             eventually(
                 lambda n=name: reported(scene.api, n, "Progressing")[0] == "TooLarge", 180, lambda: operator.log[-3000:]
             )
@@ -171,22 +171,22 @@ def test_contains_tritonmodels_that_were_stored_without_bounds(scene: Scene, oth
         is_served(other, operator)
 
     with scene.plane.without_bounds():
-        for name in big:
+        for name in names:
             scene.api.create(strange(name))
         with limited(RESYNC_SECONDS="5") as operator:
             contained(operator)
-            message = reported(scene.api, big[0], "Progressing")[1]
+            message = reported(scene.api, names[0], "Progressing")[1]
             assert "TritonModel big-0 has 880 KiB of JSON with 600000 values" in message
             assert "a TritonModel may have at most 256 KiB with 16384 values" in message
         with limited(RESYNC_SECONDS="5") as operator:  # as after a restart
             contained(operator)
-            versions = [scene.api.get("TritonModel", name)["metadata"]["resourceVersion"] for name in big]
+            versions = [scene.api.get("TritonModel", name)["metadata"]["resourceVersion"] for name in names]
             time.sleep(10)
-            assert versions == [scene.api.get("TritonModel", n)["metadata"]["resourceVersion"] for n in big]
-            scene.api.patch("TritonModel", big[0], {"spec": {"podTemplate": None}})
-            eventually(lambda: scene.api.find("Deployment", big[0]), 60, lambda: operator.log[-3000:])
-            scene.api.delete("TritonModel", big[0])
-            del big[0]
+            assert versions == [scene.api.get("TritonModel", n)["metadata"]["resourceVersion"] for n in names]
+            scene.api.patch("TritonModel", names[0], {"spec": {"podTemplate": None}})
+            eventually(lambda: scene.api.find("Deployment", names[0]), 60, lambda: operator.log[-3000:])
+            scene.api.delete("TritonModel", names[0])
+            del names[0]
     with limited() as operator:
         contained(operator)
 
@@ -214,8 +214,8 @@ def test_a_namespace_with_many_large_tritonmodels_uses_no_more_than_its_share(
     with limited(MEMORY_MIB="32") as operator:
 
         def results() -> set[tuple[bool, str]]:
-            found = ((scene.api.find("Deployment", n), reported(scene.api, n, "Progressing")[0]) for n in names[:5])
-            return {(deployment is not None, reason) for deployment, reason in found}
+            pairs = ((scene.api.find("Deployment", n), reported(scene.api, n, "Progressing")[0]) for n in names[:5])
+            return {(deployment is not None, reason) for deployment, reason in pairs}
 
         # A TritonModel without room may have its Deployment from before, so both must be read.
         eventually(lambda: results() == {(True, "Complete")}, 60, lambda: (results(), operator.log[-3000:]))

@@ -15,7 +15,7 @@ from faults.test_servers import BAD
 from support import bad_servers, counting_server
 from support.api import Api, Object, eventually, states
 from support.counting_server import PORT, CountingServer
-from support.supervised import Supervised
+from support.operator_process import Operator
 from support.workload import ENTRY, Repeated
 from triton_operator.api import names, thresholds
 
@@ -40,8 +40,8 @@ def create(scene: Scene, name: str, address: str, **scaling: object) -> None:
 
 def decided(api: Api, name: str) -> str:
     """Returns the reason of the last decision."""
-    found: Object = api.get("TritonModel", name).get("status", {}).get("autoscaling", {})
-    return str(found.get("reason", ""))
+    status: Object = api.get("TritonModel", name).get("status", {}).get("autoscaling", {})
+    return str(status.get("reason", ""))
 
 
 def replicas(api: Api, name: str) -> int:
@@ -73,9 +73,9 @@ def test_a_step_continues_although_the_operator_is_killed_in_the_middle(scene: S
             assert autoscaler["minReplicas"] >= replicas(scene.api, "step") >= servers
         leads(operator)
         eventually(lambda: replicas(scene.api, "step") == MOST, 90, lambda: operator.log[-3000:])
-        found = numbers(scene.api, "step", since)
-        assert found == sorted(found)
-        assert found[-1] == MOST
+        counts = numbers(scene.api, "step", since)
+        assert counts == sorted(counts)
+        assert counts[-1] == MOST
         assert scene.api.get("HorizontalPodAutoscaler", "step")["spec"]["minReplicas"] <= MOST
         assert "Traceback" not in operator.log
         assert operator.close() == 0
@@ -84,41 +84,41 @@ def test_a_step_continues_although_the_operator_is_killed_in_the_middle(scene: S
 def test_servers_that_lie_or_are_slow_change_no_other_decision(scene: Scene, begin: Begin, rounds: Rounds) -> None:
     """The operator has fewer workers than there are bad servers."""
     chance = random.Random(scene.work.seed)
-    broken = {f"bad-{name}": f"127.0.1.{number}" for number, name in enumerate(BAD, 20)}
+    bad_addresses = {f"bad-{name}": f"127.0.1.{number}" for number, name in enumerate(BAD, 20)}
     with contextlib.ExitStack() as stack:
-        for name, address in broken.items():
+        for name, address in bad_addresses.items():
             if name != "bad-nobody":
                 stack.enter_context(bad_servers.server(address, BAD[name.removeprefix("bad-")], PORT))
         liar, slow, good = (stack.enter_context(counting_server.running(f"127.0.0.{n}", ENTRY)) for n in (61, 62, 63))
         slow.delay = 2.5  # longer than the interval of the polls
         operator = stack.enter_context(begin(WORKERS="4"))
         leads(operator)
-        every = {**broken, "liar": "127.0.0.61", "slow": "127.0.0.62", "good": "127.0.0.63"}
-        for name, address in every.items():
+        addresses = {**bad_addresses, "liar": "127.0.0.61", "slow": "127.0.0.62", "good": "127.0.0.63"}
+        for name, address in addresses.items():
             create(scene, name, address)
-        eventually(lambda: all(decided(scene.api, n) for n in every), 120, lambda: operator.log[-3000:])
-        since = {n: scene.api.get("Deployment", n)["metadata"]["resourceVersion"] for n in every}
+        eventually(lambda: all(decided(scene.api, n) for n in addresses), 120, lambda: operator.log[-3000:])
+        since = {n: scene.api.get("Deployment", n)["metadata"]["resourceVersion"] for n in addresses}
 
         def lie() -> None:
             liar.lie = chance.choice(("", "0", "-7", "NaN", "1e300", "1e999", "12", "9" * 300, "no number"))
 
         with Repeated(lie, 0.7):
             time.sleep(5 * rounds.fault_seconds)
-            took = [reacts(scene, operator, server, name) for server, name in ((good, "good"), (slow, "slow"))]
-        print(f"seconds until a server was added next to bad ones: {took}")
-        for name in broken:
+            seconds = [reacts(scene, operator, server, name) for server, name in ((good, "good"), (slow, "slow"))]
+        print(f"seconds until a server was added next to bad ones: {seconds}")
+        for name in bad_addresses:
             assert numbers(scene.api, name, since[name]) in ([], [1]), name
-        for name in every:
-            found = numbers(scene.api, name, since[name])
-            assert found == sorted(found), name
-            assert all(1 <= n <= MOST for n in found), name
+        for name in addresses:
+            counts = numbers(scene.api, name, since[name])
+            assert counts == sorted(counts), name
+            assert all(1 <= n <= MOST for n in counts), name
         assert "Traceback" not in operator.log
-        assert operator.current.get("/healthz") == "ok"
-        assert operator.exit_codes == []
+        assert operator.get("/healthz") == "ok"
+        assert operator.crashes == []
         assert operator.close() == 0
 
 
-def reacts(scene: Scene, operator: Supervised, server: CountingServer, name: str) -> float:
+def reacts(scene: Scene, operator: Operator, server: CountingServer, name: str) -> float:
     """Raises the load of a server and returns the seconds until another one is added."""
     server.serve(0)
     began = time.monotonic()

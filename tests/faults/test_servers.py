@@ -13,7 +13,7 @@ from support import bad_servers
 from support.api import Api, condition, eventually
 from support.bad_servers import Behaviour, answers
 from support.fake_prometheus import FakePrometheus
-from support.supervised import Supervised
+from support.operator_process import Operator
 
 pytestmark = pytest.mark.faults
 
@@ -58,9 +58,9 @@ def test_misbehaving_servers_do_not_affect_other_tritonmodels(scene: Scene, begi
             time.sleep(2 * rounds.fault_seconds)
             for number in range(3):
                 reaches(scene, operator, f"probe-{number}")
-        scene.assert_converged(operator, max_growth=60)
-        assert operator.current.get("/healthz") == "ok"
-        assert operator.exit_codes == []
+        scene.assert_converged(operator, max_memory=150)
+        assert operator.get("/healthz") == "ok"
+        assert operator.crashes == []
         assert operator.close() == 0
 
 
@@ -75,7 +75,7 @@ def unloaded(api: Api) -> dict[str, object]:
     return {n: api.get("TritonModel", n).get("status") for n in BAD if not loaded(api, n)}
 
 
-def reaches(scene: Scene, operator: Supervised, name: str) -> None:
+def reaches(scene: Scene, operator: Operator, name: str) -> None:
     """Creates a TritonModel and waits for its Deployment. It usually takes 3 s, and 30 s with very slow requests."""
     began = time.monotonic()
     scene.work.create(name, replicas=1)
@@ -106,7 +106,7 @@ def test_reconciles_without_a_working_prometheus(scene: Scene, begin: Begin, rou
         if rounds.soak:  # the operator polls Prometheus again within a minute
             eventually(lambda: reasons(scene.api, "ThresholdLive") <= {"None", "Live", "NotMonitored", "Starting"}, 90)
         scene.assert_converged(operator)
-        assert operator.exit_codes == []
+        assert operator.crashes == []
         assert operator.close() == 0
 
 

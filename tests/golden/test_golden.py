@@ -45,6 +45,7 @@ def fresh(model: TritonModel, document: dict[str, Any]) -> Choices:
         "Copy",
         entrypoint=model.spec.entrypoint or "detection",
         ensemble=(model.spec.entrypoint or "detection") == "detection",
+        decoupled=("chat",) if model.spec.monitoring.streaming else (),
         thresholds=thresholds.effective_of(document),
         prometheus="http://prometheus-operated.monitoring.svc:9090",
     )

@@ -36,6 +36,14 @@ def explicit(*names: str) -> dict[str, Any]:
     return {**server(modelControl="explicit", loadModels=list(names)), "entrypoint": "a"}
 
 
+def health(file: str) -> dict[str, Any]:
+    return {"healthRequest": {"file": file}}
+
+
+def config(*names: str, **fields: Any) -> dict[str, Any]:
+    return {"models": [{"name": name, "config": fields} for name in names or ("net",)]}
+
+
 def image(**fields: Any) -> dict[str, Any]:
     return {"modelImage": {"reference": "r:1", **fields}}
 
@@ -90,27 +98,35 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (server(modelControl="explicit", loadModels=[]), "modelControl: explicit needs at least one model in loadModels"),
     (server(loadModels=["a"]), "modelControl: none loads every model, so remove loadModels"),
     (server(modelControl="explicit", loadModels=["a", "b"]), "has several models, so entrypoint is required"),
+    ({**explicit("b", "c"), **health("d/x.json")}, "healthRequest.file is of a model that may not be loaded"),
+    *((health(file), "spec.healthRequest.file in body should match") for file in
+      ("x.json", "/a/x.json", "a/../x.json", "../x.json", "a/b/x.json", "a/$(id)", "a/x y", "a/.x", "a b/x", "a/x\n")),
     (explicit("a,b"), "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"),
     (explicit("a", "b,"), "loadModels needs one model per item"),
-    (server(args=["--model-repository=/x"]), "args has a flag, or the abbreviation of a flag"),
+    (server(args=["--model-repository=/x"]), "--model-repository: args has a flag, or the abbreviation of a flag"),
     (server(args=["--ok", "--http-port"]), "args has a flag, or the abbreviation of a flag"),
     (server(args=["--http-por=9000"]), "args has a flag, or the abbreviation of a flag"),
     (server(args=["--http-por", "9000"]), "args has a flag, or the abbreviation of a flag"),
     (server(args=["--http-address=ipv6:[::1]"]), "args has a flag, or the abbreviation of a flag"),
     (server(args=["--http-addr=ipv6:[::]"]), "args has a flag, or the abbreviation of a flag"),
     (server(args=["--metrics-config=counter_latencies=false"]), "stops all counters of Triton's metrics"),
+    (server(args=["--ok=1", "--trace-config mode=opentelemetry"]),
+     "--trace-config: a flag and its value are one item: write --flag=value, or two items"),
+    (server(args=["--metrics-config=summary_latency=true"]),
+     "--metrics-config: tritonserver ignores this key of its metrics: use counter_latencies, summary_latencies or"),
+    (server(args=["--metrics-config", "counters_latencies=true"]), "counters_latencies: tritonserver ignores this key"),
+    (server(args=["tritonserver"]), "tritonserver: args contains flags only"),
+    (server(args=["/opt/tritonserver/bin/tritonserver", "--ok=1"]), "args contains flags only"),
+    (server(args=["--http-restricted-api=health:key=abc"]), "--http-restricted-api: the probes of the pod need"),
+    (server(args=["--http-rest=metadata,health:key=abc"]), "the probes of the pod need the health endpoints"),
+    (server(args=["--http-restricted-api", "health,metadata:key=abc"]), "health,metadata:key: the probes of the pod"),
     (resources(limits={"cpu": 1}, requests={"cpu": "1500m"}), "a request is above its limit"),
     (resources(limits={"memory": "1Gi"}, requests={"memory": "1025Mi"}), "a request is above its limit"),
+    ({**config(), **server(args=["--model-config-name=fast"])}, "doesn't read with the flag --model-config-name"),
     (resources(requests={"nvidia.com/gpu": 1}), "must be set in limits"),
     (resources(limits={"cpu": 1}, requests={"nvidia.com/gpu": 1}), "must be set in limits"),
     ({"rollout": {"maxSurge": 0, "maxUnavailable": "0%"}}, "can't both be 0"),
     ({"rollout": {"maxSurge": "0%", "maxUnavailable": 0}}, "can't both be 0"),
-    ({"rollout": {"strategy": "InPlace"}}, "InPlace needs entrypoint and server.modelControl: explicit"),
-    ({**server(modelControl="explicit", loadModels=["a"]), "rollout": {"strategy": "InPlace"}},
-     "InPlace needs entrypoint and server.modelControl: explicit"),
-    ({**explicit("a"), **image(delivery="ImageVolume"), "rollout": {"strategy": "InPlace"}},
-     "InPlace can't change an image volume"),
-    ({"rollout": {"strategy": "Recreate"}}, 'supported values: "RollingUpdate", "InPlace"'),
     ({"autoscaling": {"min": 3, "max": 2}}, "min is above max: lower min or raise max"),
     ({"autoscaling": {"min": 0, "max": 2}}, "min: 0 needs engine: KEDA"),
     ({"autoscaling": {"min": 0, "max": 2, "engine": "Direct"}}, "min: 0 needs engine: KEDA"),
@@ -127,6 +143,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (image(delivery="Pigeon"), 'supported values: "Auto", "Copy", "ImageVolume"'),
     (image(pullPolicy="Sometimes"), 'supported values: "Always", "IfNotPresent", "Never"'),
     (server(modelControl="poll"), 'supported values: "none", "explicit"'),
+    (config(instance_group=[{"kind": "GPU"}]), 'models[0].config.instance_group[0].kind: Unsupported value: "GPU"'),
     # Patterns and lengths
     ({"modelImage": None}, "spec.modelImage: Required value"),
     ({"modelImage": {}}, "spec.modelImage.reference: Required value"),
@@ -162,6 +179,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (clients(podSelector={"matchLabels": {"a": "b c"}}), "in body should match"),
     (egress(port="Http"), "spec.networkPolicy.egress[0].ports[0].port in body should match"),
     # Bounds
+    (config(instance_group=[{"count": "2"}]), "spec.models[0].config.instance_group[0].count in body must be of type"),
+    (config(instance_group=[{"count": 2**31}]), "less than or equal to 2147483647"),
+    (config(version_policy={"all": {}, "latest": {}}), "version_policy: Too many: 2"),
+    (config("net", "net"), 'spec.models[1]: Duplicate value: {"name":"net"}'),
+    (config("a/b"), "spec.models[0].name in body should match"),
     (egress(port=0), "greater than or equal to 1"),
     (egress(port=65536), "less than or equal to 65535"),
     (server(logVerbosity=-1), "greater than or equal to 0"),
@@ -251,7 +273,14 @@ ACCEPTED: list[dict[str, Any]] = [
     {},
     server(modelControl="explicit", loadModels=["a"]),
     explicit("a", "b"),
+    {**explicit("b", "c"), **health("a/x.json")},
+    {**explicit("b", "c"), **health("c/warmup/x_1")},
+    {**explicit("*"), **health("d/x.json")},
+    health("Détection-🚦/X.jpg"),
     explicit("Détection-🚦", "a.b", "a=b", "*", "-a"),
+    config("net", "Détection-🚦", max_batch_size=0, dynamic_batching={}, instance_group=[{"gpus": [0, 1]}],
+           parameters={"a": {"string_value": "$$X"}}, version_policy={"specific": {"versions": [3]}}),
+    {**server(args=["--model-config-name=fast"]), "models": []},
     resources(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1000m", "memory": "1024Mi"}),
     resources(limits={"nvidia.com/gpu": 1}, requests={"nvidia.com/gpu": "1"}),
     resources(requests={"cpu": ".5", "memory": "1e9"}),
@@ -260,8 +289,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"rollout": {"maxSurge": "0%", "maxUnavailable": 1}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": "100%"}},
     server(args=["--log-info=false", "--metrics-interval-ms=1000", "--log-file", "/tmp/http", "-", "--http-portal"]),
+    server(args=["--http-restricted-api=metadata:key=health", "--log-file=/opt/tritonserver", "--x=a b"]),
     server(args=["--http-address=ipv6:[::]"]),
-    server(args=["--http-thread-count=8", "--cache-config=local,size=1"], env=[{"name": "A", "value": "1"}]),
+    server(args=["--metrics-config", "summary_quantiles=0.5:0.05"], env=[{"name": "A", "value": "1"}]),
     image(path="/", pullPolicy="Never", delivery="ImageVolume"),
     {"networkPolicy": {}},
     {"networkPolicy": {"clients": [], "monitoring": [], "egress": [{}]}},
@@ -309,6 +339,8 @@ def test_rejects_names_that_are_too_long_for_a_service(name: str, message: str, 
     [
         (pod(affinity=nested(60)), "spec.podTemplate.spec.affinity.a"),
         (pod(fieldOfNobody=1), "spec.podTemplate.spec.fieldOfNobody"),
+        (config(input=[]), "spec.models[0].config.input"),
+        (config(instance_group=[{"knd": "KIND_CPU"}]), "spec.models[0].config.instance_group[0].knd"),
         (server(env=[{"name": "A", "other": nested(60)}]), "spec.server.env[0].other"),
         (behavior(anything=nested(60)), "spec.autoscaling.behavior.anything"),
         (pod(nodeSelector=nested(60)), "spec.podTemplate.spec.nodeSelector.a.a"),
@@ -325,9 +357,7 @@ def test_rejects_unknown_fields_and_names_them(spec: dict[str, Any], field: str,
 def test_sets_defaults(api: Api) -> None:
     api.create({**gen.raw(), "metadata": {"name": "x", "namespace": api.namespace}})
     spec = api.get("TritonModel", "x")["spec"]
-    assert spec["rollout"] == {
-        "strategy": "RollingUpdate", "startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30,
-    }  # fmt: skip
+    assert spec["rollout"] == {"startupSeconds": 600, "drainSeconds": 15, "exitSeconds": 30}
     assert spec["modelImage"]["delivery"] == "Auto"
     assert spec["disruption"] == {"maxUnavailable": 1}
     assert "replicas" not in spec

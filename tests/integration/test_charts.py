@@ -15,7 +15,7 @@ from support.api import Object
 from support.helm import CRDS, NAMESPACE, OPERATOR, HelmError, Key, by_key, file, kustomized, rendered, run
 from triton_operator.runtime.settings import Settings
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.release
 
 ELSEWHERE = "elsewhere"
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
@@ -24,8 +24,8 @@ MONITORING = "--set=monitoring.serviceMonitor.enabled=true,monitoring.rules.enab
 
 
 def deployment(*options: str, values: str = "", namespace: str = NAMESPACE) -> Object:
-    found = rendered(OPERATOR, *options, values=values, namespace=namespace)
-    return found["Deployment", namespace, "triton-operator"]
+    objects = rendered(OPERATOR, *options, values=values, namespace=namespace)
+    return objects["Deployment", namespace, "triton-operator"]
 
 
 def environment(of: Object) -> dict[str, str]:
@@ -89,11 +89,11 @@ def test_the_scope_namespace_renders_the_namespaced_installation() -> None:
 
 def with_sorted_variables(objects: Objects) -> Objects:
     """Returns the objects with the container's variables sorted. A patch of kustomize changes their order."""
-    found = copy.deepcopy(objects)
-    (of,) = (obj for obj in found.values() if obj["kind"] == "Deployment")
+    changed = copy.deepcopy(objects)
+    (of,) = (obj for obj in changed.values() if obj["kind"] == "Deployment")
     (container,) = of["spec"]["template"]["spec"]["containers"]
     container["env"].sort(key=lambda entry: entry["name"])
-    return found
+    return changed
 
 
 def test_the_rule_of_the_adapter_is_that_of_the_manifests() -> None:
@@ -146,10 +146,10 @@ extraVolumeMounts: [{{name: ca, mountPath: /ca, readOnly: true}}]
 
 
 def test_values_set_the_fields_of_the_pods() -> None:
-    found = deployment(values=PODS)["spec"]
+    spec = deployment(values=PODS)["spec"]
     given = yaml.safe_load(PODS)
-    assert found["replicas"] == 3
-    metadata, pod = found["template"]["metadata"], found["template"]["spec"]
+    assert spec["replicas"] == 3
+    metadata, pod = spec["template"]["metadata"], spec["template"]["spec"]
     assert metadata["labels"] == {"app.kubernetes.io/name": "triton-operator", "team": "serving"}
     assert metadata["annotations"]["example.com/note"] == "1"
     for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"):
@@ -199,12 +199,12 @@ class Recorded(Mapping[str, str]):
 
 
 def test_every_setting_of_the_operator_is_a_value() -> None:
-    known = yaml.safe_load((OPERATOR / "values.yaml").read_text())["settings"]
+    chart_settings = yaml.safe_load((OPERATOR / "values.yaml").read_text())["settings"]
     variables = Recorded(environment(deployment()))
     Settings.from_environment(variables)
     # The chart sets these. The port is in the Service and the probes too.
     own = {"TOOLS_IMAGE", "POD_NAME", "POD_NAMESPACE", "MEMORY_MIB", "WATCH_NAMESPACES"}
-    assert variables.read - {"PORT"} == own | set(known)
+    assert variables.read - {"PORT", "PROBE_PORT"} == own | set(chart_settings)
 
 
 SETTINGS = """
@@ -237,13 +237,13 @@ def test_the_operator_gets_the_settings() -> None:
 
 @pytest.mark.parametrize("value", ["null", '""'], ids=["null", "empty"])
 def test_an_empty_setting_is_the_operators_default(value: str) -> None:
-    known = yaml.safe_load((OPERATOR / "values.yaml").read_text())["settings"]
-    names = [name for name in known if not name.startswith(("LOG_", "PROMETHEUS_NAMESPACES"))]
+    chart_settings = yaml.safe_load((OPERATOR / "values.yaml").read_text())["settings"]
+    names = [name for name in chart_settings if not name.startswith(("LOG_", "PROMETHEUS_NAMESPACES"))]
     names += ["LOG_LEVEL"] if value == "null" else []
     values = "\n".join(["settings:", *(f"  {name}: {value}" for name in names)])
-    found = Settings.from_environment(environment(deployment(values=values)))
+    settings = Settings.from_environment(environment(deployment(values=values)))
     default = Settings.from_environment(environment(deployment()))
-    assert dataclasses.replace(found, identity="") == dataclasses.replace(default, identity="")
+    assert dataclasses.replace(settings, identity="") == dataclasses.replace(default, identity="")
 
 
 REFUSED = [

@@ -18,7 +18,7 @@ from support.controlplane import ROOT, ControlPlane
 from support.helm import CRDS, NAMESPACE, OPERATOR, HelmError, run, template
 from support.people import tritonmodel
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.release
 
 CRD = "tritonmodels.tritonoperator.io"
 MONITORING = "--set=monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,dashboards.enabled=true"
@@ -94,9 +94,9 @@ def older_crd_chart(folder: Path) -> Path:
 
 def spec_schema(crd: Object) -> dict[str, Any]:
     """Returns the fields of TritonModel.spec in the CRD."""
-    found = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    assert isinstance(found, dict)
-    return found
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert isinstance(schema, dict)
+    return schema
 
 
 def test_helm_upgrades_the_crd_and_keeps_it_with_all_tritonmodels(plane: ControlPlane, tmp_path: Path) -> None:

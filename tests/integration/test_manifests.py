@@ -90,10 +90,9 @@ def test_operators_service_account_cannot_read_secrets_or_change_specs(installed
     assert may("update", "coordination.k8s.io/leases", "triton-operator") is False, "it may update only its own Lease"
     assert may("create", "coordination.k8s.io/leases", "triton-operator")
     assert may("create", "coordination.k8s.io/leases", "team") is False
-    for kind in ("secrets", "configmaps"):
-        assert not any(may(verb, kind, "team") for verb in ("get", "list", "watch"))
-    assert not any(may(verb, "pods", "team") for verb in ("create", "update"))
-    assert not any(may("patch", "pods", "team", part) for part in ("exec", "resize", "status"))
+    assert not any(may(verb, "secrets", "team") for verb in ("get", "list", "watch"))
+    assert not any(may(verb, "pods", "team") for verb in ("create", "update", "patch"))
+    assert not any(may("patch", "pods", "team", part) for part in ("ephemeralcontainers", "exec", "resize", "status"))
     assert may("patch", "tritonoperator.io/tritonmodels", "team") is False, "it may not change the spec"
 
 

@@ -22,8 +22,8 @@ def test_reconciles_only_the_configured_namespaces(control_plane: ControlPlane, 
     admin = control_plane.api
     kubeconfig = operator_process.install(control_plane, bind_cluster=False)
     binding = admin.path("ClusterRoleBinding")
-    kept = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
-    cluster = next(o for o in kept if o["kind"] == "ClusterRoleBinding")
+    objects = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
+    cluster = next(o for o in objects if o["kind"] == "ClusterRoleBinding")
     names = [api.namespace, f"{api.namespace}-b", f"{api.namespace}-other"]
     for name in names[1:]:
         admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -28,8 +28,8 @@ def test_reconciles_a_tritonmodel_with_managed_fields_without_a_manager(
 ) -> None:
     make(api, "odd", {"tritonoperator.io/max-qps": "7", "x": "y"})
     api.patch("TritonModel", "odd", {"metadata": {"managedFields": [NO_MANAGER]}})
-    kept = api.get("TritonModel", "odd")["metadata"]["managedFields"]
-    assert [entry.get("manager") for entry in kept] == [None]
+    managed_fields = api.get("TritonModel", "odd")["metadata"]["managedFields"]
+    assert [entry.get("manager") for entry in managed_fields] == [None]
     with operator_process.running(operator_process.install(control_plane), tmp_path) as operator:
         make(api)
         for name in ("odd", gen.NAME):

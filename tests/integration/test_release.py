@@ -13,15 +13,15 @@ import pytest
 import yaml
 
 from hack.release import project, sums
+from hack.release.__main__ import make
 from hack.world import settings
-from hack.world.parts import cosign
 from support import released
 from support.api import Object
 from support.cluster import ROOT
 from support.controlplane import ControlPlane
 from support.helm import CRDS, NAMESPACE, OPERATOR, by_key, kustomized, rendered
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.release
 
 VERSION = project.version()
 
@@ -42,8 +42,8 @@ def objects_of(bundle: Path) -> list[Object]:
 
 
 def csv_of(bundle: Path) -> Object:
-    [found] = [obj for obj in objects_of(bundle) if obj["kind"] == "ClusterServiceVersion"]
-    return found
+    [csv] = [obj for obj in objects_of(bundle) if obj["kind"] == "ClusterServiceVersion"]
+    return csv
 
 
 def test_the_checksums_and_the_signature_verify_until_a_byte_changes(dist: Path, tmp_path: Path) -> None:
@@ -69,9 +69,6 @@ def test_the_checksums_and_the_signature_verify_until_a_byte_changes(dist: Path,
     assert not released.openssl(*verify, changed / "SHA256SUMS")
 
 
-needs_cosign = pytest.mark.skipif(cosign.command() is None, reason="hack/world.sh cosign hasn't made cosign")
-
-
 @pytest.fixture(scope="module")
 def signed_by_cosign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return released.make_with_cosign(tmp_path_factory.mktemp("cosign"))
@@ -94,11 +91,10 @@ def refused(folder: Path) -> list[str]:
     env = {**os.environ, "PATH": settings.search_path()}
     done = [subprocess.run(["bash", "-c", c], cwd=folder, env=env, capture_output=True, check=False) for c in commands]
     programs = ["sha256sum", "cosign", "openssl"]
-    assert [found for found in programs if any(found in command for command in commands)] == programs
+    assert [program for program in programs if any(program in command for command in commands)] == programs
     return [name for name, result in zip(programs, done, strict=True) if result.returncode]
 
 
-@needs_cosign
 def test_cosign_signs_a_release_and_refuses_a_changed_file(signed_by_cosign: Path, tmp_path: Path) -> None:
     folder = downloaded(signed_by_cosign, tmp_path / "dist")
     assert refused(folder) == []
@@ -111,7 +107,6 @@ def test_cosign_signs_a_release_and_refuses_a_changed_file(signed_by_cosign: Pat
     assert refused(folder) == ["cosign", "openssl"]
 
 
-@needs_cosign
 def test_cosign_verifies_a_signature_of_openssl_but_not_with_another_key(
     dist: Path, signed_by_cosign: Path, tmp_path: Path
 ) -> None:
@@ -121,7 +116,6 @@ def test_cosign_verifies_a_signature_of_openssl_but_not_with_another_key(
     assert refused(folder) == ["cosign", "openssl"]
 
 
-@needs_cosign
 def test_a_wrong_password_of_the_key_leaves_no_signature(
     signed_by_cosign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,12 +132,35 @@ def test_the_chart_packages_render_what_the_charts_render(dist: Path) -> None:
 
 
 def test_the_install_manifests_are_those_of_kustomize_with_the_image_of_the_release(dist: Path) -> None:
-    found = by_key((dist / "install.yaml").read_text())
-    assert found == kustomized("default")
-    deployment = found["Deployment", NAMESPACE, "triton-operator"]
+    installed = by_key((dist / "install.yaml").read_text())
+    assert installed == kustomized("default")
+    deployment = installed["Deployment", NAMESPACE, "triton-operator"]
     images = [c["image"] for c in deployment["spec"]["template"]["spec"]["containers"]]
     assert images == [f"ghcr.io/triton-operator/operator:{VERSION}"]
     assert by_key((dist / "policies.yaml").read_text()) == kustomized("policies")
+
+
+def test_what_installs_names_pushed_images_by_the_digests_in_the_signed_list(tmp_path: Path) -> None:
+    digests = {"operator": f"sha256:{'1' * 64}", "server": f"sha256:{'2' * 64}", "detection": f"sha256:{'3' * 64}"}
+    make(tmp_path, VERSION, project.time(), digests)
+    pins = {f"{project.IMAGES}/{name}:{VERSION}": digest for name, digest in digests.items()}
+    assert (tmp_path / "images.txt").read_text().splitlines() == [f"{i}@{d}" for i, d in pins.items()]
+    sums.write(tmp_path)
+    assert "  images.txt\n" in (tmp_path / "SHA256SUMS").read_text()
+    operator, server, detection = (f"{image}@{digest}" for image, digest in pins.items())
+    installed = list(yaml.safe_load_all((tmp_path / "install.yaml").read_text()))
+    [container] = next(obj for obj in installed if obj["kind"] == "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["image"] == operator
+    assert {"name": "TOOLS_IMAGE", "value": operator} in container["env"]
+    detector = (tmp_path / "detector.yaml").read_text()
+    assert server in detector
+    assert detection in detector
+    chart = released.unpack(tmp_path / f"triton-operator-{VERSION}.tgz", tmp_path / "chart") / "triton-operator"
+    assert yaml.safe_load((chart / "values.yaml").read_text())["image"]["digest"] == digests["operator"]
+    csv = csv_of(released.unpack(tmp_path / f"triton-operator-bundle-{VERSION}.tar.gz", tmp_path / "bundle") / "bundle")
+    assert operator in str(csv)
 
 
 def test_the_bundle_contains_the_installation_except_what_olm_cannot_install(bundle: Path) -> None:
@@ -154,8 +171,8 @@ def test_the_bundle_contains_the_installation_except_what_olm_cannot_install(bun
     own = {(kind, "triton-operator") for kind in (
         "Namespace", "Deployment", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
     )}  # fmt: skip
-    found = {(obj["kind"], obj["metadata"]["name"]) for obj in objects_of(bundle)}
-    assert found - {("ClusterServiceVersion", f"triton-operator.v{VERSION}")} == everything - policies - own
+    bundled = {(obj["kind"], obj["metadata"]["name"]) for obj in objects_of(bundle)}
+    assert bundled - {("ClusterServiceVersion", f"triton-operator.v{VERSION}")} == everything - policies - own
 
     install = csv_of(bundle)["spec"]["install"]["spec"]
     manifests = kustomized("default")

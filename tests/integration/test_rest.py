@@ -44,6 +44,31 @@ SPECS: dict[str, dict[str, object]] = {
             },
         },
     },
+    # Parts that the API server owns as a whole, and to which it adds defaults.
+    "whole": {
+        "networkPolicy": {
+            "clients": [{"podSelector": {}, "namespaceSelector": {}}],
+            "egress": [{"ports": [{"port": 443}]}],
+        },
+        "autoscaling": {
+            "max": 3,
+            "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}},
+        },
+        "podTemplate": {
+            "spec": {
+                "nodeSelector": {"disk": "fast"},
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "volumes": [{"name": "all", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}],
+                "containers": [
+                    {
+                        "name": "side",
+                        "image": "s:1",
+                        "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                    }
+                ],
+            }
+        },
+    },
     "refused": {"podTemplate": {"spec": {"restartPolicy": "Never"}}},
 }  # fmt: skip
 
@@ -59,6 +84,18 @@ def operator(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[
         assert "Traceback" not in process.log
 
 
+def add_condition_of_another_manager(api: Api, name: str) -> None:
+    """Server-side apply merges the conditions by their type, so this one stays."""
+    model = api.get("TritonModel", name)
+    theirs = {**condition(model, "Progressing"), "type": "example.com/Approved"}
+    body = {k: model[k] for k in ("apiVersion", "kind")} | {
+        "metadata": {"name": name},
+        "status": {"conditions": [theirs]},
+    }
+    path = f"{api.path('TritonModel', name)}/status?fieldManager=approver"
+    api.request("PATCH", path, body, "application/apply-patch+yaml")
+
+
 def test_writes_nothing_during_two_resyncs(api: Api, control_plane: ControlPlane, operator: Operator) -> None:
     for name, spec in SPECS.items():
         make(api, name, **spec)
@@ -69,6 +106,7 @@ def test_writes_nothing_during_two_resyncs(api: Api, control_plane: ControlPlane
             15,
             lambda n=name: api.get("TritonModel", n).get("status"),
         )
+    add_condition_of_another_manager(api, "plain")
     # A rejected apply is retried, which is a write. So the test deletes this TritonModel first.
     api.delete("TritonModel", "refused")
     control_plane.wait_until_quiet()
@@ -87,23 +125,24 @@ def test_restarted_operator_writes_nothing(
     api: Api, control_plane: ControlPlane, operator: Operator, tmp_path: Path
 ) -> None:
     """An upgrade of the operator, here with a new tools image, doesn't change running servers."""
-    for name in ("plain", "gpu"):
+    for name in ("plain", "gpu", "whole"):
         make(api, name, **SPECS[name])
-    for name in ("plain", "gpu"):
+    for name in ("plain", "gpu", "whole"):
         eventually(lambda n=name: condition(api.get("TritonModel", n), "Progressing"), 15)
+    add_condition_of_another_manager(api, "plain")
     control_plane.wait_until_quiet()
     kubeconfig = operator_process.install(control_plane)
     assert operator.stop() == 0
     versions = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                 for o in api.list(k)}  # fmt: skip
-    with operator_process.running(
-        kubeconfig, tmp_path, TOOLS_IMAGE="registry.example.com/triton-operator:2"
-    ) as upgraded:
-        eventually(lambda: upgraded.reconciles(result="ok") >= 2, 15)
+    settings = {"TOOLS_IMAGE": "registry.example.com/triton-operator:2", "WATCH_NAMESPACES": api.namespace}
+    with operator_process.running(kubeconfig, tmp_path, **settings) as upgraded:
+        eventually(lambda: upgraded.reconciles(result="ok") >= 3, 15)
         time.sleep(1)
         now = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for k in ("Deployment", "TritonModel")
                for o in api.list(k)}  # fmt: skip
         assert now == versions
+        assert upgraded.writes() == 0, [line for line in upgraded.log.splitlines() if "applied" in line]
         # A change of the pods uses the new tools image.
         api.patch("TritonModel", "plain", {"spec": {"server": {"image": "triton:2"}}})
 
@@ -129,7 +168,9 @@ def test_writes_the_steps_of_a_start_together(control_plane: ControlPlane, api: 
         return sum(n for labels, n in control_plane.writes().items()
                    if 'resource="tritonmodels"' in labels and 'subresource="status"' in labels)  # fmt: skip
 
-    with operator_process.running(kubeconfig, tmp_path, PROGRESS_SECONDS="20") as operator:
+    # Alone in its namespace: at the start it writes the statuses of the other tests' TritonModels.
+    settings = {"PROGRESS_SECONDS": "20", "WATCH_NAMESPACES": api.namespace}
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
         before, began = written(), time.monotonic()
         make(api)
         reason = lambda: condition(api.get("TritonModel", gen.NAME), "Ready").get("reason")  # noqa: E731

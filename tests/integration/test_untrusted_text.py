@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from support.controlplane import ControlPlane
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import tritonmodel
-from triton_operator.reconcile.events import BURST
+from triton_operator.reconcile.events import BURST, REFILL_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -41,8 +42,8 @@ def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def events(api: Api, name: str) -> list[str]:
     """Returns the notes of the Events about this TritonModel."""
-    found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events")["items"]
-    return [event["note"] for event in found if event["regarding"]["name"] == name]
+    entries = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{api.namespace}/events")["items"]
+    return [event["note"] for event in entries if event["regarding"]["name"] == name]
 
 
 def command(plane: ControlPlane, *arguments: object) -> str:
@@ -52,9 +53,9 @@ def command(plane: ControlPlane, *arguments: object) -> str:
     return done.stdout + done.stderr
 
 
-def is_text(shown: str) -> bool:
+def is_text(text: str) -> bool:
     """Returns whether the text contains only printable characters, and no line of HOSTILE."""
-    lines = shown.split("\n")
+    lines = text.split("\n")
     forged = [line for line in lines if line.startswith((FORGED, "Events: <none>"))]
     return all(line.isprintable() for line in lines) and not forged
 
@@ -75,7 +76,7 @@ def test_shows_messages_of_servers_and_components_as_plain_text(
         "Evicted": gen.failed("Evicted\x1b", HOSTILE),
         "EntrypointAnswers": gen.checked(report),
     }
-    shown: dict[str, str] = {}
+    texts: dict[str, str] = {}
     with bad_servers.server(SERVER, bad_servers.answers(json.dumps(index).encode())):
         for reason, state in states.items():
             add_pod(api, state, gen.put("status.podIP", SERVER))
@@ -83,19 +84,19 @@ def test_shows_messages_of_servers_and_components_as_plain_text(
                 lambda r=reason: has_ready_reason(api, r), 60, lambda: api.get("TritonModel", "detection").get("status")
             )
             place = ("-n", api.namespace, "detection")
-            shown[f"status, {reason}"] = command(control_plane, Path(sys.executable).with_name("kubectl-triton"),
+            texts[f"status, {reason}"] = command(control_plane, Path(sys.executable).with_name("kubectl-triton"),
                                                  "status", *place)  # fmt: skip
         eventually(lambda: "net" in json.dumps(api.get("TritonModel", "detection")["status"].get("models", [])), 60)
-    shown["describe"] = command(control_plane, "kubectl", "-n", api.namespace, "describe", "tritonmodels", "detection")
-    shown["log"] = "\n".join(line for line in operator.log.split("\n") if not line.startswith("    "))
+    texts["describe"] = command(control_plane, "kubectl", "-n", api.namespace, "describe", "tritonmodels", "detection")
+    texts["log"] = "\n".join(line for line in operator.log.split("\n") if not line.startswith("    "))
     status = api.get("TritonModel", "detection")["status"]
-    shown |= {f"condition {c['type']}": c["message"] for c in status["conditions"]}
-    shown |= {f"field {field} of a model": model[field] for model in status["models"] for field in model}
+    texts |= {f"condition {c['type']}": c["message"] for c in status["conditions"]}
+    texts |= {f"field {field} of a model": model[field] for model in status["models"] for field in model}
     notes = eventually(lambda: len(events(api, "detection")) >= 5 and events(api, "detection"), 60)
-    shown |= {f"Event {number}": note for number, note in enumerate(notes)}
-    assert [what for what, text in shown.items() if not is_text(text)] == []
-    assert "words?[2J" in shown["log"]
-    assert "words?[2J" in shown["describe"]
+    texts |= {f"Event {number}": note for number, note in enumerate(notes)}
+    assert [what for what, text in texts.items() if not is_text(text)] == []
+    assert "words?[2J" in texts["log"]
+    assert "words?[2J" in texts["describe"]
 
 
 def has_ready_reason(api: Api, reason: str) -> bool:
@@ -106,6 +107,7 @@ def test_limits_the_events_of_a_tritonmodel_that_changes_state_often(api: Api, o
     for name in ("flips", "other"):
         api.create(tritonmodel(name))
         eventually(lambda n=name: api.find("Deployment", n), 60, lambda: operator.log[-2000:])
+    began = time.monotonic()
     for number in range(BURST + 5):
         state, reason = ((OUT_OF_MEMORY,), "OutOfMemory") if number % 2 else ((), "EntrypointAnswers")
         add_pod(api, *state, gen.put("status.podIP", ""), name="flips-1", model="flips")
@@ -114,4 +116,6 @@ def test_limits_the_events_of_a_tritonmodel_that_changes_state_often(api: Api, o
     add_pod(api, OUT_OF_MEMORY, name="other-1", model="other")
     eventually(lambda: events(api, "other"), 60, lambda: operator.log[-2000:])
     eventually(lambda: len(events(api, "flips")) >= BURST, 60, lambda: events(api, "flips"))
-    assert len(events(api, "flips")) == BURST
+    posted = len(events(api, "flips"))
+    # On a slow machine the changes take long enough for another Event.
+    assert BURST <= posted <= BURST + (time.monotonic() - began) // REFILL_SECONDS

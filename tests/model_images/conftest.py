@@ -1,4 +1,4 @@
-"""Fixtures: the detection repository's code on sys.path, test images, and a real Triton that serves the repository."""
+"""Fixtures: the code of detection and language on sys.path, test images, and a real Triton that serves detection."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model_images.support import DETECTION, Server, serving
+from model_images.support import DETECTION, LANGUAGE, Server, serving
 
 for folder in ("repository/preprocess/1", "repository/postprocess/1", "training", "client"):
     sys.path.append(str(DETECTION / folder))
+sys.path.append(str(LANGUAGE / "repository/language/1"))
 
 
 @pytest.fixture(scope="session")

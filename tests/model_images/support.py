@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from triton_operator.cli.calibrate import load
+from kubectl_triton.calibrate import load
+from support import evidence
 
 MODEL_IMAGES = Path(__file__).parents[2] / "model_images"
 DETECTION = MODEL_IMAGES / "detection"
+LANGUAGE = MODEL_IMAGES / "language"
 SERVER_IMAGE = "triton-operator/server:dev"
 
 
@@ -43,53 +45,81 @@ def need_server_image() -> None:
         docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
 
 
+_STARTS = 3
+PORTS = ("8000", "8001", "8002")
 RESTRICTIONS = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 """Options of docker run that restrict a container as the pods are."""
 
 
 @contextmanager
 def serving(
-    *repositories: Path, options: Sequence[str] = (), limits: Sequence[str] = (), within: str = ""
+    *repositories: Path,
+    options: Sequence[str] = (),
+    limits: Sequence[str] = (),
+    command: Sequence[str] = ("tritonserver",),
 ) -> Iterator[Server]:
     """Starts Triton with these model repositories and the restrictions of a restricted pod.
 
-    `within`: the repository in each of the directories, if it isn't the directory itself. `options` are for
-    tritonserver, `limits` for docker run. Yields when every model is ready.
+    `options` are for tritonserver, `limits` for docker run. `command` starts tritonserver. Yields when every model is
+    ready.
     """
     need_server_image()
     container = f"triton-test-{uuid.uuid4().hex[:12]}"
-    ports = [f"--publish=127.0.0.1:0:{port}" for port in (8000, 8001, 8002)]
+    ports = [f"--publish=127.0.0.1:0:{port}" for port in PORTS]
     places = {path: f"/models/{k}" for k, path in enumerate(repositories)}
     mounts = [f"--volume={path}:{place}:ro" for path, place in places.items()]
-    command = ["tritonserver", *(f"--model-repository={place}/{within}" for place in places.values()), *options]
+    flags = [*(f"--model-repository={place}" for place in places.values()), *options]
     try:
         docker(
             *("run", "--detach", f"--name={container}", "--user=1000:1000", "--shm-size=512m"),
-            *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command),
+            *(*RESTRICTIONS, *limits, *ports, *mounts, SERVER_IMAGE, *command, *flags),
         )
-        addresses = [docker("port", container, str(port)).splitlines()[0] for port in (8000, 8001, 8002)]
-        # The metrics listener starts last.
-        for url in (f"{addresses[0]}/v2/health/ready", f"{addresses[2]}/metrics"):
-            _wait(f"http://{url}", container)
-        yield Server(*addresses, container)
+        with evidence.kept(container, evidence.of_container(container)):
+            yield Server(*_addresses(container), container)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", container], capture_output=True, check=False)
 
 
-def _wait(url: str, container: str, seconds: float = 180) -> None:
-    """Waits for a success response. Fails with the server's log if the server exits or takes too long."""
+def _addresses(container: str) -> list[str]:
+    """Returns the addresses of Triton's three ports when it is ready. Fails with its log if it doesn't get ready.
+
+    Starts it again, as a kubelet does, when it has ended because a process of its Python backend got no lock in time,
+    which happens on a busy machine.
+    """
+    for _ in range(_STARTS):
+        addresses = _published(container)
+        if addresses:
+            # The metrics listener starts last.
+            urls = f"http://{addresses[0]}/v2/health/ready", f"http://{addresses[2]}/metrics"
+            if all(_answers(url, container) for url in urls):
+                return addresses
+        done = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
+        log = done.stdout + done.stderr
+        if "boost::interprocess::lock_exception" not in log:
+            break
+        docker("start", container)
+    pytest.fail(f"Triton didn't become ready; its log:\n{log}")
+
+
+def _published(container: str) -> list[str]:
+    """Returns the addresses of Triton's three ports; none if the container has ended."""
+    done = subprocess.run(["docker", "port", container], capture_output=True, text=True, check=False)
+    lines = dict(line.split("/tcp -> ") for line in reversed(done.stdout.splitlines()) if "/tcp -> " in line)
+    return [lines[port] for port in PORTS] if lines.keys() >= set(PORTS) else []
+
+
+def _answers(url: str, container: str, seconds: float = 180) -> bool:
+    """Waits for a success response. Returns False if the server exits or takes too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(url, timeout=5):
-                return
+                return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
-            running = docker("inspect", "--format={{.State.Running}}", container) == "true"
-            if not running:
-                break
+            if docker("inspect", "--format={{.State.Running}}", container) != "true":
+                return False
             time.sleep(0.5)
-    log = subprocess.run(["docker", "logs", "--tail=60", container], capture_output=True, text=True, check=False)
-    pytest.fail(f"Triton didn't become ready; its log:\n{log.stdout}{log.stderr}")
+    return False
 
 
 def series(server: Server, prefix: str = "") -> dict[str, float]:
@@ -117,6 +147,7 @@ def load_generator(image: str, server: str, *options: str) -> Iterator[load.Run]
         return done.stdout
 
     try:
-        yield execute
+        with evidence.kept(name, evidence.of_container(name)):
+            yield execute
     finally:
         docker("rm", "--force", name)

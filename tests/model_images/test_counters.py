@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 import urllib.request
 from collections.abc import Mapping
 
@@ -14,7 +13,8 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from model_images.support import Server
-from triton_operator.api.servers import Counters
+from support.api import steady
+from triton_operator.api.servers import Counters, Subject
 from triton_operator.probe import fetch
 from triton_operator.probe.counters import counters
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
@@ -44,9 +44,7 @@ def growth(server: Server, image: bytes, times: int, dims: tuple[int, int] = (1,
         for _ in range(times):
             with pytest.raises(InferenceServerException):
                 client.infer("detection", [given])
-    # Triton increments the counters after the response.
-    time.sleep(0.5)
-    after = scrape(server)
+    after = steady(lambda: scrape(server), 0.5, 60, "Triton increments the counters after the response")
     return {s: after[s] - before[s] for s in after if after[s] != before[s] and "_request_" in s[0]}
 
 
@@ -62,7 +60,7 @@ def test_triton_exposes_the_series_of_the_rules_for_every_model_and_reason(serve
 def test_the_prober_reads_the_counters_that_the_server_shows(server: Server) -> None:
     async def read() -> Mapping[str, Counters]:
         async with fetch.session() as client:
-            return await counters(client, server.metrics, ["detection", "preprocess"])
+            return (await counters(client, server.metrics, Subject("detection", frozenset({"preprocess"})))).models
 
     grown = growth(server, b"no image", 3)
     assert grown

@@ -8,7 +8,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import cv2
@@ -22,9 +23,13 @@ from model_images.support import DETECTION, Server, series, serving
 
 pytestmark = pytest.mark.server
 
-# Changes of the files as a user makes them: other labels, and a queue that a test can fill.
-QUEUE = "max_queue_size: 64"
-SHORT_QUEUE = "max_queue_size: 12"
+# Changes of the files as a user makes them: other labels, a queue that a test can fill, and patience on a busy machine.
+SETTINGS = {
+    "max_queue_size: 64": "max_queue_size: 12",
+    "default_timeout_microseconds: 5000000": "default_timeout_microseconds: 60000000",
+}
+IMAGES = 6  # in one request, of at most eight
+STEPS = ("preprocess", "yolov5s", "postprocess")
 FORWARD = "--http-header-forward-pattern=(confidence|iou|top_k)"
 
 
@@ -38,12 +43,13 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, li
     shutil.copytree(DETECTION / "repository", repository)
     (repository / "postprocess" / "1" / "labels.txt").write_text("kruh\nobdélník\ntrojúhelník\nhvězda\n")
     config = repository / "preprocess" / "config.pbtxt"
-    assert QUEUE in config.read_text()
-    config.write_text(config.read_text().replace(QUEUE, SHORT_QUEUE))
+    for old, new in SETTINGS.items():
+        assert old in config.read_text()
+        config.write_text(config.read_text().replace(old, new))
     for path in (repository.parent, *repository.rglob("*"), repository):
         path.chmod(0o755)
     with serving(repository, options=[FORWARD]) as running:
-        yield running, [inferences(running, model) for model in ("preprocess", "yolov5s", "postprocess")]
+        yield running, [inferences(running, model) for model in STEPS]
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +81,16 @@ def ask(server: Server, image: bytes, **parameters: Any) -> list[dict[str, Any]]
     return json.loads(answer.as_numpy("DETECTIONS")[0, 0])["detections"]  # type: ignore[no-any-return]
 
 
-def post(server: Server, body: bytes, **headers: str) -> tuple[int, str, float]:
-    """Sends plain bytes. Returns the status, the text of the response and the seconds that it took."""
+def post(server: Server, body: bytes, **headers: str) -> tuple[int, str]:
+    """Sends plain bytes. Returns the status and the text of the response."""
     host, port = server.http.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
-    started = time.monotonic()
     sent = {"Inference-Header-Content-Length": "0", **headers}
     connection.request("POST", "/v2/models/detection/infer", body, sent)
     answer = connection.getresponse()
     content = answer.read().decode(errors="replace")
     connection.close()
-    return answer.status, content, time.monotonic() - started
+    return answer.status, content
 
 
 def test_a_request_can_set_thresholds(operated: Server, jpeg: bytes) -> None:
@@ -112,7 +117,7 @@ def test_accepts_thresholds_over_grpc_and_in_headers(operated: Server, jpeg: byt
         given = {"top_k": 1, "confidence": "0.3"}
         answer = client.infer("detection", [tensor(tritonclient.grpc, [jpeg])], parameters=given)
     assert json.loads(answer.as_numpy("DETECTIONS")[0, 0])["detections"] == usual[:1]
-    status, text, _ = post(operated, jpeg, top_k="2")
+    status, text = post(operated, jpeg, top_k="2")
     assert status == 200
     assert text.count('"box"') == 2
 
@@ -161,22 +166,21 @@ def test_every_model_is_warm_before_the_first_request(fresh: tuple[Server, list[
 
 
 def test_refuses_requests_immediately_if_the_queue_is_full(operated: Server, slow: bytes, jpeg: bytes) -> None:
-    refusals, answers = overload(operated, slow, jpeg, 60)
-    assert len(answers) >= 12
+    with busy(operated, slow) as held, ThreadPoolExecutor(60) as threads:
+        outcomes = list(threads.map(lambda _: (*post(operated, jpeg), held.done()), range(60)))
+    answers = [status for status, *_ in outcomes if status == 200]
+    refusals = [outcome for outcome in outcomes if outcome[0] != 200]
+    assert len(answers) >= 11, "12 fit into the queue, and the test's own is one of them"
     assert len(refusals) >= 10
     assert all(status == 503 and "Exceeds maximum queue size" in text for status, text, _ in refusals)
-    # Immediately: before the slow image is done.
-    assert np.median([seconds for *_, seconds in refusals]) < 0.5
+    assert not refusals[0][2], "a refusal took as long as the images before it"
     assert len(ask(operated, jpeg)) >= 3
 
 
 def test_refuses_requests_that_wait_longer_than_their_timeout(operated: Server, slow: bytes, jpeg: bytes) -> None:
     """Half of the requests behind slow ones have a timeout. Each is answered within it, or gets a 503."""
     patience = 0.25
-    with ThreadPoolExecutor(16) as threads:
-        for _ in range(3):
-            threads.submit(post, operated, slow)
-        time.sleep(0.1)
+    with busy(operated, slow), ThreadPoolExecutor(10) as threads:
         sent = [threads.submit(timed, operated, jpeg, patience if k % 2 else None) for k in range(10)]
         outcomes = [future.result() for future in sent]
     patient, hasty = outcomes[::2], outcomes[1::2]
@@ -189,30 +193,48 @@ def test_refuses_requests_that_wait_longer_than_their_timeout(operated: Server, 
 
 
 def test_under_overload_a_server_answers_or_refuses_quickly(operated: Server, jpeg: bytes) -> None:
-    """Forty clients send without a pause: answers stay quick, and the other requests get a 503 as quickly."""
-    patience, until = 0.2, time.monotonic() + 4
+    """Forty clients send without a pause: answers stay quick, and the other requests get a 503 as quickly.
 
-    def client(_: int) -> list[tuple[str, float]]:
-        seen = []
+    The times are the server's own. Those of forty clients on a busy machine are mostly the machine's.
+    """
+    patience, before = 0.2, {model: times(operated, model) for model in (*STEPS, "detection")}
+    until = time.monotonic() + 4
+
+    def client(_: int) -> list[str]:
+        statuses = []
         while time.monotonic() < until:
-            started = time.monotonic()
-            status, _words = timed(operated, jpeg, patience)
-            seen.append((status, time.monotonic() - started))
-            if status != "200":
+            statuses.append(timed(operated, jpeg, patience)[0])
+            if statuses[-1] != "200":
                 time.sleep(0.1)
-        return seen
+        return statuses
 
     with ThreadPoolExecutor(40) as threads:
-        seen = [one for many in threads.map(client, range(40)) for one in many]
-    by_status = {status: [s for other, s in seen if other == status] for status, _ in seen}
-    assert set(by_status) == {"200", "503"}
-    served, refused = by_status["200"], by_status["503"]
-    assert len(served) >= 10
-    # A request waits at most the timeout in each of two queues, and for one or two batches. The machine is shared.
-    assert np.quantile(served, 0.95) < 2
-    assert np.quantile(refused, 0.95) < 1.5
-    assert np.median(refused) < np.median(served)
+        statuses = Counter(status for sent in threads.map(client, range(40)) for status in sent)
+    assert set(statuses) == {"200", "503"}
+    assert statuses["200"] >= 10
+    means = {}
+    for model, first in before.items():
+        for what, (count, seconds) in times(operated, model).items():
+            means[model, what] = (seconds - first[what][1]) / max(count - first[what][0], 1)
+    print(means)
+    # A request waits at most its timeout in each queue, and for the batch before it, which takes its time too.
+    limits = {model: 2 * (patience + means[model, "batch"]) for model in STEPS}
+    assert all(means[model, "queue"] <= limits[model] for model in STEPS), means
+    assert means["detection", "fail"] <= sum(limits.values()), means
     assert len(ask(operated, jpeg)) >= 3
+
+
+def times(server: Server, model: str) -> dict[str, tuple[int, float]]:
+    """Returns a number and its seconds in all since the model was loaded: of requests that waited or failed, and of
+    batches that were executed."""
+    with tritonclient.http.InferenceServerClient(server.http) as client:
+        (stats,) = client.get_inference_statistics(model)["model_stats"]
+    measured, steps = stats["inference_stats"], ("compute_input", "compute_infer", "compute_output")
+    batches = [batch[step] for batch in stats.get("batch_stats", ()) for step in steps]
+    return {
+        **{what: (int(measured[what]["count"]), int(measured[what]["ns"]) / 1e9) for what in ("queue", "fail")},
+        "batch": (int(stats["execution_count"]), sum(int(step["ns"]) for step in batches) / 1e9),
+    }
 
 
 def timed(server: Server, image: bytes, seconds: float | None) -> tuple[str, str]:
@@ -226,15 +248,25 @@ def timed(server: Server, image: bytes, seconds: float | None) -> tuple[str, str
     return "200", ""
 
 
-def overload(server: Server, slow: bytes, jpeg: bytes, count: int) -> tuple[list[Any], list[Any]]:
-    """Sends `count` images while a slow one is decoded. Returns the refused and the answered ones."""
-    with ThreadPoolExecutor(count + 1) as threads:
-        held = [threads.submit(post, server, slow)]
-        time.sleep(0.1)
-        sent = [threads.submit(post, server, jpeg) for _ in range(count)]
-        outcomes = [future.result() for future in sent]
-        assert held[0].result()[0] == 200
-    return [o for o in outcomes if o[0] != 200], [o for o in outcomes if o[0] == 200]
+@contextmanager
+def busy(server: Server, slow: bytes) -> Iterator[Future[Any]]:
+    """Makes `preprocess` busy with slow images, and some more that wait. Yields the first request's future."""
+
+    def send() -> Any:
+        with tritonclient.http.InferenceServerClient(server.http, network_timeout=120) as client:
+            return client.infer("preprocess", [tensor(tritonclient.http, [slow] * IMAGES)])
+
+    with ThreadPoolExecutor(2) as threads:
+        sent = [threads.submit(send), threads.submit(send)]
+        wait_for(lambda: waiting(server) == 1, "no request waits")
+        yield sent[0]
+        for future in sent:
+            future.result()
+
+
+def waiting(server: Server) -> int:
+    """Returns the number of requests in the queue of `preprocess`."""
+    return int(series(server)['nv_inference_pending_request_count{model="preprocess",version="1"}'])
 
 
 def images_by_result(server: Server) -> Counter[str]:
@@ -245,16 +277,17 @@ def images_by_result(server: Server) -> Counter[str]:
 @pytest.mark.parametrize("model", ["preprocess", "detection"])
 def test_does_not_process_cancelled_requests(operated: Server, slow: bytes, model: str) -> None:
     before, network = images_by_result(operated), inferences(operated, "yolov5s")
-    with tritonclient.grpc.InferenceServerClient(operated.grpc) as client:
-        given = [tensor(tritonclient.grpc, [slow] * 8)]
-        call = client.async_infer(model, given, lambda result, error: None)
-        time.sleep(0.5)  # then the first image is being decoded, and the last one still waits
+    with tritonclient.grpc.InferenceServerClient(operated.grpc) as client, busy(operated, slow):
+        call = client.async_infer(model, [tensor(tritonclient.grpc, [slow] * 8)], lambda result, error: None)
+        wait_for(lambda: waiting(operated) == 2, "the request doesn't wait")
+        wait_for(lambda: waiting(operated) == 0, "the request isn't executed")
         call.cancel()
-    wait_for(lambda: sum(images_by_result(operated).values()) >= sum(before.values()) + 8, "the batch didn't end")
+    images = 2 * IMAGES + 8
+    wait_for(lambda: sum(images_by_result(operated).values()) >= sum(before.values()) + images, "the batch didn't end")
     done = images_by_result(operated) - before
-    assert done["decoded"] + done["cancelled"] == 8
+    assert done["decoded"] + done["cancelled"] == images
     if model == "preprocess":
-        assert done["cancelled"] >= 3
+        assert done["cancelled"] >= 1
     # Triton doesn't cancel a running step of an ensemble, but it doesn't start the next one.
     assert inferences(operated, "yolov5s") == network
 
@@ -276,15 +309,17 @@ def wait_for(condition: Callable[[], bool], words: str, seconds: float = 30) -> 
 def test_the_models_metrics_count_images_boxes_and_time(operated: Server, jpeg: bytes) -> None:
     prefixes = ("preprocess_", "postprocess_")
     before = {name: value for prefix in prefixes for name, value in series(operated, prefix).items()}
+    began = time.monotonic()
     boxes = sum(len(ask(operated, jpeg)) for _ in range(5))
     assert post(operated, b"no image")[0] == 400
+    took = time.monotonic() - began
     after = {name: value for prefix in prefixes for name, value in series(operated, prefix).items()}
     grown = {name: after[name] - before.get(name, 0) for name in after}
     model = 'model="preprocess",version="1"'
     assert grown['preprocess_images_total{model="preprocess",result="decoded",version="1"}'] == 5
     assert grown['preprocess_images_total{model="preprocess",result="refused",version="1"}'] == 1
     assert grown[f"preprocess_latency_ns_count{{{model}}}"] == 6
-    assert 1e6 < grown[f"preprocess_latency_ns_sum{{{model}}}"] < 5e9
+    assert 1e6 < grown[f"preprocess_latency_ns_sum{{{model}}}"] < took * 1e9
     assert grown[f'preprocess_latency_ns_bucket{{{model},le="+Inf"}}'] == 6
     other = 'model="postprocess",version="1"'
     assert grown[f"postprocess_detections_total{{{other}}}"] == boxes

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,6 +113,17 @@ def test_reloads_a_model_when_its_files_change(served: Served) -> None:
     at = served.wait_for("loaded passthrough in", at)
     shutil.rmtree(served.repository / "passthrough")
     served.wait_for("unloaded passthrough", at)
+
+
+@pytest.mark.server
+def test_a_large_form_does_not_end_the_server(served: Served) -> None:
+    wait_ready(served, "my_model")
+    url, headers = f"http://{served.url}/v2/models/my_model/infer", {"Inference-Header-Content-Length": "0"}
+    # urllib sends it as a form.
+    request = urllib.request.Request(url, data=bytes(6 << 20), headers=headers)
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=60)
+    wait_ready(served, "my_model")
 
 
 def wait_ready(served: Served, model: str) -> None:

@@ -76,6 +76,12 @@ def detector() -> Detector:
     return Detector()
 
 
+def test_the_client_sends_a_large_file_not_as_a_form(server: Server, scene_jpeg: SceneJpeg) -> None:
+    jpeg = scene_jpeg(640, 640, 640)
+    # This server has the usual stack, so a form of this size would end it.
+    assert detect_raw(jpeg + bytes(6 << 20), server.http, "detection") == detect_raw(jpeg, server.http, "detection")
+
+
 @pytest.mark.parametrize(("height", "width"), [(640, 640), (360, 800), (900, 500)])
 @pytest.mark.parametrize("way", ["http", "grpc", "raw"])
 def test_returns_the_boxes_of_a_jpeg(

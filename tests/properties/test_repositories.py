@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from corpus.good import GOOD
 from support import specs
 from support.profiles import SOAK, examples
-from triton_operator.repository.checks import NOTHING, Expected, judge
-from triton_operator.repository.findings import Finding
-from triton_operator.repository.load import load
-from triton_operator.repository.report import parse, render, report
-from triton_operator.repository.schema import ModelConfig
+from triton_repository_check import overrides, places, textformat
+from triton_repository_check.check_table import NOTHING, Expected, judge
+from triton_repository_check.findings import Finding
+from triton_repository_check.load import load
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.report import parse, render, report
+from triton_repository_check.schema import ModelConfig
 
 TEXTS = sorted({text for good in GOOD for name, text in good.files().items()
                 if isinstance(text, str) and name.endswith((".pbtxt", ".py"))})  # fmt: skip
@@ -70,9 +72,9 @@ def with_random_edits(text: str) -> st.SearchStrategy[str]:
         st.tuples(st.integers(0, len(tokens) - 1), st.one_of(TOKENS, st.sampled_from(tokens))), max_size=6
     )
 
-    def replace_tokens(found: list[tuple[int, str]]) -> str:
+    def replace_tokens(edits: list[tuple[int, str]]) -> str:
         out = list(tokens)
-        for place, token in found:
+        for place, token in edits:
             out[place] = token
         return "".join(out)
 
@@ -131,17 +133,17 @@ def write_tree(root: Path, tree: object) -> None:
             root.symlink_to(str(tree).removeprefix("->"))
 
 
-def check(root: Path, wanted: Expected = NOTHING) -> list[Finding]:
+def check(root: Path, expected: Expected = NOTHING) -> list[Finding]:
     """Runs the repository check and asserts what holds for any findings and their report. Returns the findings."""
     lines = functools.cache(lambda file: len(file.read_bytes().splitlines()) + 1 if file.is_file() else 10**9)
-    repository, found = load(root)
-    findings = judge(repository, found, wanted)
+    repository, unreadable = load(root)
+    findings = judge(repository, unreadable, expected)
     for finding in findings:
         assert "\n" not in str(finding)
         str(finding).encode()
         if finding.line is not None:
             assert 1 <= finding.line <= lines(root / finding.file), finding
-    complete = report(repository, findings, wanted)
+    complete = report(repository, findings, expected)
     for size in (512, 2048, 4096):
         text = render(complete, size)
         assert len(text.encode()) <= size
@@ -160,18 +162,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @examples(60)
 @given(REPOSITORIES, EXPECTATIONS)
-def test_check_accepts_any_directory(folders: Iterator[Path], tree: dict[str, object], wanted: Expected) -> None:
+def test_check_accepts_any_directory(folders: Iterator[Path], tree: dict[str, object], expected: Expected) -> None:
     root = next(folders)
     write_tree(root, tree)
-    check(root, wanted)
+    check(root, expected)
 
 
 @examples(60)
 @given(st.sampled_from(GOOD).flatmap(lambda good: st.tuples(st.just(good), st.sampled_from(
     sorted(n for n, t in good.files().items() if isinstance(t, str))).flatmap(
         lambda name: st.tuples(st.just(name), with_random_edits(str(good.files()[name])))))))  # fmt: skip
-def test_check_accepts_a_good_repository_with_random_edits(folders: Iterator[Path], found: tuple) -> None:
-    good, (name, text) = found
+def test_check_accepts_a_good_repository_with_random_edits(folders: Iterator[Path], edited: tuple) -> None:
+    good, (name, text) = edited
     root = good.write(next(folders))
     (root / name).write_text(text, errors="replace")
     check(root, good.wanted)
@@ -266,3 +268,24 @@ def test_check_of_a_large_configuration_is_fast(tmp_path: Path, name: str) -> No
     started = time.process_time()
     check(tmp_path / "r")
     assert time.process_time() - started < SECONDS
+
+
+SETTINGS = specs.admitted(specs.schema("spec", "models")["items"]["properties"]["config"])
+WRONG = st.dictionaries(st.one_of(st.sampled_from(FIELDS), specs.TEXT), specs.JSON, max_size=4)
+
+
+@examples(150)
+@given(st.one_of(SETTINGS, WRONG), st.one_of(SETTINGS, st.just({})))
+@example({"parameters": {"\ud800": {"string_value": "\ud800"}}}, {})
+@example({"dynamic_batching": {"priority_queue_policy": {"01": {}, "1": {}}}}, {})
+@example({"max_batch_size": float("inf")}, {})
+def test_merges_settings_or_finds_what_is_wrong_with_them(config: dict, before: dict) -> None:
+    """The server's parser reads what the check writes as what it has judged."""
+    nowhere = places.at(1, 1)
+    first, where, _ = overrides.merge("a", ModelConfig(), nowhere, before)
+    merged, where, findings = overrides.merge("a", first, where, config)
+    if not any(finding.code == "TR510" for finding in findings):
+        model = Model("a", "a", merged, "a/config.pbtxt", where=where, replaced=("x",))
+        text = overrides.texts(Repository("", {"a": model}))["a"]
+        assert str(textformat.parse(text)[0]) == str(merged)
+    assert all(finding.in_spec and finding.model == "a" for finding in findings)

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hack.world import settings
 from support import gen, specs
 from support.profiles import batches
 from triton_operator.render import Choices, render
@@ -23,14 +24,14 @@ _SPECS = st.lists(st.tuples(specs.admitted(specs.schema("spec", "monitoring")), 
 
 def groups(monitoring: dict[str, Any], entrypoint: str, ensemble: bool, number: int = 0) -> list[Any]:
     model = gen.model(gen.put("metadata.name", f"model-{number}"), monitoring={**monitoring, "enabled": True})
-    found = render(model, Choices("tools", "Copy", entrypoint=entrypoint or "detection", ensemble=ensemble))
-    return next(list(o["spec"]["groups"]) for o in found if o["kind"] == "PrometheusRule")
+    objects = render(model, Choices("tools", "Copy", entrypoint=entrypoint or "detection", ensemble=ensemble))
+    return next(list(o["spec"]["groups"]) for o in objects if o["kind"] == "PrometheusRule")
 
 
 def check_rules(folder: Path, groups_to_check: list[Any]) -> str:
     """Returns the error of `promtool check rules`, or "" if the rules are valid."""
-    program = shutil.which("promtool")
-    assert program, "these tests need promtool: make tools"
+    program = shutil.which("promtool", path=settings.search_path())
+    assert program, "these tests need promtool: run hack/world.sh rules"
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups_to_check}))
     done = subprocess.run(
         [program, "check", "rules", folder / "rules.yaml"], capture_output=True, text=True, check=False
@@ -41,8 +42,8 @@ def check_rules(folder: Path, groups_to_check: list[Any]) -> str:
 @batches(12)
 @given(_SPECS)
 def test_rules_of_any_spec_are_valid(tmp_path_factory: pytest.TempPathFactory, generated: list[Any]) -> None:
-    found = [group for number, one in enumerate(generated) for group in groups(*one, number)]
-    assert check_rules(tmp_path_factory.mktemp("rules"), found) == "", generated
+    rule_groups = [group for number, arguments in enumerate(generated) for group in groups(*arguments, number)]
+    assert check_rules(tmp_path_factory.mktemp("rules"), rule_groups) == "", generated
 
 
 @pytest.mark.parametrize("counter", ["nan", "Inf", "on", "bool", "atan2", "group_left", "ignoring", "sum", "tokens"])

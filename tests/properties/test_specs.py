@@ -16,6 +16,7 @@ from triton_operator.api.types import TritonModel
 from triton_operator.cluster import shallow
 from triton_operator.plan import plan
 from triton_operator.render import Choices, choose, endpoint, render
+from triton_operator.render.choices import Capabilities
 
 Json = dict[str, Any]
 # As the operator reads them from the API server: integers of more than 64 bits become floats.
@@ -26,7 +27,7 @@ CHOICES = st.builds(
     delivery=st.sampled_from(["Copy", "ImageVolume"]),
     entrypoint=st.sampled_from(["", "detection"]),
     ensemble=st.booleans(),
-    monitoring=st.booleans(),
+    cluster=st.builds(Capabilities, monitoring=st.booleans()),
 )
 NAMES = st.one_of(st.just("a" * names.NAME_MAX), st.from_regex(r"[a-z]([-a-z0-9]{0,52}[a-z0-9])?", fullmatch=True))
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -50,7 +51,7 @@ def test_renders_valid_objects(spec: Json, fresh: Choices, name: str) -> None:
         text = json.dumps(obj)
         assert json.loads(text) == obj  # contains only JSON values
         assert _LABEL.fullmatch(obj["metadata"]["name"])
-        assert len(obj["metadata"]["name"]) <= (253 if obj["kind"] == "ServiceAccount" else 63)
+        assert len(obj["metadata"]["name"]) <= (253 if obj["kind"] in ("ServiceAccount", "ConfigMap") else 63)
         assert all(len(value) <= 63 for value in obj["metadata"]["labels"].values())
     assert endpoint(model).startswith("http://")
 

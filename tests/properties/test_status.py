@@ -15,16 +15,16 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from support import gen, specs
 from support.profiles import examples
 from triton_operator.api import thresholds
-from triton_operator.api.monitoring import Answer, Installed
-from triton_operator.api.servers import IndexEntry
+from triton_operator.api.monitoring import Answer, Installed, ServerFault
+from triton_operator.api.servers import IndexEntry, ServerAnswers
 from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.pods import Pod, Problem
 from triton_operator.render import endpoint
-from triton_operator.repository import report
 from triton_operator.status.assess import assess, entry
 from triton_operator.status.conditions import transitions
-from triton_operator.status.observation import Observation, Problem
-from triton_operator.status.pods import server
+from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_repository_check import report
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00.000Z"
@@ -109,11 +109,13 @@ ENTRIES = st.builds(
 THRESHOLD_KEYS = st.builds(
     ThresholdKey, st.sampled_from([k.name for k in thresholds.KINDS]), st.sampled_from(["", "1", "2"])
 )
+POD_NAMES = st.sampled_from(["detection-abc-1", "detection-abc-2", "gone"])
 ANSWERS = st.builds(
     Answer,
     st.dictionaries(THRESHOLD_KEYS, st.floats(allow_nan=True, allow_infinity=True), max_size=3),
     st.booleans(),
-    st.booleans(),
+    st.lists(specs.TEXT, max_size=2).map(tuple),
+    st.lists(st.builds(ServerFault, POD_NAMES, specs.TEXT, st.booleans()), max_size=2).map(tuple),
     specs.TEXT,
 )
 REFUSALS = st.dictionaries(
@@ -141,20 +143,19 @@ def test_assess_returns_a_valid_and_stable_status(
         raw["status"] = json.loads(status.model_dump_json(by_alias=True))
         model = gen.TritonModel.model_validate(raw)
         requested = thresholds.of(raw)
-        seen = Observation(
-            template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(pods),
-            indexes={p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)},
-            refused=refused, autoscaler=autoscaler, requested=requested,
-            thresholds=thresholds.effective_of(raw, requested),
-            installed=installed, has_rules=has_rules, answer=answer,
+        observed = Observation(
+            template=gen.TEMPLATE, delivery="Copy", deployment=deployment, pods=tuple(map(Pod, pods)),
+            refused=refused, requested=requested, thresholds=thresholds.effective_of(raw, requested),
+            servers=ServerAnswers({p["metadata"]["name"]: tuple(i) for p, i in zip(pods, indexes, strict=False)}),
+            scaler=Scaler(autoscaler), monitoring=Monitoring(installed, has_rules, answer),
         )  # fmt: skip
-        for pod in pods:
-            server(pod)
-        entry(model, pods, status)
-        after = assess(model, seen, endpoint(model), status, now)
+        for pod in observed.pods:
+            assert pod.server is None or pod.server.pod == pod.name
+        entry(model, observed.pods, status)
+        after = assess(model, observed, endpoint(model), status, now)
         assert_valid(after)
         # The same observation changes nothing the second time.
-        assert assess(model, seen, endpoint(model), after, "2026-01-01T00:59:00.000Z") == after
+        assert assess(model, observed, endpoint(model), after, "2026-01-01T00:59:00.000Z") == after
         for transition in transitions(status.conditions, after.conditions):
             assert _REASON.fullmatch(transition.reason)
             transition.message.encode()
@@ -178,19 +179,22 @@ def assert_valid(status: TritonModelStatus) -> None:
 def test_parses_any_annotations_to_valid_thresholds(
     written: dict[str, str], older: dict[str, str], counter: str, replicas: int
 ) -> None:
-    found = thresholds.parse(written, counter)
-    for threshold, requested in found.requested.items():
-        assert threshold not in {w.threshold for w in found.invalid}
+    monitoring = {"tokenCounter": counter}
+    parsed = thresholds.parse(written, monitoring)
+    for threshold, requested in parsed.requested.items():
+        assert threshold not in {w.threshold for w in parsed.invalid}
         kind = next(k for k in thresholds.KINDS if k.name == threshold.kind)
         assert kind.lower < requested.value <= kind.upper
         assert Decimal(thresholds.text(requested.value)) == requested.value  # the status shows the exact value
-    sources = {w.source for w in found.invalid} | {a.source for a in found.requested.values()}
+    sources = {w.source for w in parsed.invalid} | {a.source for a in parsed.requested.values()}
     assert sources <= written.keys()
-    for invalid in found.invalid:
+    for invalid in parsed.invalid:
         assert invalid.source in invalid.message
         assert len(invalid.message) < 600
-    before = {threshold: requested.value for threshold, requested in thresholds.parse(older, counter).requested.items()}
-    effective = thresholds.effective(thresholds.accepted(found, before), replicas)
+    before = {
+        threshold: requested.value for threshold, requested in thresholds.parse(older, monitoring).requested.items()
+    }
+    effective = thresholds.effective(thresholds.accepted(parsed, before), replicas)
     assert all(value > 0 for value in effective.values())
     assert {s.kind for s in effective} >= {k.name for k in thresholds.KINDS}
 
@@ -198,14 +202,14 @@ def test_parses_any_annotations_to_valid_thresholds(
 @examples(100)
 @given(st.one_of(STATUS_TEXTS, st.text()))
 def test_parses_any_termination_message(text: str) -> None:
-    found = report.parse(text)
-    if found is not None:
-        for model in found.models:
+    parsed = report.parse(text)
+    if parsed is not None:
+        for model in parsed.models:
             model.name.encode()
-        (found.entrypoint or "").encode()
+        (parsed.entrypoint or "").encode()
 
 
 def test_replaces_unpaired_surrogates_in_a_report() -> None:
-    found = report.parse(json.dumps(gen.report("\ud800", entrypoint="\udfff")))
-    assert found is not None
-    assert (found.entrypoint, [m.name for m in found.models]) == ("?", ["?"])
+    parsed = report.parse(json.dumps(gen.report("\ud800", entrypoint="\udfff")))
+    assert parsed is not None
+    assert (parsed.entrypoint, [m.name for m in parsed.models]) == ("?", ["?"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +24,7 @@ from support.invariants import Foreign
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import apply_folder, bind, bind_editor, refusal
-from support.profiles import SOAK, drawn
+from support.profiles import SOAK, drawn, seed
 from support.prometheus_process import Prometheus
 from triton_operator.api import names, thresholds
 from triton_operator.reconcile.events import BURST
@@ -42,7 +40,7 @@ SCRAPED = "scraped"
 """A permanent TritonModel of the developer, so that Prometheus always scrapes servers of a tenant."""
 CANARYS = (VICTIM, f"{VICTIM}-headless", names.account(VICTIM))
 """Names of the canary and of its children."""
-SHOP = {names.LABEL_INSTANCE: "shop"}
+SHOP = {"app.kubernetes.io/instance": "shop"}
 """The labels by which a Service of another user selects its pods."""
 LIMIT = 100.0
 SERVERS, PAGES = [f"127.0.7.{n}" for n in range(1, 7)], 3
@@ -149,12 +147,11 @@ def scraping(plane: ControlPlane, operator: Operator, folder: Path) -> Iterator[
 
 
 def test_random_actions_of_a_tenant_do_not_affect_others(tenancy: Tenancy) -> None:
-    seed = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
-    print(f"SEED={seed}")
+    first = seed()
     for number in range(ROUNDS):
-        tried = drawn(st.tuples(st.sampled_from(sorted(USERS)), attempts.ATTEMPTS), EACH, seed + number)
-        answers = drawn(attempts.ANSWERS, len(SERVERS), seed + number)
-        pages = drawn(attempts.PAGES, PAGES, seed + number)
+        tried = drawn(st.tuples(st.sampled_from(sorted(USERS)), attempts.ATTEMPTS), EACH, first + number)
+        answers = drawn(attempts.ANSWERS, len(SERVERS), first + number)
+        pages = drawn(attempts.PAGES, PAGES, first + number)
         attack(tenancy, tried, answers, pages)
         serve(tenancy)
         others_are_served(tenancy)
@@ -171,8 +168,8 @@ def test_random_actions_of_a_tenant_do_not_affect_others(tenancy: Tenancy) -> No
 def attack(
     tenancy: Tenancy, tried: list[tuple[str, Attempt]], answers: list[Behaviour], pages: list[Behaviour]
 ) -> None:
-    for port, found in ((names.PORTS["http"], answers), (names.PORTS["metrics"], pages)):
-        for address, behaviour in zip(SERVERS, found, strict=False):
+    for port, behaviours in ((names.PORTS["http"], answers), (names.PORTS["metrics"], pages)):
+        for address, behaviour in zip(SERVERS, behaviours, strict=False):
             tenancy.behaviours[f"{address}:{port}"] = behaviour
     for user, attempt in tried:
         code = tenancy.tenants[user].attempt(attempt)
@@ -278,10 +275,10 @@ def texts_are_printable_and_bounded(tenancy: Tenancy) -> None:
     """Checks that status and Events contain only printable text, and that the number of Events is limited."""
     for namespace in USERS.values():
         api = tenancy.in_namespace(namespace)
-        found = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
-        for name, count in Counter(event["regarding"]["name"] for event in found).items():
+        events = api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+        for name, count in Counter(event["regarding"]["name"] for event in events).items():
             assert count <= BURST + 1, (name, count)
-        words = [event["note"] for event in found]
+        words = [event["note"] for event in events]
         for each in api.list("TritonModel"):
             words += [c["message"] for c in each.get("status", {}).get("conditions", [])]
             words += [m.get("reason", "") for m in each.get("status", {}).get("models", [])]

@@ -2,6 +2,7 @@
 
 model: …          the spec of the TritonModel
 entrypoint: …     the entry model; with `ensemble: true` if it is an ensemble
+decoupled: […]    the models that may send several responses
 thresholds: …     the fallback values of the rules, such as {max-qps: 80, max-qps.v2: 10}
 every: 10s        the scrape and evaluation interval
 tests:
@@ -43,7 +44,7 @@ class Case:
 
 def load(path: Path) -> Case:
     content = yaml.safe_load(path.read_text().replace("$S", LABELS))
-    unknown = content.keys() - {"model", "entrypoint", "ensemble", "thresholds", "every", "tests"}
+    unknown = content.keys() - {"model", "entrypoint", "ensemble", "decoupled", "thresholds", "every", "tests"}
     assert not unknown, unknown
     spec = content.get("model", {})
     values = {threshold_key(k): Decimal(str(v)) for k, v in content.get("thresholds", {}).items()}
@@ -53,6 +54,7 @@ def load(path: Path) -> Case:
         "Copy",
         entrypoint=content.get("entrypoint", "net"),
         ensemble=content.get("ensemble", False),
+        decoupled=tuple(content.get("decoupled", ())),
         thresholds=thresholds.effective(values, replicas),
     )
     return Case(spec, choices, content.get("every", "10s"), content["tests"])
@@ -93,7 +95,7 @@ def _test(test: Object, every: str) -> Object:
 def _with_runbooks(test: Object) -> Object:
     """Adds the URL of the runbook to the expected annotations of each alert."""
     page = {"runbook_url": f"{names.RUNBOOKS}/{test['alertname']}.md"}
-    expected = [{**one, "exp_annotations": {**one["exp_annotations"], **page}} for one in test["exp_alerts"]]
+    expected = [{**alert, "exp_annotations": {**alert["exp_annotations"], **page}} for alert in test["exp_alerts"]]
     return {**test, "exp_alerts": expected}
 
 
@@ -101,18 +103,18 @@ def _with_resource_versions(series: Object) -> Object:
     """Adds a resource version, always 100, to each replica of the operator with metrics, if the case has none."""
     if any(s.startswith("triton_operator_resource_version") for s in series):
         return series
-    found: Object = {}
+    versions: Object = {}
     for name, values in series.items():
         if re.match("triton_operator_(threshold|replicas){", name):
             labels = re.sub(r',(kind|state|version)="[^"]*"', "", name.partition("{")[2])
             constant = re.sub(r"(?<![\w.])(\+Inf|[\d.]+)([-+][\d.]+)?(?=x| |$)", "100", str(values))
-            found.setdefault(f"triton_operator_resource_version{{{labels}", constant)
-    return {**series, **found}
+            versions.setdefault(f"triton_operator_resource_version{{{labels}", constant)
+    return {**series, **versions}
 
 
 def _samples(text: str) -> str:
-    """Expands repeated infinite samples, because promtool's `x` notation doesn't support them."""
-    return re.sub(r"\+Infx(\d+)", lambda m: " ".join(["Inf"] * (int(m[1]) + 1)), text)
+    """Expands repeated samples that aren't finite, because promtool's `x` notation doesn't support them."""
+    return re.sub(r"\+?(Inf|NaN)x(\d+)", lambda m: " ".join([m[1]] * (int(m[2]) + 1)), text)
 
 
 def _firing(at: str, alerts: list[str]) -> Object:

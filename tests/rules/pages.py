@@ -20,8 +20,8 @@ from support.prometheus_process import Json, Page
 from triton_operator.api import names, thresholds
 from triton_operator.api.status import READY
 from triton_operator.api.types import TritonModel
-from triton_operator.render import series
 from triton_operator.render.choices import Choices
+from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.runtime.metrics import Metrics, facts
 
@@ -31,6 +31,9 @@ NAMESPACE, NAME, ENTRY = gen.NAMESPACE, "detector", "detection"
 PODS = ("detector-1", "detector-2")
 TOKENS = "detector_tokens"
 JOB = "triton-operator-metrics"
+STREAMS = "language"
+HISTOGRAMS = ("time_to_first_token_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds")
+GAUGES = {"num_requests_running": 4, "num_requests_waiting": 1, "gpu_cache_usage_perc": 0.4}
 GROWTH = 10
 """Seconds after which the counters have doubled."""
 
@@ -56,12 +59,15 @@ class SimulatedTargets:
         self._since: float | None = None
         self._operators = (Metrics(CollectorRegistry()), Metrics(CollectorRegistry()))
         for metrics in self._operators:
-            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._desired)
+            metrics.count_models(lambda: [(f"{NAMESPACE}/{NAME}", facts(self.model()))], self._desired, self._ready)
             ProcessCollector(registry=metrics.registry)
 
     def _desired(self) -> dict[str, int]:
         model = self.model()
         return {model["metadata"]["uid"]: int(model["status"]["replicas"])}
+
+    def _ready(self) -> dict[str, int]:
+        return {f"{NAMESPACE}/{NAME}": int(self.model()["status"]["readyReplicas"])}
 
     def pages(self) -> dict[str, Page]:
         return {
@@ -85,15 +91,16 @@ class SimulatedTargets:
             gen.put("status", {"replicas": 2, "readyReplicas": 2, "conditions": [{"type": READY, "status": "True"}]}),
             name=NAME,
             autoscaling={"max": 4, "predict": True},
-            monitoring={"tokenCounter": TOKENS},
+            monitoring={"tokenCounter": TOKENS, "streaming": {"names": "VLLM"}},
         )
 
     def groups(self) -> list[Any]:
         """Returns the rules that the operator renders for the TritonModel in its last state."""
         raw = self.model(seconds=60)
         choices = Choices(
-            "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, thresholds=thresholds.effective_of(raw)
-        )
+            "tools:1", "Copy", replicas=2, entrypoint=ENTRY, ensemble=True, decoupled=(STREAMS,),
+            thresholds=thresholds.effective_of(raw),
+        )  # fmt: skip
         groups: list[Any] = prometheus_rule(TritonModel.model_validate(raw), choices)["spec"]["groups"]
         return groups
 
@@ -105,7 +112,7 @@ class SimulatedTargets:
         done = 1 + self._seconds() / GROWTH
         lines = [_grown(line, done, idle) for line in REAL.splitlines()]
         tokens = f'# TYPE {TOKENS} counter\n{TOKENS}{{model="yolov5s",version="1"}} {36 * done}\n'
-        return "\n".join(lines) + "\n" + GPU + tokens
+        return "\n".join(lines) + "\n" + GPU + tokens + _streams(done)
 
     def _kubelet(self) -> str:
         used = {
@@ -148,7 +155,7 @@ class SimulatedTargets:
 def scrape_configs(address: str) -> list[Json]:
     """Returns the configuration that prometheus-operator generates from the PodMonitor and the ServiceMonitors."""
     kubelet = yaml.safe_load((ROOT / "manifests" / "monitoring" / "prometheus" / "kubelet.yaml").read_text())
-    kept = [
+    relabelings = [
         {"action": r["action"], "source_labels": r["sourceLabels"], "regex": r["regex"]}
         for r in kubelet["spec"]["endpoints"][0]["metricRelabelings"]
     ]
@@ -168,7 +175,7 @@ def scrape_configs(address: str) -> list[Json]:
         {"job_name": JOB, "honor_labels": True, "static_configs": operators},
         {
             "job_name": "kubelet", "honor_labels": True, "static_configs": [target("/kubelet")],
-            "metric_relabel_configs": kept,
+            "metric_relabel_configs": relabelings,
         },
         {
             "job_name": "kube-state-metrics", "honor_labels": True,
@@ -179,19 +186,27 @@ def scrape_configs(address: str) -> list[Json]:
 
 def _kept() -> list[Json]:
     """Returns the relabelings of the PodMonitor of a TritonModel with a GPU."""
-    models = ("detection", "preprocess", "yolov5s", "postprocess")
     gpu = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
     subject = gen.model(monitoring={"tokenCounter": TOKENS}, server=gpu)
-    rules = series.keep(subject, [(model, "1") for model in models])
+    rules = pod_monitor(subject, Choices("operator:1", "Copy"))["spec"]["podMetricsEndpoints"][0]["metricRelabelings"]
     return [{"source_labels" if k == "sourceLabels" else k: v for k, v in rule.items()} for rule in rules]
+
+
+def _streams(done: float) -> str:
+    """Returns the series of a language model, with the names and labels of Triton's vLLM backend."""
+    of = f'model="{STREAMS}",version="1"'
+    lines = [f"vllm:{name}{{{of}}} {value}" for name, value in GAUGES.items()]
+    for name in HISTOGRAMS:
+        lines += [f'vllm:{name}_bucket{{{of},le="{le}"}} {share * done}' for le, share in (("1", 5), ("+Inf", 9))]
+    return "\n".join(lines) + "\n"
 
 
 def _grown(line: str, done: float, idle: bool) -> str:
     """Returns a line of the page with its counter multiplied by `done`."""
-    found = _SAMPLE.match(line)
-    if not found or not line.startswith("nv_inference_") or "pending" in line:
+    sample = _SAMPLE.match(line)
+    if not sample or not line.startswith("nv_inference_") or "pending" in line:
         return line
-    name, labels, value = found[1], found[2] or "", found[3]
+    name, labels, value = sample[1], sample[2] or "", sample[3]
     if "quantile=" in labels:
         return f"{name}{labels} Nan" if idle else line
     return f"{name}{labels} {float(value) * done}"

@@ -13,14 +13,15 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+from kubectl_triton import cluster, samples
+from kubectl_triton.explain import incident
+from kubectl_triton.main import main
+from kubectl_triton.samples import Samples
 from rules.pages import NAME, NAMESPACE, SimulatedTargets, scrape_configs
 from support import fleet as objects
 from support import gen, ports
 from support.prometheus_process import Json, running, serving
 from triton_operator.api import thresholds
-from triton_operator.cli import cluster, incident, samples
-from triton_operator.cli.kubectl import main
-from triton_operator.cli.samples import Samples
 
 pytestmark = pytest.mark.rules
 
@@ -36,9 +37,9 @@ class Overloaded(SimulatedTargets):
     """The pages with a limit that the load exceeds from the start."""
 
     def model(self, seconds: float | None = None) -> Json:
-        found = super().model(seconds)
-        found["metadata"]["annotations"][thresholds.PREFIX + "max-qps"] = "1"
-        return found
+        raw = super().model(seconds)
+        raw["metadata"]["annotations"][thresholds.PREFIX + "max-qps"] = "1"
+        return raw
 
 
 def soon(groups: list[Any]) -> list[Any]:
@@ -61,27 +62,27 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def until(read: Callable[[], T], good: Callable[[T], bool]) -> T:
     """Returns the first value that is good; the last one after the timeout."""
-    found, end = read(), time.monotonic() + SECONDS
-    while not good(found) and time.monotonic() < end:
+    value, end = read(), time.monotonic() + SECONDS
+    while not good(value) and time.monotonic() < end:
         time.sleep(1)
-        found = read()
-    return found
+        value = read()
+    return value
 
 
-def complete(found: Samples) -> bool:
-    return not found.error and all(KEY in (getattr(found, name) or {}) for name in FIELDS)
+def complete(values: Samples) -> bool:
+    return not values.error and all(KEY in (getattr(values, name) or {}) for name in FIELDS)
 
 
 def test_every_value_of_top_comes_from_the_rules_and_from_triton(url: str) -> None:
-    found = until(lambda: samples.read(url, NAMESPACE), complete)
-    assert complete(found), found
-    assert found.alerts is not None
-    assert all(alert.name.startswith("TritonModel") for alert in found.alerts[KEY])
-    assert 0.001 < found.p50[KEY] <= found.p99[KEY] < 60
-    assert found.demand[KEY] > 0
-    assert 0 < found.errors[KEY] < 1
+    values = until(lambda: samples.read(url, NAMESPACE), complete)
+    assert complete(values), values
+    assert values.alerts is not None
+    assert all(alert.name.startswith("TritonModel") for alert in values.alerts[KEY])
+    assert 0.001 < values.p50[KEY] <= values.p99[KEY] < 60
+    assert values.demand[KEY] > 0
+    assert 0 < values.errors[KEY] < 1
     everywhere = samples.read(url, None)
-    assert everywhere.demand.keys() == found.demand.keys()
+    assert everywhere.demand.keys() == values.demand.keys()
     assert samples.read(url, "another").demand == {}
 
 
@@ -97,7 +98,7 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(cluster, "connect", lambda *_: Connection())
     alerts = until(
-        lambda: incident.firing(url, NAMESPACE, NAME), lambda found: any(f.alert.name == ALERT for f in found)
+        lambda: incident.firing(url, NAMESPACE, NAME), lambda firing: any(f.alert.name == ALERT for f in firing)
     )
     svg, now = tmp_path / "alert.svg", time.time()
     result = CliRunner().invoke(main, ["explain-alert", NAME, "QpsOverflow", "--prometheus", url, "--svg", str(svg)])
@@ -114,8 +115,8 @@ def test_the_alert_that_fires_is_explained(url: str, tmp_path: Path, monkeypatch
     assert "Demand in requests/s, the last hour" in words
     assert all(f.since is not None and now - 600 < f.since <= now for f in alerts)
     assert len([e for e in ElementTree.parse(svg).getroot().iter() if e.tag.endswith("path")]) == 2
-    shown = incident.Shown("", "", incident.queries(NAMESPACE, NAME)["load"])
-    numbers = incident.numbers(url, NAMESPACE, NAME, shown, time.time())
+    series = incident.Shown("", "", incident.queries(NAMESPACE, NAME)["load"])
+    numbers = incident.numbers(url, NAMESPACE, NAME, series, time.time())
     assert numbers.value
     assert all(numbers.now[name] for name in incident.queries(NAMESPACE, NAME)), numbers.now
     assert incident.firing(url, "another", NAME) == []

@@ -22,13 +22,17 @@ from support.api import eventually
 from support.prometheus_process import Prometheus, running, scrape_config, serving
 from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.choices import Choices
+from triton_operator.render.choices import Choices, Settings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 
 pytestmark = pytest.mark.rules
 
-CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 80.0})
+CHOICES = Choices(
+    "operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 80.0},
+    settings=Settings(sample_limit=3000),
+)  # fmt: skip
+"""With a limit that an administrator sets where tenants are hostile."""
 MIB = 1 << 20
 HONEST, EVIL = "sound", "vision"
 OF_THE_HONEST = f'namespace="{HONEST}",tritonmodel="{gen.NAME}"'
@@ -132,10 +136,10 @@ def hostile_pages(operators: str) -> Iterator[dict[str, str]]:
         "redirects": bad_servers.redirects(f"http://{operators}/metrics"),
     }
     with contextlib.ExitStack() as stack:
-        found = {stack.enter_context(serving({"/metrics": page})): name for name, page in pages.items()}
+        by_address = {stack.enter_context(serving({"/metrics": page})): name for name, page in pages.items()}
         for name, behave in behaviours.items():
-            found[stack.enter_context(bad_servers.server("127.0.0.1", behave, 0)).address] = name
-        yield found
+            by_address[stack.enter_context(bad_servers.server("127.0.0.1", behave, 0)).address] = name
+        yield by_address
 
 
 def operators_page() -> str:
@@ -186,14 +190,14 @@ def scene(folder: Path, evil: dict[str, str], operators: str) -> Iterator[Promet
 
 
 def thresholds(prometheus: Prometheus) -> dict[tuple[str, ...], float]:
-    found = prometheus.ask("query", query="tritonmodel:threshold:effective")["result"]
+    samples = prometheus.ask("query", query="tritonmodel:threshold:effective")["result"]
     label = ("namespace", "tritonmodel", "kind", "version", "job", "pod")
-    return {tuple(one["metric"].get(name, "") for name in label): float(one["value"][1]) for one in found}
+    return {tuple(sample["metric"].get(name, "") for name in label): float(sample["value"][1]) for sample in samples}
 
 
 def alerts(prometheus: Prometheus, namespace: str) -> set[str]:
-    found = prometheus.ask("query", query=f'ALERTS{{namespace="{namespace}"}}')["result"]
-    return {one["metric"]["alertname"] for one in found}
+    samples = prometheus.ask("query", query=f'ALERTS{{namespace="{namespace}"}}')["result"]
+    return {sample["metric"]["alertname"] for sample in samples}
 
 
 def broken(prometheus: Prometheus) -> list[str]:
@@ -202,32 +206,44 @@ def broken(prometheus: Prometheus) -> list[str]:
             if rule["health"] == "err"]  # fmt: skip
 
 
+def up(prometheus: Prometheus) -> dict[str, str]:
+    samples = prometheus.ask("query", query="up{pod!=''}")["result"]
+    return {sample["metric"]["pod"]: sample["value"][1] for sample in samples}
+
+
+def least_scrapes(prometheus: Prometheus) -> float:
+    """Returns how often the target was scraped that was scraped least."""
+    (sample,) = prometheus.ask("query", query="min(count_over_time(up[10m]))")["result"]
+    return float(sample["value"][1])
+
+
+def harm(prometheus: Prometheus, quiet: Prometheus) -> list[str]:
+    """Returns what the hostile servers changed for others, or for rules, compared with a Prometheus without them."""
+    return [
+        *broken(prometheus),
+        *(f"threshold {key}: {value}" for key, value in thresholds(prometheus).items() ^ thresholds(quiet).items()),
+        *(f"alert {name}" for name in alerts(prometheus, HONEST) ^ alerts(quiet, HONEST)),
+        *(f"{pod} is not scraped" for pod in ("good", "honest") if up(prometheus).get(pod) != "1"),
+    ]
+
+
 def test_hostile_servers_do_not_affect_other_tritonmodels(tmp_path: Path) -> None:
     with serving({"/metrics": operators_page}) as operators, hostile_pages(operators) as evil:
         (tmp_path / "quiet").mkdir()
-        with scene(tmp_path / "quiet", {}, operators) as prometheus:
-            eventually(lambda: "TritonModelQpsOverflow" in alerts(prometheus, HONEST), 30)
-            time.sleep(20)
-            expected, quiet_mib = thresholds(prometheus), prometheus.rss_mib
-            fired = alerts(prometheus, HONEST)
-        assert expected[HONEST, gen.NAME, "max-qps", "", "", ""] == 80
-        assert expected[EVIL, gen.NAME, "max-qps", "", "", ""] == 90
-        with scene(tmp_path, evil, operators) as prometheus:
-            eventually(lambda: "TritonModelQpsOverflow" in alerts(prometheus, HONEST), 30)
-            time.sleep(20)
-            assert broken(prometheus) == []
-            assert thresholds(prometheus) == expected
-            assert alerts(prometheus, HONEST) == fired
+        with scene(tmp_path / "quiet", {}, operators) as quiet, scene(tmp_path, evil, operators) as prometheus:
+            for instance in (quiet, prometheus):
+                eventually(lambda p=instance: "TritonModelQpsOverflow" in alerts(p, HONEST), 30)
+            eventually(lambda: least_scrapes(prometheus) >= 20, 60)
+            expected = thresholds(quiet)
+            assert expected[HONEST, gen.NAME, "max-qps", "", "", ""] == 80
+            assert expected[EVIL, gen.NAME, "max-qps", "", "", ""] == 90
+            # A scrape every second may be late on a busy machine, also without hostile servers.
+            eventually(lambda: not harm(prometheus, quiet), 60, lambda: harm(prometheus, quiet))
             names_of = prometheus.ask("label/__name__/values")
-            assert not {"triton_operator_thresholds_invalid", "harmless"} & set(names_of)
+            assert "triton_operator_thresholds_invalid" not in names_of
             foreign = prometheus.ask("query", query='{pod!="",namespace!~"sound|vision"}')["result"]
             assert foreign == []
-            versions = prometheus.ask("query", query='count by (version) ({__name__=~"nv_inference_.*",version!=""})')
-            assert all(one["metric"]["version"].isdecimal() for one in versions["result"])
-            up = {
-                one["metric"]["pod"]: one["value"][1] for one in prometheus.ask("query", query="up{pod!=''}")["result"]
-            }
-            refused = {pod for pod, value in up.items() if value == "0"}
+            refused = {pod for pod, value in up(prometheus).items() if value == "0"}
             assert refused >= {
                 "many",
                 "long-value",
@@ -238,5 +254,4 @@ def test_hostile_servers_do_not_affect_other_tritonmodels(tmp_path: Path) -> Non
                 "hangs",
                 "redirects",
             }
-            assert {"good", "honest"}.isdisjoint(refused)
-            assert prometheus.rss_mib < 3 * quiet_mib, "one second between scrapes: ten times as many as usual"
+            assert prometheus.rss_mib < 3 * quiet.rss_mib, "one second between scrapes: ten times as many as usual"

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from hack.world import settings
-from rules.case import Case, document, load
+from kubectl_triton import samples
+from rules.case import LABELS, Case, document, load
 from support import gen
 from triton_operator.render.choices import Choices
 from triton_operator.render.prometheus_rule import prometheus_rule
@@ -37,6 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "minimal": {},
     "no-alerts": {"monitoring": {"alerts": False}},
     "tokens": {"monitoring": {"tokenCounter": "made:tokens_total"}},
+    "streaming": {"monitoring": {"streaming": {"names": "VLLM", "failed": "on", "running": "nan"}}},
     "scaling": {"autoscaling": {"max": 8, "predict": True, "utilization": 0.6}},
     "slow": {"monitoring": {"scrapeSeconds": 300, "evaluationSeconds": 300}},
     "loose": {"monitoring": {"objective": "50"}},
@@ -46,18 +48,53 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    found = shutil.which("promtool", path=settings.search_path())
-    assert found, "these tests need promtool; skip them with -m 'not rules'"
-    return found
+    path = shutil.which("promtool", path=settings.search_path())
+    assert path, "these tests need promtool; skip them with -m 'not rules'"
+    return path
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
 def test_rules_evaluate_as_the_case_expects(path: Path, promtool: str, tmp_path: Path) -> None:
-    case = load(path)
-    rules = write(tmp_path / "rules.yaml", rendered(case))
-    tests = write(tmp_path / "tests.yaml", document(case, rules.name))
-    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_rules(load(path), promtool, tmp_path)
+
+
+def stream_duration(model: str, seconds: int) -> dict[str, str]:
+    """Returns the histogram of streams whose median has half of these seconds."""
+    bucket = f'vllm:e2e_request_latency_seconds_bucket{{{LABELS},pod="a",model="{model}",version="1",le='
+    return dict.fromkeys((f'{bucket}"{seconds}"}}', f'{bucket}"+Inf"}}'), "0+10x60")
+
+
+STREAMS = {"streaming": {"names": "VLLM"}}
+
+
+@pytest.mark.parametrize(
+    ("monitoring", "decoupled", "streams", "expected"),
+    [
+        ({}, (), {}, 0.025),
+        ({}, ("net",), {}, "none"),
+        (STREAMS, ("net",), stream_duration("net", 4), 2),
+        (STREAMS, ("net",), stream_duration("other", 4), "none"),
+        # The check of an older operator doesn't report decoupled models.
+        (STREAMS, (), stream_duration("net", 4), 2),
+        (STREAMS, ("other",), stream_duration("other", 4), 0.025),
+        (STREAMS, ("net",), stream_duration("net", 4) | stream_duration("other", 100), 2),
+    ],
+)
+def test_top_has_the_duration_of_streams_instead_of_tritons_latency(
+    monitoring: dict[str, Any], decoupled: tuple[str, ...], streams: dict[str, str], expected: float | str,
+    promtool: str, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Triton measures until `execute` returns: here 25 ms, while a stream lasts 2 s on average."""
+    of_entry = f'{LABELS},pod="a",model="net",version="1"'
+    series = {
+        f'nv_inference_request_summary_us{{{of_entry},quantile="0.5"}}': "25000x60",
+        f"nv_inference_request_success{{{of_entry}}}": "0+10x60",
+        **streams,
+    }
+    test = {"name": "top", "series": series, "values": {samples.queries(None)["p50"]: {"3m": expected}}}
+    choices = Choices("operator:1", "Copy", entrypoint="net", decoupled=decoupled)
+    case = Case({"monitoring": monitoring}, choices, "10s", [test])
+    assert_rules(case, promtool, tmp_path)
 
 
 @pytest.mark.parametrize("ensemble", [False, True], ids=["model", "ensemble"])
@@ -66,9 +103,19 @@ def test_rules_are_valid_for_any_model_name(variant: str, ensemble: bool, promto
     model = gen.model(**VARIANTS[variant])
     files = []
     for place, name in enumerate(["", *UNUSUAL_NAMES]):
-        rule = prometheus_rule(model, Choices("operator:1", "Copy", entrypoint=name, ensemble=ensemble))
+        rule = prometheus_rule(
+            model, Choices("operator:1", "Copy", entrypoint=name, ensemble=ensemble, decoupled=(name,))
+        )
         files.append(str(write(tmp_path / f"{place}.yaml", rule["spec"])))
     done = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def assert_rules(case: Case, promtool: str, folder: Path) -> None:
+    """Checks that promtool finds in the rules what the case expects."""
+    rules = write(folder / "rules.yaml", rendered(case))
+    tests = write(folder / "tests.yaml", document(case, rules.name))
+    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall"]
+    users = ["developer", "podmaker", "netadmin", "budgetadmin", "oncall", "statusmaker"]
     # Some clusters have this plugin: to set blockOwnerDeletion, a client needs a permission on the owner.
     plugin = ["--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with controlplane.running(server_flags=plugin, audit=AUDIT_POLICY, users=users) as plane:
@@ -37,6 +37,18 @@ def plane() -> Iterator[ControlPlane]:
             rules = [{"verbs": ["create"], "apiGroups": [group], "resources": [plural]}]
             role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
             plane.api.create(role)
+        rules = [
+            {"verbs": ["patch"], "apiGroups": ["apps"], "resources": ["deployments/status"]},
+            {"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/status", "services/status"]},
+            {"verbs": ["create"], "apiGroups": [""], "resources": ["pods/binding"]},
+            {
+                "verbs": ["patch"],
+                "apiGroups": ["tritonoperator.io"],
+                "resources": ["tritonmodels/status", "tritonmodels/scale"],
+            },
+        ]
+        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "statusmaker"}, "rules": rules}
+        plane.api.create(role)
         yield plane
 
 
@@ -47,6 +59,7 @@ def team(plane: ControlPlane) -> Team:
     - `developer` has only the role tritonmodel-developer.
     - `podmaker`, `netadmin` and `budgetadmin` may also create pods, NetworkPolicies and PodDisruptionBudgets.
     - `oncall` may set thresholds.
+    - `statusmaker` may only write the status of Deployments, Services, pods and TritonModels, and bind pods.
     """
     team = Team(plane, f"team-{next(_numbers)}")
     plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
@@ -59,6 +72,7 @@ def team(plane: ControlPlane) -> Team:
         ("budgetadmin", "tritonmodel-developer"),
         ("budgetadmin", "budgetadmin"),
         ("oncall", "tritonmodel-oncall"),
+        ("statusmaker", "statusmaker"),
     ):
         bind(plane, team.namespace, user, "ClusterRole", role)
     probe = tritonmodel("probe", podTemplate={"spec": {"hostNetwork": True}})

@@ -24,7 +24,7 @@ HOSTILE_SPEC: Object = {
             "name": FOREIGN,
             "ownerReferences": [{"uid": "x"}],
             "labels": {**names.labels(FOREIGN), names.LABEL_NAME: FOREIGN, names.LABEL_MANAGED_BY: "helm"},
-            "annotations": {names.ANNOTATION_TEMPLATE: "mine", names.ANNOTATION_TOOLS_IMAGE: "mine"},
+            "annotations": {names.ANNOTATION_TEMPLATE: "mine", f"{names.GROUP}/tools-image": "mine"},
         },
         "spec": {"metadata": {"namespace": FOREIGN}, "nodeSelector": {"a": "b"}},
     },
@@ -38,7 +38,8 @@ def children(**spec: Any) -> list[Object]:
 
 def test_every_child_is_in_the_namespace_of_its_tritonmodel_and_owned_by_it() -> None:
     engines = [children(replicas=None, autoscaling={"max": 2, "engine": engine}) for engine in ("HPA", "KEDA")]
-    found = children() + engines[0] + engines[1]
+    explicit = children(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
+    found = children() + explicit + engines[0] + engines[1]
     assert {o["kind"] for o in found} == {kind.kind for kind in KINDS}
     for obj in found:
         metadata = obj["metadata"]

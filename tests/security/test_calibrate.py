@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from kubectl_triton.calibrate.session import Session
+from kubectl_triton.main import main
 from support import gen
 from support.api import Api, Object, RefusedError, eventually
 from support.people import RBAC, Team, bind, tritonmodel
 from triton_operator.api.types import TritonModel
-from triton_operator.cli.calibrate.session import Session
-from triton_operator.cli.kubectl import main
 from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
@@ -70,30 +70,36 @@ def may_read_pods(api: Api) -> bool:
         return False
 
 
-def arguments(team: Team, *more: str) -> list[str]:
-    return ["calibrate", NAME, "-n", team.namespace, "--p99=200ms", "--load-image=load:1", *more]
+def arguments(team: Team, *more: str, target: str = "--p99=200ms") -> list[str]:
+    return ["calibrate", NAME, "-n", team.namespace, target, "--load-image=load:1", *more]
 
 
-def calibrate(team: Team, user: str, *more: str) -> Result:
+def calibrate(team: Team, user: str, *more: str, target: str = "--p99=200ms") -> Result:
     config = str(team.plane.kubeconfig_of_user(user))
     with pytest.MonkeyPatch.context() as patch:
         # The client has read the environment when it was imported.
         patch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", config)
-        return CliRunner().invoke(main, arguments(team, *more))
+        return CliRunner().invoke(main, arguments(team, *more, target=target))
 
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Simulates the commands in the pod: a server that handles 130 requests/s. Returns the commands."""
+    """Simulates the commands in the pod: a server that handles 130 requests/s. Returns the commands.
+
+    The model `chat` streams 20 tokens.
+    """
     seen: list[list[str]] = []
 
     def execute(self: Session, command: Sequence[str], seconds: float, stdin: bytes = b"") -> str:
         seen.append(list(command))
         if command[0] != "measure":
-            return json.dumps(CONFIG)
+            return json.dumps(CONFIG | ({"model_transaction_policy": {"decoupled": True}} if "chat" in command else {}))
         rate = next((float(o.partition("=")[2]) for o in command if o.startswith("--rate=")), 1.0)
-        p99 = 0.05 if rate <= CAPACITY else 0.5
-        return json.dumps({"requests": 500, "failures": 0, "sent": None, "p50": 0.02, "p99": p99, "took": 10.0})
+        latency = {"p50": 0.02, "p99": 0.05 if rate <= CAPACITY else 0.5}
+        streams = "--streaming" in command
+        latencies = dict.fromkeys(("latency", *(("ttft", "tpot") if streams else ())), latency)
+        answer = {"requests": 500, "failures": 0, "sent": None, "latencies": latencies, "took": 10.0}
+        return json.dumps(answer | ({"responses": 10_000} if streams else {}))
 
     monkeypatch.setattr(Session, "_execute", execute)
     return seen
@@ -155,6 +161,25 @@ def test_apply_sets_the_value_for_a_user_who_may_set_thresholds(
     found = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
     assert CAPACITY * 0.95 <= float(found[ANNOTATION]) <= CAPACITY
     assert json.loads(found[EVIDENCE])["maxQpsPerReplica"] == found[ANNOTATION]
+
+
+def test_apply_sets_requests_and_tokens_of_a_model_that_streams(
+    team: Team, model: Object, answers: list[list[str]]
+) -> None:
+    with kubelet(team.api()):
+        assert calibrate(team, "oncall", "--apply").exit_code == 0
+        refused = calibrate(team, "oncall", "--apply", target="--tpot=200ms")
+        assert "the model isn't decoupled: it sends one response, so give --p99" in refused.output
+        changed = {"entrypoint": "chat", "monitoring": {"tokenCounter": "vllm:generation_tokens_total"}}
+        team.api().patch("TritonModel", NAME, {"spec": changed})
+        done = calibrate(team, "oncall", "--apply", target="--tpot=200ms")
+    assert done.exit_code == 0, done.output
+    found = team.api().get("TritonModel", NAME)["metadata"]["annotations"]
+    assert CAPACITY * 0.95 <= float(found[ANNOTATION]) <= CAPACITY
+    assert float(found["tritonoperator.io/max-tps-per-replica"]) == pytest.approx(
+        20 * float(found[ANNOTATION]), rel=0.01
+    )
+    assert EVIDENCE not in found, "the evidence of the earlier result isn't that of this one"
 
 
 def test_only_who_may_set_thresholds_writes_the_evidence(team: Team, model: Object) -> None:

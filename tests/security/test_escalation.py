@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from support import allowed
 from support.api import Object
 from support.controlplane import ROOT
 from support.people import Team, dry_run, refusal, tritonmodel
-from triton_operator.manifests import escalation
 
 pytestmark = pytest.mark.integration
 
@@ -342,6 +342,24 @@ def test_a_deletion_cannot_bypass_the_network_policy(team: Team) -> None:
     assert not admin.find("TritonModel", "detector")
 
 
+def test_an_owner_cannot_bypass_the_network_policy(team: Team) -> None:
+    """The garbage collector deletes an object whose owner doesn't exist."""
+    developer, admin = team.api("developer"), team.api("netadmin")
+    admin.create(tritonmodel("detector", networkPolicy={}))
+    developer.create(tritonmodel("open"))
+    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"}
+    owned = {"metadata": {"ownerReferences": [nobody]}}
+    message = refusal(lambda: developer.patch("TritonModel", "detector", owned))
+    assert ", so may not change the owners of one that has spec.networkPolicy: leave it unchanged" in message
+    developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "b"}}})
+    developer.patch("TritonModel", "open", owned)
+    admin.patch("TritonModel", "detector", owned)
+    developer.patch("TritonModel", "detector", {"metadata": {"labels": {"a": "c"}}})
+    assert "change the owners" in refusal(
+        lambda: developer.patch("TritonModel", "detector", {"metadata": {"ownerReferences": None}})
+    )
+
+
 @pytest.mark.parametrize("blocking", [0, "0%", "000%"])
 def test_blocking_drains_needs_the_permission_to_create_disruption_budgets(team: Team, blocking: int | str) -> None:
     developer, admin = team.api("developer"), team.api("budgetadmin")
@@ -375,6 +393,20 @@ def test_rejects_larger_values_than_a_pod_can_use_for_everyone(team: Team) -> No
             assert f"must have at most {most} items" in message, message
 
 
+@pytest.mark.parametrize("amount", ["1e99999999", "1e-99999999", "1e100"])
+def test_rejects_exponents_that_cost_the_api_server_minutes(team: Team, amount: str) -> None:
+    """Without the bound the API server doesn't answer within its own time limit: it writes out all digits."""
+    both = {"limits": {"example.com/a": amount}, "requests": {"example.com/a": amount}}
+    for spec, field in (
+        ({"server": {"resources": both}}, "spec.server.resources.limits.example.com/a"),
+        (server(resources=both), "spec.podTemplate.spec.containers[0].resources.limits.example.com/a"),
+        (pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": amount}}]), "emptyDir.sizeLimit"),
+    ):
+        message = refusal(lambda s=spec: dry_run(team.api("podmaker"), tritonmodel("dear", **s)))
+        assert field in message, message
+        assert "should match" in message, message
+
+
 def test_checks_the_largest_template_that_the_schema_allows(team: Team) -> None:
     """The policy stays within the API server's cost limit and still refuses every fault."""
     names = [f"v{n}" for n in range(64)]
@@ -390,5 +422,5 @@ def test_checks_the_largest_template_that_the_schema_allows(team: Team) -> None:
 
 def test_security_page_has_the_allow_list() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
-    for word in (*escalation.FIELDS, *escalation.CONTAINER, *escalation.VALUE_FROM, *escalation.ANNOTATIONS):
+    for word in (*allowed.FIELDS, *allowed.CONTAINER, *allowed.VALUE_FROM, *allowed.ANNOTATIONS):
         assert f"`{word}`" in page, word

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from support import gen
+from support import allowed, gen
 from support.api import Api, Object, RefusedError
 from support.controlplane import ControlPlane
 from support.people import Team, tritonmodel
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
-from triton_operator.manifests import escalation
 from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
@@ -129,7 +128,7 @@ def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
     limits = server.get("resources", {}).get("limits", {})
     held = {k for k, v in limits.items() if str(v) != "0" and "kubernetes.io/" not in k}
     for toleration in _dicts(made.get("tolerations")):
-        if toleration.get("key") not in held | set(escalation.TOLERATIONS):
+        if toleration.get("key") not in held | set(allowed.TOLERATIONS):
             yield "toleration", _text(toleration)
     for kind, value in (made.get("affinity") or {}).items():
         if kind != "nodeAffinity":
@@ -145,9 +144,7 @@ def _features(made: Object, plain: Object, server: Object) -> Iterator[Feature]:
                 yield "container", _text(container)
                 continue
             # The arguments of the check contain the number of containers.
-            free = {names.CONTAINER_SERVER: set(escalation.CONTAINER), names.CONTAINER_CHECK: {"command"}}.get(
-                name, set()
-            )
+            free = {names.CONTAINER_SERVER: set(allowed.CONTAINER), names.CONTAINER_CHECK: {"command"}}.get(name, set())
             yield from _differences(name, container, usual[name], free)
             for variable in _dicts(container.get("env")):
                 yield from _references(name, variable)
@@ -164,7 +161,7 @@ def _written(spec: Object) -> Iterator[Feature]:
 
 def _references(container: str, variable: Object) -> Iterator[Feature]:
     for kind, reference in (variable.get("valueFrom") or {}).items():
-        if kind not in escalation.VALUE_FROM:
+        if kind not in allowed.VALUE_FROM:
             yield "env", container, str(variable.get("name")), kind, _text(reference)
 
 
@@ -173,7 +170,7 @@ def _metadata(made: Object, plain: Object) -> Iterator[Feature]:
         if plain["labels"].get(key) != value:
             yield "label", key, value
     for key, value in made["annotations"].items():
-        if "/" in key and key != names.ANNOTATION_TEMPLATE and key not in escalation.ANNOTATIONS:
+        if "/" in key and key != names.ANNOTATION_TEMPLATE and key not in allowed.ANNOTATIONS:
             yield "annotation", key, value
 
 

@@ -145,12 +145,14 @@ def test_other_pods_get_no_requests_for_a_tritonmodel(team: Team, operator: Oper
         for way in (
             lambda: editor.create(labelled("Pod", "bare", "shop")),
             lambda: editor.create(labelled("ReplicaSet", "shop-abc", "shop", **{"pod-template-hash": "abc"})),
+            # Also for a TritonModel that doesn't exist yet.
+            lambda: editor.create(labelled("Deployment", "shop-two", "shop")),
             lambda: editor.patch("Pod", "plain", {"metadata": {"labels": names.selector("shop")}}),
         ):
             said = refusal(way)
             assert "editor may not set the label tritonoperator.io/model=shop on" in said, said
             assert "Use another label" in said
-        editor.create(labelled("Deployment", "thief", "shop"))
+        api.create(labelled("Deployment", "thief", "shop"))
 
         def failure() -> str:
             conditions = api.get("Deployment", "thief").get("status", {}).get("conditions", [])

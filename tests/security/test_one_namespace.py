@@ -56,7 +56,8 @@ def test_operator_works_with_a_role_in_one_namespace(plane: ControlPlane, tmp_pa
     with operator_process.running(
         kubeconfig, tmp_path, WATCH_NAMESPACES=HOME, POD_NAMESPACE=HOME, PROMETHEUS_URL="http://127.0.0.1:9"
     ) as operator:
-        make(api, "detection", THRESHOLD, replicas=2, networkPolicy={}, entrypoint="detection")
+        explicit = {"modelControl": "explicit", "loadModels": ["detection"]}
+        make(api, "detection", THRESHOLD, replicas=2, networkPolicy={}, entrypoint="detection", server=explicit)
         make(api, "scaled", THRESHOLD, autoscaling={"max": 3})
         make(api, "keda", THRESHOLD, autoscaling={"max": 3, "engine": "KEDA"})
         eventually(lambda: api.find("Deployment", "detection"), SOON, lambda: operator.log)

@@ -129,7 +129,7 @@ def test_every_container_of_a_server_is_hardened() -> None:
             # No token, and no environment variables with other Services.
             assert spec["automountServiceAccountToken"] is False
             assert spec["enableServiceLinks"] is False
-            assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "emptyDir", "image"}
+            assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "emptyDir", "image", "configMap"}
 
 
 @pytest.mark.integration

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +14,16 @@ from urllib.parse import urlencode
 import kubernetes
 import urllib3
 
+from . import clock
+
 Object = dict[str, Any]
 T = TypeVar("T")
 
-MIN_WAIT_SECONDS = 60.0
+MIN_WAIT_SECONDS = 180.0
 """The minimum timeout of waits in seconds. It is long because the machine may be busy; a long timeout costs time only
 if a test fails."""
+_NOTES, _NOTE_LENGTH = 6, 600
+"""The readings in the message of a wait that fails, and the characters of each."""
 
 GROUP = "tritonoperator.io"
 _GROUPS = {
@@ -40,6 +46,8 @@ _CLUSTER_WIDE = {
 }
 _VERSIONS = {kind: version for table in (_GROUPS, _CLUSTER_WIDE) for version, kinds in table.items() for kind in kinds}
 _PLURALS = {"Endpoints": "endpoints", "NetworkPolicy": "networkpolicies", "Prometheus": "prometheuses"}
+GROUPED = [kind for kinds in _GROUPS.values() for kind in kinds]
+"""The kinds of objects that are in a namespace."""
 _UNSCOPED = {kind for kinds in _CLUSTER_WIDE.values() for kind in kinds}
 
 
@@ -69,12 +77,16 @@ class Api:
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """Sends a request and returns the response's JSON. Raises RefusedError."""
-        response = self._send(method, path, body, content_type, 30)
+        response = self._send(method, path, body, content_type, MIN_WAIT_SECONDS)
         data = response.read()
         response.release_conn()
         if response.status >= 400:
-            raise _refusal(response.status, data)
-        return json.loads(data) if data[:1] in (b"{", b"[") else data.decode()
+            refusal = _refusal(response.status, data)
+            note(f"{method} {path}", refusal)
+            raise refusal
+        answer = json.loads(data) if data[:1] in (b"{", b"[") else data.decode()
+        note(f"{method} {path}", answer)
+        return answer
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object:
         return self.request("GET", self.path(kind, name, namespace))
@@ -136,8 +148,8 @@ class Api:
     def path(self, kind: str, name: str = "", namespace: str = "") -> str:
         version = _VERSIONS[kind]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        where = namespace or self.namespace
-        scope = "" if kind in _UNSCOPED or where == "*" else f"/namespaces/{where}"
+        place = namespace or self.namespace
+        scope = "" if kind in _UNSCOPED or place == "*" else f"/namespaces/{place}"
         plural = _PLURALS.get(kind) or kind.lower() + "s"
         return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
 
@@ -172,13 +184,13 @@ def _refusal(code: int, data: bytes) -> RefusedError:
 
 def states(api: Api, kind: str, name: str, since: str) -> Iterator[Object]:
     """Yields every state of an object after the resource version `since`, up to the current one."""
-    last = api.get(kind, name)["metadata"]["resourceVersion"]
-    if last == since:
+    newest = api.get(kind, name)["metadata"]["resourceVersion"]
+    if newest == since:
         return
     for _, _, obj in api.watch(kind, version=since):
         if obj["metadata"]["name"] == name:
             yield obj
-            if obj["metadata"]["resourceVersion"] == last:
+            if obj["metadata"]["resourceVersion"] == newest:
                 return
 
 
@@ -189,31 +201,86 @@ def condition(obj: Object | None, kind: str) -> Object:
 
 
 def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object] | str = "", every: float = 0.1) -> T:
-    """Calls `look` until it returns a true value, and returns it. Fails with `what` after `seconds` (at least 60).
+    """Calls `look` until it returns a true value, and returns it. Fails after `seconds` (at least MIN_WAIT_SECONDS).
 
-    A test that checks how soon something happens must measure the time itself.
+    The time in which this thread waits for a core doesn't count: what it waits for gets no core either.
+
+    The failure says what `what` returns. If `what` is a text, it also says what the last look read (see `note`). A test
+    that checks how soon something happens must measure the time itself.
     """
     seconds = max(seconds, MIN_WAIT_SECONDS)
-    deadline = time.monotonic() + seconds
+    deadline = clock.of_this_thread() + seconds
     while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what or found}")
+        # The last look begins after the deadline: the machine may have been busy with something else since the former.
+        is_last = clock.of_this_thread() > deadline
+        with _noting() as notes:
+            value = look()
+        if value:
+            return value
+        if is_last:
+            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else _last(what, value, notes)}")
         time.sleep(every)
 
 
 def steady(read: Callable[[], T], still: float, seconds: float, what: Callable[[], object] | str) -> T:
     """Calls `read` until it has returned the same value for `still` seconds. Returns it.
 
-    Fails with `what` after `seconds`.
+    Fails with `what` and the last change after `seconds`.
     """
     value, since = read(), time.monotonic()
-    deadline = since + seconds
+    former, deadline = value, clock.of_this_thread() + seconds
     while time.monotonic() - since < still:
-        assert time.monotonic() < deadline, what() if callable(what) else what
+        if clock.of_this_thread() > deadline:
+            words = what() if callable(what) else what
+            raise AssertionError(f"{words}; the last change was from {former} to {value}")
         time.sleep(0.2)
-        if (now := read()) != value:
-            value, since = now, time.monotonic()
+        if (reading := read()) != value:
+            former, value, since = value, reading, time.monotonic()
     return value
+
+
+class _Reading(threading.local):
+    """What the current look of this thread has read, by request; None outside `eventually`."""
+
+    notes: dict[str, object] | None = None
+
+
+_reading = _Reading()
+
+
+def note(request: str, answer: object) -> None:
+    """Notes what was read, for the message of a wait that fails."""
+    if _reading.notes is not None:
+        _reading.notes[request] = answer
+
+
+@contextlib.contextmanager
+def _noting() -> Iterator[dict[str, object]]:
+    outer, _reading.notes = _reading.notes, {}
+    try:
+        yield _reading.notes
+    finally:
+        _reading.notes = outer
+
+
+def _last(what: str, result: object, notes: dict[str, object]) -> str:
+    """Returns `what`, the value of the last look if it says something, and what this look read."""
+    value = [f"the last value was {result!r}"] if result not in (None, False, "") else []
+    lines = [f"{request}: {_brief(answer)}"[:_NOTE_LENGTH] for request, answer in notes.items()]
+    return "\n  ".join([what, *value, *lines[-_NOTES:]])
+
+
+def _brief(answer: object) -> str:
+    """Returns what tells states of objects apart, and other answers as they are."""
+    if not isinstance(answer, dict):
+        return str(answer).strip()
+    if "items" in answer:
+        return "; ".join(map(_brief, answer["items"])) or "none"
+    if "metadata" not in answer:
+        return json.dumps(answer)
+    keys = ("name", "uid", "generation", "resourceVersion", "deletionTimestamp")
+    brief = {key: answer["metadata"][key] for key in keys if key in answer["metadata"]}
+    status = dict(answer.get("status", {}))
+    for entry in status.pop("conditions", ()):
+        brief[entry["type"]] = f"{entry['status']} {entry.get('reason', '')}: {entry.get('message', '')}".strip(" :")
+    return json.dumps({**brief, "status": status})

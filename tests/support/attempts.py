@@ -45,13 +45,13 @@ HOSTILE = st.sampled_from(
     ]
 )
 _KEYS = st.sampled_from(
-    [names.LABEL_INSTANCE, names.LABEL_NAME, names.LABEL_MANAGED_BY, f"{names.GROUP}/model", "app", "example.com/a",
-     "pod-security.kubernetes.io/enforce", names.LABEL_NAMESPACE]
+    ["app.kubernetes.io/instance", names.LABEL_NAME, names.LABEL_MANAGED_BY, f"{names.GROUP}/model", "app",
+     "example.com/a", "pod-security.kubernetes.io/enforce", names.LABEL_NAMESPACE]
 )  # fmt: skip
 _VALUES = st.sampled_from(["triton", "triton-operator", VICTIM, "shop", "privileged", "others", *OWN])
 LABELS = st.dictionaries(_KEYS, _VALUES, max_size=4)
 _OPERATORS_OWN = st.sampled_from(
-    [names.ANNOTATION_TEMPLATE, names.ANNOTATION_TOOLS_IMAGE, names.ANNOTATION_DELIVERY, names.ANNOTATION_POD_TEMPLATE,
+    [names.ANNOTATION_TEMPLATE, f"{names.GROUP}/tools-image", names.ANNOTATION_DELIVERY, names.ANNOTATION_POD_TEMPLATE,
      names.ANNOTATION_SPEC, names.ANNOTATION_RESTARTED, "example.com/a"]
 )  # fmt: skip
 ANNOTATIONS = st.one_of(specs.ANNOTATIONS, st.dictionaries(_OPERATORS_OWN, st.one_of(HOSTILE, specs.TEXT), max_size=3))
@@ -210,60 +210,60 @@ class Tenant:
     def __init__(self, api: Api, victim: str) -> None:
         self._api, self._victim = api, victim
 
-    def attempt(self, what: Attempt) -> int:
+    def attempt(self, attempt: Attempt) -> int:
         """Sends the request; returns 200, or the status code of the refusal."""
         try:
-            self._do(what)
+            self._do(attempt)
         except RefusedError as refusal:
             return refusal.code
         return 200
 
-    def _do(self, what: Attempt) -> None:
-        api, name = self._api, what.metadata.get("name") or "m-1"
+    def _do(self, attempt: Attempt) -> None:
+        api, name = self._api, attempt.metadata.get("name") or "m-1"
         path = api.path(names.KIND, name)
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
-            "metadata": self._metadata(what),
-            "spec": what.spec,
+            "metadata": self._metadata(attempt),
+            "spec": attempt.spec,
         }
-        if what.verb == "put":
-            there = api.find(names.KIND, name)
-            if there is None:
+        if attempt.verb == "put":
+            model = api.find(names.KIND, name)
+            if model is None:
                 api.create(body)
             else:
-                body["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+                body["metadata"]["resourceVersion"] = model["metadata"]["resourceVersion"]
                 api.request("PUT", path, body)
-        elif what.verb == "apply":
+        elif attempt.verb == "apply":
             api.apply(body, names.FIELD_MANAGER)
-        elif what.verb == "patch":
-            api.patch(names.KIND, name, {"metadata": self._metadata(what), "spec": what.spec})
-        elif what.verb == "delete":
-            api.delete(names.KIND, name, propagationPolicy=("Orphan", "Foreground")[what.number % 2])
-        elif what.verb == "scale":
-            patch = {"spec": {"replicas": what.number}}
+        elif attempt.verb == "patch":
+            api.patch(names.KIND, name, {"metadata": self._metadata(attempt), "spec": attempt.spec})
+        elif attempt.verb == "delete":
+            api.delete(names.KIND, name, propagationPolicy=("Orphan", "Foreground")[attempt.number % 2])
+        elif attempt.verb == "scale":
+            patch = {"spec": {"replicas": attempt.number}}
             api.request("PATCH", f"{path}/scale", patch, "application/merge-patch+json")
-        elif what.verb == "status":
+        elif attempt.verb == "status":
             api.patch(names.KIND, name, {"status": {"entrypoint": "net", "maxQps": "1e9"}}, "status")
         else:
-            made, patch, status = Strange(what.number, {VICTIM: self._victim}).child()
-            metadata, taken = made["metadata"], (*OWN, f"{OWN[0]}-headless")
-            metadata |= {"namespace": api.namespace, "name": (f"c-{what.number}", *taken)[what.number % 5]}
-            if what.number % 2 and isinstance(metadata.get("labels"), dict):
+            child, patch, status = Strange(attempt.number, {VICTIM: self._victim}).child()
+            metadata, used_names = child["metadata"], (*OWN, f"{OWN[0]}-headless")
+            metadata |= {"namespace": api.namespace, "name": (f"c-{attempt.number}", *used_names)[attempt.number % 5]}
+            if attempt.number % 2 and isinstance(metadata.get("labels"), dict):
                 # The API server refuses most kinds with the label. Without it, the object may take a name.
                 metadata["labels"].pop(names.LABEL_MANAGED_BY, None)
-            found = api.create(made)["metadata"]["name"]
+            child_name = api.create(child)["metadata"]["name"]
             with contextlib.suppress(RefusedError):
                 if patch is not None:
                     query = urlencode({"fieldManager": names.FIELD_MANAGER})
-                    path = f"{api.path(made['kind'], found)}?{query}"
+                    path = f"{api.path(child['kind'], child_name)}?{query}"
                     api.request("PATCH", path, patch, "application/merge-patch+json")
-                api.patch(made["kind"], found, {"status": status}, "status")
+                api.patch(child["kind"], child_name, {"status": status}, "status")
 
-    def _metadata(self, what: Attempt) -> Json:
-        found = {"namespace": self._api.namespace, **what.metadata}
-        if "ownerReferences" in found:
+    def _metadata(self, attempt: Attempt) -> Json:
+        metadata = {"namespace": self._api.namespace, **attempt.metadata}
+        if "ownerReferences" in metadata:
             owners = [{**owner, "uid": owner["uid"].replace("uid-of-the-victim", self._victim)}
-                      for owner in found["ownerReferences"]]  # fmt: skip
-            found["ownerReferences"] = owners
-        return found
+                      for owner in metadata["ownerReferences"]]  # fmt: skip
+            metadata["ownerReferences"] = owners
+        return metadata

@@ -67,10 +67,10 @@ def compresses(connection: socket.socket, _: threading.Event) -> None:
 
 def bomb(times: int) -> bytes:
     """Returns 64 MiB of spaces, compressed `times` times."""
-    packed = b" " * (64 << 20)
+    body = b" " * (64 << 20)
     for _ in range(times):
-        packed = gzip.compress(packed)
-    return packed
+        body = gzip.compress(body)
+    return body
 
 
 def bombs(times: int) -> Behaviour:
@@ -142,7 +142,7 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family)
     name = f"[{host}]" if ":" in host else host
-    served = Served(f"{name}:{listener.getsockname()[1]}")
+    instance = Served(f"{name}:{listener.getsockname()[1]}")
 
     def serve() -> None:
         while not over.is_set():
@@ -150,7 +150,7 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            served.connections += 1
+            instance.connections += 1
             threading.Thread(target=handle, args=(connection,), daemon=True).start()
 
     def handle(connection: socket.socket) -> None:
@@ -159,7 +159,7 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
 
     threading.Thread(target=serve, daemon=True).start()
     try:
-        yield served
+        yield instance
     finally:
         over.set()
         with contextlib.suppress(OSError):
@@ -169,9 +169,9 @@ def server(host: str, behave: Behaviour, port: int = PORT) -> Iterator[Served]:
 
 def _request(connection: socket.socket) -> None:
     """Reads the head of a request."""
-    got = b""
-    while b"\r\n\r\n" not in got:
-        more = connection.recv(4096)
-        if not more:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        chunk = connection.recv(4096)
+        if not chunk:
             return
-        got += more
+        head += chunk

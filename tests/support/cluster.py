@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import subprocess
-import time
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,19 +21,23 @@ import yaml
 from hack.world import settings
 from triton_operator.api import names
 
-from . import ports
-from .api import Api, Object, condition, eventually
+from . import evidence, ports
+from .api import MIN_WAIT_SECONDS, Api, Object, condition, eventually, note
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 NAMESPACE = "triton-operator"
+OPERATOR = "app.kubernetes.io/name=triton-operator"
+"""The label of the operator's pods."""
 IMAGES = ROOT / "tests" / "e2e" / "images"
 
 
 def ensure(*, operator: bool = True) -> Cluster:
     """Returns the cluster with the operator of this checkout. Creates or repairs it if needed."""
     with _alone():
-        subprocess.run([ROOT / "hack" / "world.sh", "cluster"], check=True)
+        # With Kubernetes' default periods most tests would wait for the kubelet. Benchmarks set PERIODS=default.
+        environ = {"PERIODS": "short", **os.environ}
+        subprocess.run([ROOT / "hack" / "world.sh", "cluster"], check=True, env=environ)
         if operator:
             subprocess.run([ROOT / "hack" / "deploy.sh"], check=True)
     return Cluster(CACHE / "kubeconfig")
@@ -79,33 +84,34 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Runs kubectl and returns its output, or its standard error if it fails and `check` is False."""
         path = settings.search_path()
-        done = subprocess.run(
+        process = subprocess.run(
             ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path},
         )  # fmt: skip
-        if done.returncode:
-            assert not check, f"kubectl {' '.join(arguments)}: {done.stderr}"
-            return done.stderr
-        return done.stdout
+        out = process.stderr if process.returncode else process.stdout
+        note(f"kubectl {' '.join(arguments)}", out)
+        assert not (process.returncode and check), f"kubectl {' '.join(arguments)}: {out}"
+        return out
 
-    def image(self, name: str = "echo", change: str = "v1", base: str = "scratch", variant: str = "") -> str:
-        """Builds and pushes a test image, and returns its reference by digest.
-
-        `change` and `variant`: folders whose files are copied over the repository, one after the other.
-        """
+    def image(self, name: str = "echo", change: str = "v1", base: str = "scratch") -> str:
+        """Builds and pushes a test image, and returns its reference by digest."""
         tag = change if base == "scratch" else f"{change}-{re.sub('[^a-z0-9.]', '-', base)}"
-        options = [f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}"]
-        if variant:
-            tag, options = f"{tag}-{variant}", [*options, f"--build-arg=VARIANT={variant}"]
-        return self._built(name, IMAGES / name, tag, *options)
+        return self._built(name, IMAGES / name, tag, f"--build-arg=CHANGE={change}", f"--build-arg=BASE={base}")
 
-    def sample_image(self, name: str) -> str:
-        """Builds and pushes the model image of a sample, and returns its reference by digest."""
-        return self._built(name, ROOT / "model_images" / name, "dev")
+    def sample_image(self, name: str, **parameters: str) -> str:
+        """Builds and pushes the model image of a sample, and returns its reference by digest.
 
-    def image_of(self, name: str, context: Path) -> str:
-        """Builds and pushes the image of the folder `context`, and returns its reference by digest."""
-        return self._built("echo", context, name)
+        `parameters`: other values of the parameters in the config.pbtxt of the model that is named as the sample.
+        """
+        sample = ROOT / "model_images" / name
+        if not parameters:
+            return self._built(name, sample, "dev")
+        with tempfile.TemporaryDirectory() as folder:
+            context = shutil.copytree(sample, Path(folder) / name)
+            config = context / "repository" / name / "config.pbtxt"
+            config.write_text(_with_parameters(config.read_text(), parameters))
+            tag = "-".join(["dev", *(f"{key}.{value}" for key, value in sorted(parameters.items()))])
+            return self._built(name, context, tag)
 
     @property
     def client_image(self) -> str:
@@ -120,11 +126,11 @@ class Cluster:
     def _built(self, name: str, context: Path, tag: str, *options: str) -> str:
         if (name, tag) not in self._images:
             with _alone():
-                done = subprocess.run(
+                process = subprocess.run(
                     [ROOT / "hack" / "image.sh", name, context, *options],
                     stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "TAG": tag},
                 )  # fmt: skip
-            self._images[name, tag] = done.stdout.strip()
+            self._images[name, tag] = process.stdout.strip()
         return self._images[name, tag]
 
     @property
@@ -144,16 +150,42 @@ class Cluster:
 
     def leader(self) -> str:
         """Returns the name of the operator's pod that holds the Lease, or "" if none does."""
-        lease = self.api.find("Lease", "triton-operator", NAMESPACE) or {}
-        return str(lease.get("spec", {}).get("holderIdentity") or "").partition("_")[0]
+        return str(self._lease().get("holderIdentity") or "").partition("_")[0]
+
+    def wait_for_operator(self, replicas: int = 2) -> None:
+        """Waits until this number of the operator's pods is ready, all others have ended, and one of them leads.
+
+        The Lease of a former leader has its name until it expires, also if that container has restarted.
+        """
+        renewal = self._lease().get("renewTime")
+
+        def works() -> bool:
+            pods = self.api.list("Pod", OPERATOR, NAMESPACE)
+            living = {p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]}
+            ready = {p["metadata"]["name"] for p in pods if condition(p, "Ready").get("status") == "True"}
+            if not len(pods) == len(living & ready) == replicas:
+                return False
+            return not replicas or (self._lease().get("renewTime") != renewal and self.leader() in living)
+
+        eventually(works, 180, f"{replicas} pods of the operator and a leader")
+
+    def kill_leader(self) -> None:
+        """Deletes the pod that leads, without a grace period."""
+        leader = eventually(self.leader, 60, "a leader")
+        self.kubectl("-n", NAMESPACE, "delete", "pod", leader, "--force", "--grace-period=0", "--wait=false")
+
+    def _lease(self) -> Object:
+        return dict((self.api.find("Lease", "triton-operator", NAMESPACE) or {}).get("spec", {}))
 
     @contextlib.contextmanager
     def namespace(self, name: str) -> Iterator[Namespace]:
         """Creates a namespace that enforces the Pod Security Standard `restricted`, and deletes it afterwards."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted", "test": "e2e"}
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        namespace = Namespace(self, name, self.api.in_namespace(name))
         try:
-            yield Namespace(self, name, self.api.in_namespace(name))
+            with evidence.kept(name, evidence.of_namespace(namespace.api)):
+                yield namespace
         finally:
             self.api.delete("Namespace", name)
 
@@ -197,23 +229,27 @@ class Namespace:
         return self.wait_until_complete(name)
 
     def wait_until_complete(self, name: str, seconds: float = 240) -> Object:
-        """Waits until every server runs the current spec and is ready, and returns the TritonModel."""
+        """Waits until every server runs the current spec and is ready, and returns the TritonModel.
+
+        Reads the Deployment, too: after a change of only the Deployment, the status may be that before the change.
+        """
 
         def look() -> Object | None:
-            found = self.api.get("TritonModel", name)
-            seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
-            ready, progressing = condition(found, "Ready"), condition(found, "Progressing")
-            good = ready.get("status") == "True" and progressing.get("reason") == "Complete"
-            return found if seen and good else None
+            deployment = self.api.find("Deployment", name)
+            model = self.api.get("TritonModel", name)
+            observed = model.get("status", {}).get("observedGeneration") == model["metadata"]["generation"]
+            ready, progressing = condition(model, "Ready"), condition(model, "Progressing")
+            complete = ready.get("status") == "True" and progressing.get("reason") == "Complete"
+            return model if observed and complete and deployment and _rolled_out(deployment) else None
 
         return eventually(look, seconds, lambda: self.conditions_text(name))
 
     def conditions_text(self, name: str) -> str:
         """Returns the conditions as text, for failure messages."""
-        found = self.api.find("TritonModel", name) or {}
+        model = self.api.find("TritonModel", name) or {}
         lines = [
             f"{c['type']}={c['status']} {c['reason']}: {c['message']}"
-            for c in found.get("status", {}).get("conditions", [])
+            for c in model.get("status", {}).get("conditions", [])
         ]
         return "\n".join([f"{self.name}/{name}", *lines])
 
@@ -221,10 +257,10 @@ class Namespace:
         """Waits for this condition and returns its message."""
 
         def look() -> Object | None:
-            found = self.api.get("TritonModel", name)
-            current = condition(found, kind)
-            now = current.get("observedGeneration") == found["metadata"]["generation"]
-            return current if now and (current["status"], current["reason"]) == (status, reason) else None
+            model = self.api.get("TritonModel", name)
+            entry = condition(model, kind)
+            observed = entry.get("observedGeneration") == model["metadata"]["generation"]
+            return entry if observed and (entry["status"], entry["reason"]) == (status, reason) else None
 
         return str(
             eventually(look, seconds, lambda: f"{kind}={status} {reason}; but {self.conditions_text(name)}")["message"]
@@ -232,8 +268,8 @@ class Namespace:
 
     def pods(self, name: str) -> list[Object]:
         """Returns the servers' pods that aren't being deleted."""
-        found = self.api.list("Pod", names.as_query(names.selector(name)))
-        return [p for p in found if "deletionTimestamp" not in p["metadata"]]
+        pods = self.api.list("Pod", names.as_query(names.selector(name)))
+        return [p for p in pods if "deletionTimestamp" not in p["metadata"]]
 
     @contextlib.contextmanager
     def port_forward(self, service: str, port: int) -> Iterator[str]:
@@ -258,7 +294,7 @@ class Namespace:
 def get(url: str) -> tuple[int, str]:
     """Sends a GET. Returns the status and the body, or 0 and the error if there is no response."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=MIN_WAIT_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -266,13 +302,25 @@ def get(url: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-def seconds_since(start: float) -> float:
-    return time.monotonic() - start
+def _rolled_out(deployment: Object) -> bool:
+    """Returns whether the Deployment's controller has seen its spec, and every pod has it and is ready."""
+    replicas, status = deployment["spec"]["replicas"], deployment.get("status", {})
+    counts = {status.get(count, 0) for count in ("replicas", "updatedReplicas", "readyReplicas")}
+    return status.get("observedGeneration") == deployment["metadata"]["generation"] and counts == {replicas}
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def _with_parameters(config: str, parameters: dict[str, str]) -> str:
+    """Returns a config.pbtxt with these values of parameters, each of which has a line, perhaps as a comment."""
+    for name, value in parameters.items():
+        line = f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}'
+        config, found = re.subn(rf'^(# )?parameters \{{ key: "{name}" .*$', line, config, flags=re.MULTILINE)
+        assert found == 1, f"{name} is in {found} lines of {config}"
+    return config
+
+
+def _merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+    for key, value in overrides.items():
+        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if nested else value
     return merged

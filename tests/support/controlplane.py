@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import json
 import os
 import re
@@ -11,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,14 @@ from urllib3.exceptions import HTTPError
 
 from hack.world import settings
 
-from . import ports
+from . import evidence, ports
 from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually, steady
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 60
 _TOKEN = "admin"
 _MANAGER = "system:kube-controller-manager"
+CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
 _MONITORING = ROOT / "tests" / "support" / "vendor" / "prometheus-operator.yaml"
 _KEDA, _SCALED_OBJECTS = ROOT / "tests" / "support" / "vendor" / "keda.yaml", "scaledobjects.keda.sh"
 _OLM = ROOT / "tests" / "support" / "vendor" / "olm.yaml"
@@ -79,16 +82,15 @@ class ControlPlane:
         # The API server may be writing the last line.
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
-    def install_crds(self) -> None:
-        """Applies crds/ and waits until the API server serves them."""
-        for file in sorted((ROOT / "crds").glob("*.yaml")):
-            self._install(crd for crd in yaml.safe_load_all(file.read_text()))
+    def install_crds(self, edit: Callable[[str], str] | None = None) -> None:
+        """Applies crds/, changed by `edit`, and waits until the API server serves them."""
+        self._install(yaml.safe_load_all(edit(CRD.read_text())) if edit else documents(CRD))
 
     @contextlib.contextmanager
     def without_bounds(self) -> Iterator[None]:
         """Makes the CRD accept any value in podTemplate.spec, server.env and autoscaling.behavior, like a CRD without
         a schema for them, until the context ends."""
-        (crd,) = (o for f in (ROOT / "crds").glob("*models.yaml") for o in yaml.safe_load_all(f.read_text()))
+        (crd,) = copy.deepcopy(documents(CRD))
         spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         spec["podTemplate"]["properties"]["spec"] = spec["server"]["properties"]["env"]["items"] = anything
@@ -98,39 +100,39 @@ class ControlPlane:
         body = {**_TRITON_MODEL, "metadata": {"name": "probe"}, "spec": unknown}
         path = f"{self.api.path('TritonModel')}?dryRun=All"
         try:
-            eventually(lambda: "unknown" in str(self.api.request("POST", path, body)["spec"]), 30, "no bounds")
+            eventually(lambda: "unknown" in str(self.api.request("POST", path, body)["spec"]), 60, "no bounds")
             yield
         finally:
             self.install_crds()
-            eventually(lambda: "unknown" not in str(self.api.request("POST", path, body)["spec"]), 30, "bounds")
+            eventually(lambda: "unknown" not in str(self.api.request("POST", path, body)["spec"]), 60, "bounds")
 
     def install_monitoring(self) -> None:
         """Installs the CRDs of prometheus-operator that the operator uses."""
-        self._install(crd for crd in yaml.safe_load_all(_MONITORING.read_text()) if _name(crd) in _MONITORING_CRDS)
+        self._install(crd for crd in documents(_MONITORING) if _name(crd) in _MONITORING_CRDS)
 
     def install_keda(self) -> None:
         """Installs KEDA's CRD of ScaledObjects."""
-        self._install(crd for crd in yaml.safe_load_all(_KEDA.read_text()) if _name(crd) == _SCALED_OBJECTS)
+        self._install(crd for crd in documents(_KEDA) if _name(crd) == _SCALED_OBJECTS)
 
     def install_olm(self) -> None:
         """Installs OLM's CRD of ClusterServiceVersions."""
-        self._install(yaml.safe_load_all(_OLM.read_text()))
+        self._install(documents(_OLM))
 
     def remove_keda(self) -> None:
         """Deletes this CRD with all its objects."""
         self.api.delete("CustomResourceDefinition", _SCALED_OBJECTS)
-        eventually(lambda: self.api.find("CustomResourceDefinition", _SCALED_OBJECTS) is None, 30, "the CRD is deleted")
+        eventually(lambda: self.api.find("CustomResourceDefinition", _SCALED_OBJECTS) is None, 60, "the CRD is deleted")
 
     def remove_monitoring(self) -> None:
         """Deletes these CRDs with all their objects."""
         for name in _MONITORING_CRDS:
             self.api.delete("CustomResourceDefinition", name)
         for name in _MONITORING_CRDS:
-            eventually(lambda n=name: self.api.find("CustomResourceDefinition", n) is None, 30, f"{name} is deleted")
+            eventually(lambda n=name: self.api.find("CustomResourceDefinition", n) is None, 60, f"{name} is deleted")
 
     def writes(self) -> dict[str, float]:
         """Returns the writes of the operator's kinds since the API server's start, by metric labels."""
-        counted = {}
+        counts = {}
         for line in self.api.request("GET", "/metrics").splitlines():
             if (
                 line.startswith("apiserver_request_total")
@@ -138,8 +140,8 @@ class ControlPlane:
                 and re.search(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"', line)
             ):
                 labels, _, value = line.rpartition(" ")
-                counted[labels] = float(value)
-        return counted
+                counts[labels] = float(value)
+        return counts
 
     def wait_until_quiet(self) -> None:
         """Waits until there were no writes for 1.2 seconds."""
@@ -173,9 +175,15 @@ class ControlPlane:
             version = crd["spec"]["versions"][0]["name"]
             eventually(
                 lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path),
-                30,
+                60,
                 f"the API server serves {plural}",
             )
+
+
+@functools.cache
+def documents(file: Path) -> tuple[Object, ...]:
+    """Returns the objects of a manifest. The loader in C takes 0.3 s of CPU for all CRDs, that in Python 2 s."""
+    return tuple(obj for obj in yaml.load_all(file.read_text(), yaml.CSafeLoader) if obj)
 
 
 def _name(obj: Object) -> str:
@@ -196,8 +204,8 @@ def has_controllers() -> bool:
 
 def scheduler() -> Path | None:
     """Returns the kube-scheduler of the kind cluster's node; None if it isn't built."""
-    found = (folder / "kube-scheduler" for folder in (binaries(), settings.HOME / "node"))
-    return next((program for program in found if os.access(program, os.X_OK)), None)
+    programs = (folder / "kube-scheduler" for folder in (binaries(), settings.HOME / "node"))
+    return next((program for program in programs if os.access(program, os.X_OK)), None)
 
 
 @contextlib.contextmanager
@@ -222,6 +230,7 @@ def running(
     folder = Path(tempfile.mkdtemp(prefix="controlplane-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.enter_context(evidence.kept(folder.name, evidence.of_plane(folder / "kubeconfig", folder)))
         etcd, peer, port = ports.free(3)
         url, kubeconfig = f"https://127.0.0.1:{port}", folder / "kubeconfig"
         store = _start(
@@ -230,10 +239,11 @@ def running(
             f"--listen-peer-urls=http://127.0.0.1:{peer}", "--unsafe-no-fsync", "--log-level=error",
         )  # fmt: skip
         key = folder / "service-account.key"
-        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        curve = ("ecparam", "-genkey", "-noout", "-name", "prime256v1")
+        subprocess.run(["openssl", *curve, "-out", key], check=True, capture_output=True)
         accounts = [f"{_TOKEN},admin,admin,system:masters", *(f"{u},{u},{u}" for u in (_MANAGER, *users))]
         (folder / "tokens.csv").write_text("\n".join(accounts) + "\n")
-        auditing = [f"--audit-policy-file={audit}", f"--audit-log-path={folder / 'audit.log'}"] if audit else []
+        audit_flags = [f"--audit-policy-file={audit}", f"--audit-log-path={folder / 'audit.log'}"] if audit else []
         server = _start(
             stack, folder, programs / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
             f"--cert-dir={folder / 'certs'}", "--bind-address=127.0.0.1", f"--secure-port={port}",
@@ -242,7 +252,7 @@ def running(
             f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
             "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true",
             # No controller creates the ServiceAccount `default`; without it the plugin would refuse every pod.
-            "--disable-admission-plugins=ServiceAccount", *auditing, *server_flags,
+            "--disable-admission-plugins=ServiceAccount", *audit_flags, *server_flags,
         )  # fmt: skip
         certificate = folder / "certs" / "apiserver.crt"
         eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")
@@ -294,9 +304,9 @@ class _Program:
 
 
 def _start(stack: contextlib.ExitStack, folder: Path, program: Path, *arguments: str) -> _Program:
-    started = _Program(folder, program, arguments)
-    stack.callback(started.stop)
-    return started
+    child = _Program(folder, program, arguments)
+    stack.callback(child.stop)
+    return child
 
 
 def _served(api: Api, path: str) -> bool:

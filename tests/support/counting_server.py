@@ -15,12 +15,14 @@ class CountingServer:
     """The counters of one model. `polls` is the number of answers.
 
     - `hangs`: while it is set, requests get no answer. `delay`: seconds before each answer.
+    - `gauges`: further series, with their labels, and their values.
     - `lie`: this text replaces the counter of served requests; "" means the truth.
     """
 
     def __init__(self, model: str) -> None:
         self.model, self.polls, self.hangs = model, 0, False
         self.lie, self.delay = "", 0.0
+        self.gauges: dict[str, str] = {}
         self._rate, self._count, self._since = 0.0, 1000.0, time.monotonic()
         self._lock = threading.Lock()
 
@@ -34,11 +36,12 @@ class CountingServer:
         with self._lock:
             self.polls += 1
             labels = f'{{model="{self.model}",version="1"}}'
-            served = self.lie or f"{self._now():.0f}"
+            count = self.lie or f"{self._now():.0f}"
             return (
-                f"nv_inference_request_success{labels} {served}\n"
+                f"nv_inference_request_success{labels} {count}\n"
                 f'nv_inference_request_failure{{model="{self.model}",reason="OTHER",version="1"}} 0\n'
                 f"nv_inference_pending_request_count{labels} 0\n"
+                + "".join(f"{series} {value}\n" for series, value in self.gauges.items())
             )
 
     def _now(self) -> float:
@@ -48,14 +51,14 @@ class CountingServer:
 @contextlib.contextmanager
 def running(host: str, model: str) -> Iterator[CountingServer]:
     """Runs a server on Triton's metrics port of `host`."""
-    counting, over = CountingServer(model), threading.Event()
+    counter, over = CountingServer(model), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            while counting.hangs and not over.wait(0.05):
+            while counter.hangs and not over.wait(0.05):
                 continue
-            over.wait(counting.delay)
-            body = counting.page().encode()
+            over.wait(counter.delay)
+            body = counter.page().encode()
             with contextlib.suppress(OSError):
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -70,7 +73,7 @@ def running(host: str, model: str) -> Iterator[CountingServer]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield counting
+        yield counter
     finally:
         over.set()
         server.shutdown()

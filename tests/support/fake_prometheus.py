@@ -9,12 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from triton_operator.api import names
-from triton_operator.render.rules.churn import series_churn
+from triton_operator.render.rules.alerts import FAILS, HANGS, NOT_COUNTED
 
 THRESHOLDS = 'tritonmodel:threshold:effective{tritonmodel!=""}'
 """The query of an operator that watches all namespaces."""
-CHURN = series_churn(names.SAMPLE_LIMIT)
+ALERTS = f'ALERTS{{alertname=~"{NOT_COUNTED}|{FAILS}|{HANGS}",alertstate="firing",tritonmodel!=""}}'
 
 
 def sample(value: str, **labels: str) -> dict[str, Any]:
@@ -31,6 +30,7 @@ class FakePrometheus:
 
     - `series`: the result of each query
     - `status`, `body`: the response instead
+    - `authorization`: the header that requests must have; empty for none, and then none may have it
     - `hang`: seconds before the response
     - `trickle`: seconds between two bytes of the response
 
@@ -40,6 +40,7 @@ class FakePrometheus:
     def __init__(self) -> None:
         self.series: dict[str, list[dict[str, Any]]] = {}
         self.status, self.body, self.hang, self.trickle = 200, "", 0.0, 0.0
+        self.authorization = ""
         self.queries: list[str] = []
         self._over = threading.Event()
         fake = self
@@ -52,8 +53,9 @@ class FakePrometheus:
                 body = fake.body or json.dumps(
                     {"status": "success", "data": {"resultType": "vector", "result": fake.series.get(query, [])}}
                 )
+                allowed = self.headers.get("Authorization", "") == fake.authorization
                 with contextlib.suppress(OSError):
-                    self.send_response(fake.status)
+                    self.send_response(fake.status if allowed else 401)
                     self.end_headers()
                     for part in body if fake.trickle else (body,):
                         self.wfile.write(part.encode())
@@ -75,16 +77,18 @@ class FakePrometheus:
 
     def set_thresholds(self, namespace: str, name: str, **values: object) -> None:
         """Sets the live thresholds of a TritonModel. The names are in snake case."""
-        known = {"max_qps": "+Inf", **values}
-        others = [one for one in self.series.get(THRESHOLDS, []) if _of(one) != (namespace, name)]
-        self.series[THRESHOLDS] = others + [
+        limits = {"max_qps": "+Inf", **values}
+        samples = [entry for entry in self.series.get(THRESHOLDS, []) if _of(entry) != (namespace, name)]
+        self.series[THRESHOLDS] = samples + [
             sample(str(value), namespace=namespace, tritonmodel=name, kind=kind.replace("_", "-"))
-            for kind, value in known.items()
+            for kind, value in limits.items()
         ]
 
-    def set_churning(self, *keys: tuple[str, str]) -> None:
-        """Sets the TritonModels (namespace, name) with a server that replaces its series."""
-        self.series[CHURN] = [sample("9000", namespace=namespace, tritonmodel=name) for namespace, name in keys]
+    def set_uncounted(self, *keys: tuple[str, str]) -> None:
+        """Sets the TritonModels (namespace, name) whose model `net` isn't counted."""
+        self.series[ALERTS] = [
+            sample("1", alertname=NOT_COUNTED, namespace=ns, tritonmodel=name, model="net") for ns, name in keys
+        ]
 
     def close(self) -> None:
         self._over.set()

@@ -46,15 +46,15 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ModelConfigResponse(config=self.configs[request.name])
 
     def ModelStatistics(self, request: Any, context: Any) -> Any:
-        def one(name: str, version: str) -> Any:
-            used = service_pb2.MemoryUsage(type="CPU", id=0, byte_size=self.memory.get(name, 0))
-            return service_pb2.ModelStatistics(name=name, version=version, memory_usage=[used])
+        def statistics(name: str, version: str) -> Any:
+            usage = service_pb2.MemoryUsage(type="CPU", id=0, byte_size=self.memory.get(name, 0))
+            return service_pb2.ModelStatistics(name=name, version=version, memory_usage=[usage])
 
-        return service_pb2.ModelStatisticsResponse(model_stats=[one(n, v) for n, v, *_ in self.index])
+        return service_pb2.ModelStatisticsResponse(model_stats=[statistics(n, v) for n, v, *_ in self.index])
 
     def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        given = json.loads(request.parameters["config"].string_param or "{}")
-        extra = "".join(f" with {key}" for key in given.get("cc_model_filenames", {}))
+        config = json.loads(request.parameters["config"].string_param or "{}")
+        extra = "".join(f" with {key}" for key in config.get("cc_model_filenames", {}))
         self._change("load", request.model_name, "READY", context, extra)
         return service_pb2.RepositoryModelLoadResponse()
 
@@ -69,8 +69,8 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         if name in self.failures:
             context.abort(grpc.StatusCode.INTERNAL, self.failures[name])
         with self._lock:
-            others = [entry for entry in self.index if entry[0] != name]
-            self.index = [*others, (name, "1", state, "unloaded" if verb == "unload" else "")]
+            entries = [entry for entry in self.index if entry[0] != name]
+            self.index = [*entries, (name, "1", state, "unloaded" if verb == "unload" else "")]
 
 
 @contextlib.contextmanager

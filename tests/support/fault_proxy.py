@@ -20,6 +20,8 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from .api import MIN_WAIT_SECONDS
+
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 ALL = (*WRITES, "GET", "LIST", "WATCH")
 _PASSED_ON = ("Authorization", "Accept", "Content-Type", "User-Agent")
@@ -33,6 +35,7 @@ class Fault:
 
     - `answer`: responds with `code` and doesn't forward the request
     - `slow`: waits `seconds` and forwards the request
+    - `late`: forwards the request when the faults end, whether or not the client still waits
     - `hang`: doesn't forward the request and doesn't respond
     - `reset`: resets the connection and doesn't forward the request
     - `lost`: forwards the request and resets the connection instead of responding
@@ -105,7 +108,7 @@ class FaultProxy:
         # A daemon, so that hanging requests don't outlive the tests.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(up)), daemon=True)
         self._thread.start()
-        up.wait(10)
+        assert up.wait(MIN_WAIT_SECONDS), "the proxy doesn't listen"
 
     # Interface for tests
 
@@ -124,10 +127,10 @@ class FaultProxy:
 
     def drop_watches(self) -> int:
         """Closes all open watches, as an API server does when it ends. Returns their number."""
-        dropped = list(self._watches)
-        for watch in dropped:
+        watches = list(self._watches)
+        for watch in watches:
             self._loop.call_soon_threadsafe(_abort, watch.request)
-        return len(dropped)
+        return len(watches)
 
     def freeze_watches(self) -> int:
         """Keeps all open watches open, but forwards no more events. Returns their number."""
@@ -146,7 +149,7 @@ class FaultProxy:
     def close(self) -> None:
         self.heal()
         self._loop.call_soon_threadsafe(self._closed.set)
-        self._thread.join(10)
+        self._thread.join(MIN_WAIT_SECONDS)
 
     # Implementation
 
@@ -156,9 +159,9 @@ class FaultProxy:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         # Without compression, because the proxy doesn't forward the header Content-Encoding.
-        plain = {"Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity"}
         runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=plain) as self._session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as self._session:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -182,6 +185,8 @@ class FaultProxy:
                 return _refusal(fault)
             if fault.how == "slow":
                 await asyncio.sleep(fault.seconds)
+            elif fault.how == "late":
+                await self._healed.wait()
             elif fault.how == "hang":
                 return await self._hang(request)
             elif fault.how == "reset":
@@ -189,41 +194,41 @@ class FaultProxy:
         began = time.monotonic()
         try:
             headers = {k: request.headers[k] for k in _PASSED_ON if k in request.headers}
-            behind = await self._session.request(
+            answer = await self._session.request(
                 request.method, self._behind + request.raw_path, data=body or None, headers=headers
             )
-            async with behind:
-                if verb == "WATCH" and behind.status == 200:
-                    return await self._stream(request, resource, behind)
-                data = await behind.read()
+            async with answer:
+                if verb == "WATCH" and answer.status == 200:
+                    return await self._stream(request, resource, answer)
+                data = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError):
             return _abort(request)
-        if verb in WRITES and behind.status < 300:
+        if verb in WRITES and answer.status < 300:
             self.done.append(Write(began, time.monotonic(), verb, resource))
         if self.cut_off:  # cut off after the request was forwarded
             return await self._hang(request)
         if fault is not None and fault.how == "lost":
             return _abort(request)
-        headers, half = {"Content-Type": behind.headers["Content-Type"]}, data[: len(data) // 2]
+        headers, half = {"Content-Type": answer.headers["Content-Type"]}, data[: len(data) // 2]
         if fault is not None and fault.how == "truncated":
-            cut = web.StreamResponse(status=behind.status, headers=headers)
-            cut.content_length = len(data)
-            await cut.prepare(request)
-            await cut.write(half)
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            response.content_length = len(data)
+            await response.prepare(request)
+            await response.write(half)
             return _abort(request)
         garbled = fault is not None and fault.how == "garbled"
-        return web.Response(status=behind.status, headers=headers, body=half if garbled else data)
+        return web.Response(status=answer.status, headers=headers, body=half if garbled else data)
 
     async def _stream(
-        self, request: web.BaseRequest, resource: str, behind: aiohttp.ClientResponse
+        self, request: web.BaseRequest, resource: str, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         watch = _Watch(request, dead=self.watches_paused)
         self._watches.add(watch)
         self.watches_begun.append((time.monotonic(), resource))
         try:
-            response = web.StreamResponse(headers={"Content-Type": behind.headers["Content-Type"]})
+            response = web.StreamResponse(headers={"Content-Type": answer.headers["Content-Type"]})
             await response.prepare(request)
-            async for chunk in behind.content.iter_any():
+            async for chunk in answer.content.iter_any():
                 if not watch.dead and not self.cut_off:
                     await response.write(chunk)
                 else:
@@ -244,9 +249,9 @@ class FaultProxy:
 
     def _chosen(self, verb: str, resource: str) -> Fault | None:
         for fault in self.faults:
-            here = resource in fault.resources if fault.resources else resource not in fault.but
+            applies = resource in fault.resources if fault.resources else resource not in fault.but
             rests = time.monotonic() < self._happened.get(fault, float("-inf")) + fault.pause
-            if here and verb in fault.verbs and not rests and self._random.random() < fault.share:
+            if applies and verb in fault.verbs and not rests and self._random.random() < fault.share:
                 self._happened[fault] = time.monotonic()
                 return fault
         return None

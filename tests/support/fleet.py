@@ -38,9 +38,9 @@ def condition(kind: str, value: str, reason: str, message: str = "m") -> gen.Mod
     """Sets one condition of a TritonModel, after `status`."""
 
     def modify(obj: Object) -> None:
-        found = [c for c in obj["status"]["conditions"] if c["type"] != kind]
-        now = {"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": SINCE}
-        obj["status"]["conditions"] = [*found, now]
+        conditions = [c for c in obj["status"]["conditions"] if c["type"] != kind]
+        entry = {"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": SINCE}
+        obj["status"]["conditions"] = [*conditions, entry]
 
     return modify
 

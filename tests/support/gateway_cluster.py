@@ -54,14 +54,14 @@ _CLASS: tuple[Object, ...] = (
 def installed(cluster: Cluster) -> Iterator[None]:
     """Installs Envoy Gateway with its chart while the context lasts."""
     ensure_parts("gateway")
-    where = (f"--namespace={NAMESPACE}", "--wait", "--timeout=240s")
+    flags = (f"--namespace={NAMESPACE}", "--wait", "--timeout=240s")
     values = (
         # Without a digest, because the image may be built on this machine.
         f"--set=global.images.envoyProxy.image={envoy_gateway.ENVOY}",
         "--set=deployment.envoyGateway.resources.requests.cpu=20m",
         "--set=deployment.envoyGateway.resources.requests.memory=64Mi",
     )
-    install = ("upgrade", "envoy-gateway", envoy_gateway.CHART, "--install", "--create-namespace", *where, *values)
+    install = ("upgrade", "envoy-gateway", envoy_gateway.CHART, "--install", "--create-namespace", *flags, *values)
     try:
         helm.run(*install, kubeconfig=cluster.kubeconfig)
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(_CLASS))
@@ -72,7 +72,7 @@ def installed(cluster: Cluster) -> Iterator[None]:
             cluster.kubectl("delete", kind, "--all", *options, "--timeout=120s", check=False)
         # The namespace would wait for half of the grace period of these pods, which is five minutes.
         cluster.kubectl("-n", NAMESPACE, "wait", "--for=delete", "pod", *PROXIES, "--timeout=60s", check=False)
-        helm.run("uninstall", "envoy-gateway", "--ignore-not-found", *where, kubeconfig=cluster.kubeconfig)
+        helm.run("uninstall", "envoy-gateway", "--ignore-not-found", *flags, kubeconfig=cluster.kubeconfig)
         cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
         # Helm keeps the CRDs of a chart.
         for name in cluster.kubectl("get", "crd", "-o", "name").split():

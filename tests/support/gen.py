@@ -23,13 +23,13 @@ DIGEST = "sha256:" + "1" * 64
 
 def raw(*modifiers: Modifier, name: str = NAME, namespace: str = NAMESPACE, uid: str = UID, **spec: Any) -> Object:
     """Returns a TritonModel as the API server stores it. `spec` (camelCase) is merged over a minimal one."""
-    out: Object = {
+    obj: Object = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
         "metadata": {"name": name, "namespace": namespace, "uid": uid, "generation": 1, "resourceVersion": "1"},
         "spec": {"modelImage": {"reference": IMAGE}, **spec},
     }
-    return modified(out, *modifiers)
+    return modified(obj, *modifiers)
 
 
 def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: Any) -> Object:
@@ -40,7 +40,7 @@ def child(kind: str = "Deployment", version: int = 10, uid: str = "", **spec: An
 
 def child_name(kind: str, model: str) -> str:
     """Returns the name of the child of this kind that every TritonModel named `model` has."""
-    return names.account(model) if kind == "ServiceAccount" else model
+    return names.account(model) if kind in ("ServiceAccount", "ConfigMap") else model
 
 
 def model(*modifiers: Modifier, **spec: Any) -> TritonModel:
@@ -50,24 +50,24 @@ def model(*modifiers: Modifier, **spec: Any) -> TritonModel:
 
 def modified(obj: Object, *modifiers: Modifier) -> Object:
     """Returns a copy of `obj` with the modifiers applied."""
-    out = copy.deepcopy(obj)
+    result = copy.deepcopy(obj)
     for modify in modifiers:
-        modify(out)
-    return out
+        modify(result)
+    return result
 
 
 def put(path: str, value: Any) -> Modifier:
     """Sets the value at a dotted path. Numbers are list indices."""
 
     def modify(obj: Object) -> None:
-        *way, last = path.split(".")
-        here: Any = obj
-        for step in way:
-            here = here[int(step)] if isinstance(here, list) else here.setdefault(step, {})
-        if isinstance(here, list):
-            here[int(last)] = value
+        *keys, leaf = path.split(".")
+        node: Any = obj
+        for step in keys:
+            node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
+        if isinstance(node, list):
+            node[int(leaf)] = value
         else:
-            here[last] = value
+            node[leaf] = value
 
     return modify
 
@@ -78,19 +78,19 @@ def deleting(obj: Object) -> None:
 
 def live(desired: Object, *modifiers: Modifier, uid: str = "", version: int = 10) -> Object:
     """Returns `desired` as the API server stores it after an apply: with a uid, defaults and managedFields."""
-    out = copy.deepcopy(desired)
-    metadata = out["metadata"]
+    obj = copy.deepcopy(desired)
+    metadata = obj["metadata"]
     metadata |= {
-        "uid": uid or f"uid-of-{out['kind']}-{metadata['name']}",
+        "uid": uid or f"uid-of-{obj['kind']}-{metadata['name']}",
         "resourceVersion": str(version),
         "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "managedFields": [managed(desired)],
     }
-    if out["kind"] == "Deployment":
-        out["spec"].setdefault("replicas", 1)
-        out["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
-    return modified(out, *modifiers)
+    if obj["kind"] == "Deployment":
+        obj["spec"].setdefault("replicas", 1)
+        obj["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    return modified(obj, *modifiers)
 
 
 def managed(desired: Object, manager: str = names.FIELD_MANAGER, operation: str = "Apply") -> Object:
@@ -127,8 +127,8 @@ def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEM
     """Returns a ready pod of the operator's Deployment, with the status from the kubelet."""
     inits = [names.CONTAINER_TOOLS, names.CONTAINER_FETCH, names.CONTAINER_CHECK]
     images = {names.CONTAINER_FETCH: IMAGE, names.CONTAINER_SERVER: "triton:1"}
-    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-    out: Object = {
+    termination = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    obj: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -164,7 +164,7 @@ def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEM
                     "imageID": f"registry.example.com/detection@{DIGEST}" if n == names.CONTAINER_FETCH else "",
                     "ready": True,
                     "restartCount": 0,
-                    "state": copy.deepcopy(ended),
+                    "state": copy.deepcopy(termination),
                 }
                 for n in inits
             ],
@@ -181,7 +181,7 @@ def pod(*modifiers: Modifier, name: str = "detection-abc-1", template: str = TEM
             ],
         },
     }
-    return modified(out, *modifiers)
+    return modified(obj, *modifiers)
 
 
 def condition(kind: str, status: str, **more: str) -> Modifier:
@@ -213,8 +213,8 @@ def injected(name: str, place: int | None = None, spec: Object | None = None, **
         at = len(statuses) if place is None else place
         obj["spec"][kind].insert(at, {"name": name, "image": "mesh:1", **(spec or {})})
         statuses.insert(at, {"name": name, "image": "mesh:1", "ready": False, "restartCount": 0, **status})
-        for later in statuses[at + 1 :] + (obj["status"]["containerStatuses"] if place is not None else []):
-            later |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+        for entry in statuses[at + 1 :] + (obj["status"]["containerStatuses"] if place is not None else []):
+            entry |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
         condition("Ready", "False", message=f"containers with unready status: [{name}]")(obj)
 
     return modify
@@ -238,8 +238,8 @@ def state(container: str, **states: Any) -> Modifier:
         statuses = obj["status"]["initContainerStatuses"] + obj["status"]["containerStatuses"]
         place = next(i for i, s in enumerate(statuses) if s["name"] == container)
         statuses[place] |= {"ready": False, "started": False, **states}
-        for later in statuses[place + 1 :]:
-            later |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
+        for entry in statuses[place + 1 :]:
+            entry |= {"ready": False, "started": False, "state": {"waiting": {"reason": "PodInitializing"}}}
 
     return modify
 
@@ -250,9 +250,9 @@ def waiting(container: str, reason: str, message: str = "") -> Modifier:
 
 def ended(container: str, code: int, message: str = "", reason: str = "Error", **more: Any) -> Modifier:
     """Makes the container's status that of a crash loop, as the kubelet reports it."""
-    last = {"exitCode": code, "reason": reason, "message": message, **more}
+    termination = {"exitCode": code, "reason": reason, "message": message, **more}
     back_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
-    return state(container, state=back_off, lastState={"terminated": last}, restartCount=1)
+    return state(container, state=back_off, lastState={"terminated": termination}, restartCount=1)
 
 
 def failed(reason: str, message: str) -> Modifier:
@@ -286,3 +286,14 @@ def report(*models: str, entrypoint: str | None = None, findings: list[Object] |
         "findings": findings or [],
         "truncated": 0,
     }
+
+
+def stopped_answering(since: str = "2026-01-01T01:00:00Z") -> Modifier:
+    """Makes a server that was ready fail its readiness probe."""
+
+    def modify(obj: Object) -> None:
+        not_ready(obj)
+        for kind in ("ContainersReady", "Ready"):
+            condition(kind, "False", lastTransitionTime=since)(obj)
+
+    return modify

@@ -33,16 +33,16 @@ def run(*arguments: str | Path, kubeconfig: Path | None = None, values: str = ""
     - `values`: a values file for `--values=-`
     """
     with tempfile.TemporaryDirectory() as home:
-        own = {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
-        cluster = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {"KUBECONFIG": f"{home}/none"}
-        done = subprocess.run(
+        homes = {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
+        config = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {"KUBECONFIG": f"{home}/none"}
+        process = subprocess.run(
             ["helm", *map(str, arguments), *(["--values=-"] if values else [])],
-            input=values, capture_output=True, text=True, check=False, timeout=240,
-            env={**os.environ, "PATH": settings.search_path(), **own, **cluster},
+            input=values, capture_output=True, text=True, check=False, timeout=600,
+            env={**os.environ, "PATH": settings.search_path(), **homes, **config},
         )  # fmt: skip
-    if done.returncode:
-        raise HelmError(f"helm {' '.join(map(str, arguments))}: {done.stderr}")
-    return done.stdout
+    if process.returncode:
+        raise HelmError(f"helm {' '.join(map(str, arguments))}: {process.stderr}")
+    return process.stdout
 
 
 def template(chart: Path, *options: str, namespace: str = NAMESPACE, values: str = "") -> str:
@@ -58,11 +58,11 @@ def rendered(chart: Path, *options: str, namespace: str = NAMESPACE, values: str
 @functools.cache
 def kustomized(folder: str) -> dict[Key, Object]:
     """Returns the objects of a folder below manifests/, as `kubectl kustomize` writes them."""
-    path = {**os.environ, "PATH": settings.search_path()}
-    done = subprocess.run(
-        ["kubectl", "kustomize", ROOT / "manifests" / folder], capture_output=True, text=True, check=True, env=path
+    env = {**os.environ, "PATH": settings.search_path()}
+    process = subprocess.run(
+        ["kubectl", "kustomize", ROOT / "manifests" / folder], capture_output=True, text=True, check=True, env=env
     )
-    return by_key(done.stdout)
+    return by_key(process.stdout)
 
 
 def file(path: str) -> dict[Key, Object]:
@@ -73,6 +73,6 @@ def file(path: str) -> dict[Key, Object]:
 def by_key(text: str) -> dict[Key, Object]:
     """Returns the objects of the YAML by kind, namespace and name. Fails if one occurs twice."""
     objects = [obj for obj in yaml.load_all(text, _LOADER) if obj]
-    found = {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in objects}
-    assert len(found) == len(objects), "the same object occurs twice"
-    return found
+    index = {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in objects}
+    assert len(index) == len(objects), "the same object occurs twice"
+    return index

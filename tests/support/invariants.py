@@ -10,12 +10,11 @@ from typing import Any
 
 from triton_operator.api import names, quantity
 from triton_operator.api.lists import LIST_KEYS, key_of
-from triton_operator.render import series
 from triton_operator.render.children import KINDS
 
 from .api import MIN_WAIT_SECONDS, Api, Object, condition, eventually
 from .controlplane import ControlPlane
-from .supervised import Supervised
+from .operator_process import Operator
 from .workload import BROKEN, Workload, desired
 
 Objects = dict[tuple[str, str], Object]
@@ -50,15 +49,15 @@ class Foreign:
         # An object with another owner.
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True,
                  "uid": api.get("ConfigMap", "owner")["metadata"]["uid"]}  # fmt: skip
-        owned = _object("v1", "Service", "m-1-owned", labels, spec=ports)
-        owned["metadata"] |= {"namespace": api.namespace, "ownerReferences": [owner]}
-        self._note(api.create(owned))
+        service = _object("v1", "Service", "m-1-owned", labels, spec=ports)
+        service["metadata"] |= {"namespace": api.namespace, "ownerReferences": [owner]}
+        self._note(api.create(service))
 
     def problems(self) -> Iterator[str]:
         for (kind, name), version in self.known.items():
-            found = self._api.find(kind, name)
-            if found is None or found["metadata"]["resourceVersion"] != version:
-                yield f"the foreign {kind} {name} was changed or deleted: {found}"
+            obj = self._api.find(kind, name)
+            if obj is None or obj["metadata"]["resourceVersion"] != version:
+                yield f"the foreign {kind} {name} was changed or deleted: {obj}"
 
     def forget(self, kind: str) -> None:
         """Forgets the objects of a kind whose CRD was deleted."""
@@ -79,7 +78,7 @@ def assert_converged(
     plane: ControlPlane,
     work: Workload,
     foreign: Foreign,
-    operator: Supervised,
+    operator: Operator,
     *,
     within: float = 60,
     still: float = 2.5,
@@ -98,40 +97,40 @@ def assert_converged(
     """
     work.finish()
     started = time.monotonic()
-    found: list[str] = []
+    messages: list[str] = []
 
     def whole() -> bool:
         try:
-            found[:] = problems(work, foreign, monitoring)
+            messages[:] = problems(work, foreign, monitoring)
         except BROKEN as error:
-            found[:] = [str(error)]
-        return not found
+            messages[:] = [str(error)]
+        return not messages
 
-    eventually(whole, within, lambda: "\n".join([*found[:8], operator.log[-4000:]]), every=0.3)
-    took = time.monotonic() - started
+    eventually(whole, within, lambda: "\n".join([*messages[:8], operator.log[-4000:]]), every=0.3)
+    seconds = time.monotonic() - started
     assert_quiet(plane, operator, still)
     # Check again after the quiet time.
-    wrong = [*problems(work, foreign, monitoring), *(unneeded(work) if restarts else ())]
-    assert not wrong, "\n".join([*wrong, operator.log])
+    violations = [*problems(work, foreign, monitoring), *(unneeded(work) if restarts else ())]
+    assert not violations, "\n".join([*violations, operator.log])
     assert_log(operator.log)
-    return took
+    return seconds
 
 
-def assert_quiet(plane: ControlPlane, operator: Supervised, seconds: float) -> None:
+def assert_quiet(plane: ControlPlane, operator: Operator, seconds: float) -> None:
     """Checks that a period of `seconds` comes without writes and without repeated reconciles.
 
     The first periods may have both: other controllers finish, and each deleted pod causes a reconcile.
     """
     deadline = time.monotonic() + 2 * MIN_WAIT_SECONDS
     while True:
-        since, writes, reconciles = time.monotonic(), written(plane), operator.current.reconciles()
-        time.sleep(seconds)
-        changed = difference(writes, written(plane))
-        passes, took = operator.current.reconciles() - reconciles, time.monotonic() - since
+        since, writes, reconciles = time.monotonic(), written(plane), operator.reconciles()
+        time.sleep(seconds)  # the period itself
+        changes = difference(writes, written(plane))
+        passes, duration = operator.reconciles() - reconciles, time.monotonic() - since
         # The operator requeues propagating or refused TritonModels every 2 s. A resync and queued keys may add to it.
-        if not changed and passes <= operator.current.metric_sum("triton_operator_models") * (3 + took):
+        if not changes and passes <= operator.metric_sum("triton_operator_models") * (3 + duration):
             return
-        assert time.monotonic() < deadline, ("writes or reconciles don't stop", changed, passes, operator.log[-4000:])
+        assert time.monotonic() < deadline, ("writes or reconciles don't stop", changes, passes, operator.log[-4000:])
 
 
 def assert_log(log: str) -> None:
@@ -144,7 +143,7 @@ def assert_log(log: str) -> None:
 
 def _expected(entry: Object) -> bool:
     # kopf logs every failed request and then retries it.
-    return entry["logger"].startswith("kopf") or "no longer leading" in entry["message"]
+    return entry["logger"].startswith("kopf") or "not leading" in entry["message"]
 
 
 def _around(text: str, word: str) -> str:
@@ -163,12 +162,12 @@ def _entries(log: str) -> Iterator[Object]:
 
 def written(plane: ControlPlane) -> dict[str, float]:
     """Returns ControlPlane.writes by verb, resource and subresource."""
-    out: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for labels, count in plane.writes().items():
-        found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        name = "/".join(filter(None, (found["verb"], found["resource"], found["subresource"])))
-        out[name] = out.get(name, 0) + count
-    return out
+        pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        name = "/".join(filter(None, (pairs["verb"], pairs["resource"], pairs["subresource"])))
+        counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
@@ -178,26 +177,23 @@ def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, flo
 def problems(work: Workload, foreign: Foreign, monitoring: bool = True) -> list[str]:
     """Returns descriptions of all violated invariants."""
     models = {m["metadata"]["name"]: m for m in work.api.list("TritonModel")}
-    there = {
+    state = {
         (kind.kind, obj["metadata"]["name"]): {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         for kind in KINDS
         if monitoring or not kind.optional
         for obj in work.api.list(kind.kind)
     }
-    wanted = {
-        name: {
-            (o["kind"], o["metadata"]["name"]): o
-            for o in desired(m, there.get(("Deployment", name)), monitoring, there.get(("PodMonitor", name)))
-        }
+    children = {
+        name: {(o["kind"], o["metadata"]["name"]): o for o in desired(m, state.get(("Deployment", name)), monitoring)}
         for name, m in models.items()
     }
-    found = [f"found {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
+    messages = [f"found {sorted(models)}, wanted {sorted(work.wanted)}"] if models.keys() != work.wanted.keys() else []
     for name, model in models.items():
-        found += _model(name, model, wanted[name], there, monitoring)
-    return [*found, *_strangers(models, wanted, there, foreign), *_servers(work.api, there), *foreign.problems()]
+        messages += _model(name, model, children[name], state, monitoring)
+    return [*messages, *_strangers(models, children, state, foreign), *_servers(work.api, state), *foreign.problems()]
 
 
-def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring: bool) -> Iterator[str]:
+def _model(name: str, model: Object, children: Objects, objects: Objects, monitoring: bool) -> Iterator[str]:
     metadata, status = model["metadata"], model.get("status", {})
     if status.get("observedGeneration") != metadata["generation"]:
         yield f"{name}: the status has generation {status.get('observedGeneration')}, not {metadata['generation']}"
@@ -206,34 +202,27 @@ def _model(name: str, model: Object, wanted: Objects, there: Objects, monitoring
         yield f"{name}: {ready}"
     if ready.get("status") == "True" and monitoring and status.get("entrypointType") != "Ensemble":
         yield f"{name}: the entrypoint isn't known"
-    for (kind, child), want in wanted.items():
-        have = there.get((kind, child))
+    for (kind, child), want in children.items():
+        have = objects.get((kind, child))
         if have is None:
             yield f"{name}: no {kind} {child}"
             continue
         yield from (f"{name}: {kind} {child} differs at {path}" for path in unlike(want, have))
         if "deletionTimestamp" in have["metadata"]:
             yield f"{name}: {kind} {child} is being deleted"
-        if kind == "PodMonitor" and (missing := _reported(status) - set(series.listed(have) or ())):
-            yield f"{name}: {kind} {child} lacks {missing}"
 
 
-def _reported(status: Object) -> set[series.Pair]:
-    """Returns the versions of models that the servers report."""
-    return set(series.usable((m["name"], m["version"]) for m in status.get("models", [])))
-
-
-def _servers(api: Api, there: Objects) -> Iterator[str]:
+def _servers(api: Api, objects: Objects) -> Iterator[str]:
     """Yields the ReplicaSets and pods of deleted Deployments."""
-    uids = {obj["metadata"]["uid"] for (kind, _), obj in there.items() if kind == "Deployment"}
+    uids = {obj["metadata"]["uid"] for (kind, _), obj in objects.items() if kind == "Deployment"}
     # List pods first, so that the ReplicaSet of every listed pod is in the second list.
     pods, sets = api.list("Pod"), api.list("ReplicaSet")
-    for found in sets:
-        if not _owners(found) <= uids:
-            yield f"ReplicaSet {found['metadata']['name']} belongs to a deleted Deployment"
-    for found in pods:
-        if not _owners(found) <= {obj["metadata"]["uid"] for obj in sets}:
-            yield f"Pod {found['metadata']['name']} belongs to a deleted ReplicaSet"
+    for replicas in sets:
+        if not _owners(replicas) <= uids:
+            yield f"ReplicaSet {replicas['metadata']['name']} belongs to a deleted Deployment"
+    for pod in pods:
+        if not _owners(pod) <= {obj["metadata"]["uid"] for obj in sets}:
+            yield f"Pod {pod['metadata']['name']} belongs to a deleted ReplicaSet"
 
 
 def _owners(obj: Object) -> set[str]:
@@ -241,18 +230,18 @@ def _owners(obj: Object) -> set[str]:
 
 
 def _strangers(
-    models: dict[str, Object], wanted: dict[str, Objects], there: Objects, foreign: Foreign
+    models: dict[str, Object], children: dict[str, Objects], objects: Objects, foreign: Foreign
 ) -> Iterator[str]:
     """Yields children without a TritonModel, and children that their TritonModel doesn't want."""
     uids = {m["metadata"]["uid"] for m in models.values()}
     # The operator keeps the rules while the entrypoint isn't known yet.
-    kept = {
+    rules = {
         ("PrometheusRule", name)
         for name, m in models.items()
         if not m.get("status", {}).get("entrypointType") and m["spec"].get("monitoring", {}).get("enabled", True)
     }
-    requested = kept.union(*wanted.values())
-    for (kind, name), obj in there.items():
+    requested = rules.union(*children.values())
+    for (kind, name), obj in objects.items():
         metadata = obj["metadata"]
         owners = {r["uid"] for r in metadata.get("ownerReferences", []) if r["kind"] == names.KIND}
         ours = owners or metadata.get("labels", {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
@@ -266,7 +255,7 @@ def _strangers(
 
 def unneeded(work: Workload) -> Iterator[str]:
     """Yields ReplicaSets whose pod template no spec requested, and Deployments whose pod templates are out of order."""
-    lives: dict[str, list[tuple[int, int, str]]] = {}
+    histories: dict[str, list[tuple[int, int, str]]] = {}
     for replicas in work.api.list("ReplicaSet"):
         metadata = replicas["metadata"]
         template = replicas["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
@@ -275,12 +264,12 @@ def unneeded(work: Workload) -> Iterator[str]:
             yield f"ReplicaSet {metadata['name']} has the template {template}, which no spec requested"
             continue
         revision = int(metadata["annotations"]["deployment.kubernetes.io/revision"])
-        lives.setdefault(metadata["ownerReferences"][0]["uid"], []).append((revision, number, metadata["name"]))
-    for life in lives.values():
+        histories.setdefault(metadata["ownerReferences"][0]["uid"], []).append((revision, number, metadata["name"]))
+    for history in histories.values():
         # A template that a Deployment uses again gets a new revision.
-        numbers = [number for _, number, _ in sorted(life)]
+        numbers = [number for _, number, _ in sorted(history)]
         if numbers != sorted(set(numbers)):
-            yield f"the templates of a Deployment are in another order than its specs: {sorted(life)}"
+            yield f"the templates of a Deployment are in another order than its specs: {sorted(history)}"
 
 
 def unlike(want: Any, have: Any, path: str = "", field: str = "") -> Iterator[str]:
@@ -291,13 +280,13 @@ def unlike(want: Any, have: Any, path: str = "", field: str = "") -> Iterator[st
     elif isinstance(want, list) and isinstance(have, list):
         keys = LIST_KEYS.get(field, ("name",))
         if want and all(key_of(item, keys) for item in want):
-            there = {key_of(item, keys): item for item in have}
+            by_key = {key_of(item, keys): item for item in have}
             for item in want:
-                yield from unlike(item, there.get(key_of(item, keys)), f"{path}[{key_of(item, keys)}]")
+                yield from unlike(item, by_key.get(key_of(item, keys)), f"{path}[{key_of(item, keys)}]")
         elif len(want) != len(have):
             yield path
         else:
-            for index, (one, other) in enumerate(zip(want, have, strict=True)):
-                yield from unlike(one, other, f"{path}[{index}]")
+            for index, (want_item, have_item) in enumerate(zip(want, have, strict=True)):
+                yield from unlike(want_item, have_item, f"{path}[{index}]")
     elif want != have and not (want in ({}, [], "") and have is None) and not quantity.same(want, have):
         yield f"{path}: {have!r}, wanted {want!r}"

@@ -28,15 +28,15 @@ def installed(cluster: Cluster) -> Iterator[None]:
         # Only KEDA removes its finalizers, so it must run until the last ScaledObject is gone.
         cluster.kubectl("delete", "scaledobject", "--all", "--all-namespaces", "--timeout=120s", check=False)
         cluster.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifest)
-        every = cluster.api.in_namespace("*")
-        eventually(lambda: not every.find("Namespace", "keda"), 3 * MIN_WAIT_SECONDS, "KEDA's namespace to end")
+        api = cluster.api.in_namespace("*")
+        eventually(lambda: not api.find("Namespace", "keda"), 3 * MIN_WAIT_SECONDS, "KEDA's namespace to end")
 
 
 def _objects() -> list[dict[str, object]]:
     """Returns KEDA's objects, with small requests of CPU and memory."""
-    found = [o for o in yaml.safe_load_all(_MANIFEST.read_text()) if o]
-    for one in found:
-        if one["kind"] == "Deployment":
-            for container in one["spec"]["template"]["spec"]["containers"]:
+    objects = [o for o in yaml.safe_load_all(_MANIFEST.read_text()) if o]
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            for container in obj["spec"]["template"]["spec"]["containers"]:
                 container["resources"] = {"requests": {"cpu": "20m", "memory": "64Mi"}}
-    return found
+    return objects

@@ -14,7 +14,7 @@ import yaml
 
 from hack.world import settings
 
-from . import ports
+from . import evidence, ports
 from .api import Object, eventually
 from .controlplane import ROOT, ControlPlane
 
@@ -25,16 +25,16 @@ NAMESPACE, ACCOUNT = "keda", "keda-operator"
 
 def program() -> Path | None:
     """Returns KEDA's operator; None if `hack/world.sh keda` hasn't built it."""
-    found = settings.HOME / "keda" / "keda-operator"
-    return found if os.access(found, os.X_OK) else None
+    binary = settings.HOME / "keda" / "keda-operator"
+    return binary if os.access(binary, os.X_OK) else None
 
 
 def install(plane: ControlPlane) -> Path:
     """Installs KEDA's CRDs, its ServiceAccount and its roles. Returns a kubeconfig with these rights."""
     objects = [o for o in yaml.safe_load_all(_MANIFEST.read_text()) if o and o["kind"] not in _NEEDS_PODS]
     command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "--server-side", "-f", "-"]
-    done = subprocess.run(command, input=yaml.safe_dump_all(objects), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, input=yaml.safe_dump_all(objects), capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     plane.install_keda()
     return plane.kubeconfig_of(NAMESPACE, ACCOUNT)
 
@@ -45,21 +45,21 @@ def running(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[Pat
 
     The API server refuses writes of ScaledObjects if the webhook fails, unlike in KEDA's installation.
     """
-    found = program()
-    assert found is not None, "run hack/world.sh keda"
+    binary = program()
+    assert binary is not None, "run hack/world.sh keda"
     certificates = _certificates(folder)
     health, metrics, hook_health, hook, adapter, unused = ports.free(6)
     with contextlib.ExitStack() as stack:
         log = _start(
-            stack, found, kubeconfig, folder, health, f"--cert-dir={certificates}",
+            stack, binary, kubeconfig, folder, health, f"--cert-dir={certificates}",
             "--enable-prometheus-metrics=false", f"--metrics-service-bind-address=127.0.0.1:{metrics}",
         )  # fmt: skip
         _start(
-            stack, found.with_name("keda-webhooks"), kubeconfig, folder, hook_health, f"--cert-dir={certificates}",
+            stack, binary.with_name("keda-webhooks"), kubeconfig, folder, hook_health, f"--cert-dir={certificates}",
             "--metrics-bind-address=0", f"--port={hook}",
         )  # fmt: skip
         _start(
-            stack, found.with_name("keda-adapter"), kubeconfig, folder, 0, f"--cert-dir={certificates}",
+            stack, binary.with_name("keda-adapter"), kubeconfig, folder, 0, f"--cert-dir={certificates}",
             "--bind-address=127.0.0.1", f"--secure-port={adapter}", f"--port={unused}",
             f"--tls-cert-file={certificates / 'tls.crt'}", f"--tls-private-key-file={certificates / 'tls.key'}",
             f"--metrics-service-address=127.0.0.1:{metrics}", "--authentication-skip-lookup",
@@ -82,6 +82,7 @@ def _start(
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
     stack.callback(_stop, process)
+    stack.enter_context(evidence.kept(log.name, evidence.of_file(log)))
 
     def up() -> bool:
         assert process.poll() is None, log.read_text()[-3000:]
@@ -114,11 +115,11 @@ def _delete(plane: ControlPlane, obj: Object) -> None:
 
 
 def _kubectl(plane: ControlPlane, obj: Object, *command: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         ["kubectl", f"--kubeconfig={plane.kubeconfig}", *command, "-f", "-"],
         input=yaml.safe_dump(obj), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def _metrics_api(port: int) -> list[Object]:
@@ -127,8 +128,8 @@ def _metrics_api(port: int) -> list[Object]:
     This API server has no certificate of its own for that, so the metrics server doesn't know who asks.
     """
     documents = yaml.safe_load_all(_MANIFEST.read_text())
-    found: Object = next(o for o in documents if o and o["kind"] == "APIService")
-    service = {**found["spec"]["service"], "port": port}
+    api_service: Object = next(o for o in documents if o and o["kind"] == "APIService")
+    service = {**api_service["spec"]["service"], "port": port}
     metadata = {k: service[k] for k in ("name", "namespace")}
     external = {"type": "ExternalName", "externalName": "localhost"}
     bindings: list[Object] = [
@@ -144,30 +145,30 @@ def _metrics_api(port: int) -> list[Object]:
     return [
         *bindings,
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": external},
-        {**found, "spec": {**found["spec"], "service": service, "insecureSkipTLSVerify": True}},
+        {**api_service, "spec": {**api_service["spec"], "service": service, "insecureSkipTLSVerify": True}},
     ]
 
 
 def _webhook(port: int, authority: Path) -> Object:
     """Returns KEDA's webhook configuration for ScaledObjects, with the address of the process."""
     documents = yaml.safe_load_all(_MANIFEST.read_text())
-    found: Object = next(o for o in documents if o and o["kind"] == "ValidatingWebhookConfiguration")
-    [webhook] = [w for w in found["webhooks"] if w["name"] == "vscaledobject.kb.io"]
+    configuration: Object = next(o for o in documents if o and o["kind"] == "ValidatingWebhookConfiguration")
+    [webhook] = [w for w in configuration["webhooks"] if w["name"] == "vscaledobject.kb.io"]
     url = f"https://127.0.0.1:{port}{webhook['clientConfig']['service']['path']}"
     client = {"url": url, "caBundle": base64.b64encode(authority.read_bytes()).decode()}
-    return {**found, "webhooks": [{**webhook, "clientConfig": client, "failurePolicy": "Fail"}]}
+    return {**configuration, "webhooks": [{**webhook, "clientConfig": client, "failurePolicy": "Fail"}]}
 
 
 def _certificates(folder: Path) -> Path:
     """Returns a folder with a self-signed certificate for this machine."""
-    found = folder / "keda-certs"
-    if not found.exists():
-        found.mkdir()
-        key, certificate = found / "tls.key", found / "tls.crt"
+    target = folder / "keda-certs"
+    if not target.exists():
+        target.mkdir()
+        key, certificate = target / "tls.key", target / "tls.crt"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=keda", "-days", "2",
              "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
             check=True, capture_output=True,
         )  # fmt: skip
-        (found / "ca.crt").write_bytes(certificate.read_bytes())
-    return found
+        (target / "ca.crt").write_bytes(certificate.read_bytes())
+    return target

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .api import eventually
-from .cluster import Namespace
-from .prometheus import Monitoring, threshold
+from .cluster import NAMESPACE, OPERATOR, Namespace
+from .prometheus import OPERATORS, Monitoring, threshold
 
 ANNOTATION = "tritonoperator.io/max-qps"
 CYCLE_SECONDS = 5
@@ -51,16 +51,22 @@ class Subject:
         `hurry`: see Monitoring.hurry.
         """
         own = f'namespace="{self._namespace.name}",tritonmodel="{self.name}"'
+        selector = threshold(self._namespace.api, self.name, "triton_operator_threshold")
 
         def look() -> bool:
             if hurry:
                 self._monitoring.hurry()
             literal, live = self.value("tritonmodel:threshold:fallback"), self.value()
-            return live is not None and live == literal and bool(self._monitoring.query(f"up{{{own}}} == 1"))
+            # Without the operator's own metric, the limit is that in the rule, and a change takes a minute.
+            pods = {series["metric"].get("pod") for series in self._monitoring.query(selector)}
+            operators = {
+                pod["metadata"]["name"] for pod in self._namespace.cluster.api.list("Pod", OPERATOR, NAMESPACE)
+            }
+            scraped = self._monitoring.scraped_pods(OPERATORS)
+            up = bool(self._monitoring.query(f"up{{{own}}} == 1"))
+            return live is not None and live == literal and up and scraped == operators <= pods
 
-        eventually(
-            look, seconds, lambda: f"Prometheus to know {self.name}; {self._namespace.conditions_text(self.name)}", 3
-        )
+        eventually(look, seconds, f"Prometheus to know {self.name} and to get its limit from each operator", 3)
 
     def change(self, rule: bool = False) -> Change:
         """Changes max-qps and waits until it is live. `rule`: waits until the rule contains it, too.
@@ -106,14 +112,14 @@ class Subject:
 
 
 def pause(rule: bool = False) -> None:
-    """Sleeps for a random part of a cycle. Otherwise all changes would start at the same place of the cycle."""
+    """Sleeps for a random part of a cycle: the place in the cycle decides how long a change takes."""
     time.sleep(random.uniform(0, RULE_CYCLE_SECONDS if rule else CYCLE_SECONDS))
 
 
 def restarts(before: dict[str, int], after: dict[str, int]) -> int:
     """Returns the number of restarted containers and replaced pods."""
-    again = sum(max(0, after[uid] - count) for uid, count in before.items() if uid in after)
-    return again + len(before.keys() - after.keys())
+    number = sum(max(0, after[uid] - count) for uid, count in before.items() if uid in after)
+    return number + len(before.keys() - after.keys())
 
 
 def percentile(values: Sequence[float], part: float) -> float:

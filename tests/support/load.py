@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from . import evidence
 from .api import Object, eventually
 from .cluster import ROOT, Namespace
 
@@ -26,29 +28,42 @@ class Load:
 @contextlib.contextmanager
 def load(namespace: Namespace, service: str, rate: float = 40, name: str = "load") -> Iterator[Load]:
     """Runs a pod that sends `rate` requests per second to `service` while the context lasts."""
-    pod, api = f"{name}-{service}", namespace.api
-    script = {"load.py": _SCRIPT.read_text()}
-    api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": script})
-    api.apply(client_pod(pod, namespace.cluster.client_image, ["python", "/client/load.py", service, str(rate)]))
-    try:
-        out = eventually(lambda: _begun(namespace, pod), 60, "the load to start", every=0.3)
-        assert "started" in out, out
-        load = Load({})
+    load = Load({})
+    command = ["python", "/client/load.py", service, str(rate)]
+    with client(namespace, f"{name}-{service}", [_SCRIPT], command) as result:
         yield load
-        namespace.kubectl("exec", pod, "--", "touch", "/tmp/stop")
-        phase = eventually(lambda: ended(namespace, pod), 60, "the load to end")
-        out = namespace.kubectl("logs", pod)
-        assert phase == "Succeeded", out
-        load.result |= json.loads(out.splitlines()[-1])
-        assert all(sum(counts["versions"].values()) for counts in load.result.values()), out
+    load.result |= result
+    assert all(sum(counts["versions"].values()) for counts in load.result.values()), load.result
+
+
+@contextlib.contextmanager
+def client(namespace: Namespace, pod: str, scripts: Iterable[Path], command: list[str]) -> Iterator[Object]:
+    """Runs a pod with `scripts` in /client while the context lasts. Gives a dict for its result.
+
+    It prints `started` when it sends requests, ends when /tmp/stop exists, and prints its result as a line of JSON.
+    """
+    api, files = namespace.api, {script.name: script.read_text() for script in scripts}
+    api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod}, "data": files})
+    api.apply(client_pod(pod, namespace.cluster.client_image, command))
+    result: Object = {}
+    try:
+        with evidence.kept(pod, evidence.of_pod(api, pod)):
+            out = eventually(lambda: _begun(namespace, pod), 180, "the client to start", every=0.3)
+            assert "started" in out, out
+            yield result
+            namespace.kubectl("exec", pod, "--", "touch", "/tmp/stop")
+            phase = eventually(lambda: ended(namespace, pod), 120, "the client to end")
+            out = namespace.kubectl("logs", pod)
+            assert phase == "Succeeded", out
+            result |= json.loads(out.splitlines()[-1])
     finally:
         api.delete("Pod", pod, gracePeriodSeconds=0)
 
 
 def _begun(namespace: Namespace, pod: str) -> str:
     """Returns the pod's log after the load started or the pod ended, else ""."""
-    over, out = ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
-    return out if "started" in out or over else ""
+    phase, out = ended(namespace, pod), namespace.kubectl("logs", pod, check=False)
+    return out if "started" in out or phase else ""
 
 
 def ended(namespace: Namespace, pod: str) -> str:

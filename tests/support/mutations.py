@@ -41,6 +41,15 @@ def edit(file: str, old: str, new: str) -> Change:
     return change
 
 
+def recoded(path: str, encoding: str, first: str) -> Change:
+    """Saves a text in another encoding, with `first` as its first line."""
+
+    def change(root: Path) -> None:
+        (root / path).write_bytes((first + (root / path).read_text()).encode(encoding))
+
+    return change
+
+
 def move(source: str, target: str) -> Change:
     """Renames a file or directory."""
 

@@ -32,29 +32,29 @@ class Network:
         """Returns whether the policies allow a connection. A string is an address, or NODE."""
         if NODE in (source, target):
             return True  # traffic between a node and its pods is always allowed
-        requested = (port, protocol)
-        return self._one_way(source, "Egress", target, requested, target) and self._one_way(
-            target, "Ingress", source, requested, target
+        connection = (port, protocol)
+        return self._one_way(source, "Egress", target, connection, target) and self._one_way(
+            target, "Ingress", source, connection, target
         )
 
     def _one_way(
-        self, pod: Pod | str, way: str, other: Pod | str, requested: tuple[int, str], target: Pod | str
+        self, pod: Pod | str, way: str, other: Pod | str, connection: tuple[int, str], target: Pod | str
     ) -> bool:
         """Returns whether a policy that isolates `pod` allows the connection, or no policy isolates it."""
         if isinstance(pod, str):
             return True
-        isolating = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
-        rules = [(p, r) for p in isolating for r in p["spec"].get(way.lower()) or []]
-        return not isolating or any(self._matches(p, r, way, other, requested, target) for p, r in rules)
+        policies = [p for p in self.policies if way in _types(p) and _picks(p, pod)]
+        rules = [(p, r) for p in policies for r in p["spec"].get(way.lower()) or []]
+        return not policies or any(self._matches(p, r, way, other, connection, target) for p, r in rules)
 
     def _matches(
-        self, policy: Object, rule: Object, way: str, other: Pod | str, requested: tuple[int, str], target: Pod | str
+        self, policy: Object, rule: Object, way: str, other: Pod | str, connection: tuple[int, str], target: Pod | str
     ) -> bool:
         peers = rule.get("from" if way == "Ingress" else "to") or []
         ports = rule.get("ports") or []
         # An empty list means all peers or all ports.
         return (not peers or any(self._is(p, other, policy["metadata"]["namespace"]) for p in peers)) and (
-            not ports or any(_is_port(p, requested, target) for p in ports)
+            not ports or any(_is_port(p, connection, target) for p in ports)
         )
 
     def _is(self, peer: Object, other: Pod | str, home: str) -> bool:
@@ -63,8 +63,8 @@ class Network:
         if isinstance(other, str):
             return False
         if "namespaceSelector" in peer:
-            named = {"kubernetes.io/metadata.name": other.namespace, **self.labels.get(other.namespace, {})}
-            near = selects(peer["namespaceSelector"], named)
+            labels = {"kubernetes.io/metadata.name": other.namespace, **self.labels.get(other.namespace, {})}
+            near = selects(peer["namespaceSelector"], labels)
         else:
             near = other.namespace == home
         return near and selects(peer.get("podSelector", {}), other.labels)
@@ -78,13 +78,13 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
 
 
 def _expression(rule: Object, labels: Mapping[str, str]) -> bool:
-    here = rule["key"] in labels
+    exists = rule["key"] in labels
     value = labels.get(rule["key"])
     return {
-        "In": here and value in rule.get("values", []),
+        "In": exists and value in rule.get("values", []),
         "NotIn": value not in rule.get("values", []),
-        "Exists": here,
-        "DoesNotExist": not here,
+        "Exists": exists,
+        "DoesNotExist": not exists,
     }[rule["operator"]]
 
 
@@ -98,19 +98,19 @@ def _picks(policy: Object, pod: Pod) -> bool:
 
 
 def _within(block: Object, address: str) -> bool:
-    at = ipaddress.ip_address(address)
-    return at in ipaddress.ip_network(block["cidr"]) and not any(
-        at in ipaddress.ip_network(part) for part in block.get("except", [])
+    ip = ipaddress.ip_address(address)
+    return ip in ipaddress.ip_network(block["cidr"]) and not any(
+        ip in ipaddress.ip_network(part) for part in block.get("except", [])
     )
 
 
-def _is_port(rule: Object, requested: tuple[int, str], target: Pod | str) -> bool:
-    port, protocol = requested
+def _is_port(rule: Object, connection: tuple[int, str], target: Pod | str) -> bool:
+    port, protocol = connection
     if rule.get("protocol", "TCP") != protocol:
         return False
     if "port" not in rule:
         return True
-    first = rule["port"]
-    if isinstance(first, str):
-        return isinstance(target, Pod) and target.ports.get(first) == port
-    return bool(first <= port <= rule.get("endPort", first))
+    start = rule["port"]
+    if isinstance(start, str):
+        return isinstance(target, Pod) and target.ports.get(start) == port
+    return bool(start <= port <= rule.get("endPort", start))

@@ -59,8 +59,14 @@ def shape_constant(name: str, sizes: Sequence[int]) -> bytes:
 
 def external_weight(name: str, location: str) -> bytes:
     """Returns a weight of eight FP32 values in an external file."""
-    entry = block(1, "location") + block(2, location)
-    return number(1, 8) + number(2, FP32) + block(8, name) + block(13, entry) + number(14, 1)
+    fields = {"location": location, "offset": "0", "length": "32"}
+    entries = b"".join(block(13, block(1, key) + block(2, value)) for key, value in fields.items())
+    return number(1, 8) + number(2, FP32) + block(8, name) + entries + number(14, 1)
+
+
+def constant(output: str, weight: bytes) -> bytes:
+    """Returns a Constant node with a weight."""
+    return node("Constant", [], [output], block(5, block(1, "value") + block(5, weight) + number(20, 4)))
 
 
 def model(
@@ -86,14 +92,14 @@ def model(
 
 
 def reshaped(
-    given: tuple[str, int, Dims],
-    made: tuple[str, int, Dims],
+    source: tuple[str, int, Dims],
+    target: tuple[str, int, Dims],
     sizes: Sequence[int],
 ) -> bytes:
     """Returns a model that reshapes its input to `sizes`, which include the batch."""
     return model(
-        [value(*given)],
-        [value(*made)],
-        [node("Reshape", [given[0], "shape"], [made[0]])],
+        [value(*source)],
+        [value(*target)],
+        [node("Reshape", [source[0], "shape"], [target[0]])],
         [shape_constant("shape", sizes)],
     )

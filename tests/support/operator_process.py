@@ -3,55 +3,171 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
-from . import ports
-from .api import MIN_WAIT_SECONDS, Object, RefusedError, eventually
+from . import evidence, ports
+from .api import MIN_WAIT_SECONDS, Object, RefusedError, eventually, note
 from .controlplane import ROOT, ControlPlane
 
 NAMESPACE = NAME = "triton-operator"
+LOST_LEASE = "not leading"
 TOOLS_IMAGE = "registry.example.com/triton-operator:1"
 
 
-class Operator:
-    """A running operator. `log` is its output so far."""
+class Restart(enum.Enum):
+    """When an ended process is started again."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-        self.process, self._port, self._log = process, port, log
+    NEVER = "never"
+    AFTER_A_LOST_LEASE = "after it has lost its Lease"
+    """On a busy machine the API server may not answer in time, or the operator may not run. A pod starts it again."""
+    ALWAYS = "always"
+    """As a kubelet does."""
+
+
+class Operator:
+    """A running operator, of one process after another.
+
+    `log` is the output of all of them so far, `exit_codes` has those of the ended ones that were started again, and
+    `crashes` the ends of the logs of those that nobody killed and that have not lost their Lease.
+    """
+
+    def __init__(self, settings: dict[str, str], port: int, probe_port: int, log: Path, restart: Restart) -> None:
+        self._settings, self._port, self._probe_port, self._log, self._restart = (
+            settings,
+            port,
+            probe_port,
+            log,
+            restart,
+        )
+        self._over, self._starting = False, threading.Lock()
+        log.touch()
+        self.exit_codes: list[int] = []
+        self.crashes: list[str] = []
+        self.process = self._start()
+        threading.Thread(target=self._start_again, daemon=True).start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [Path(sys.executable).parent / "triton-operator", "run"]
+        self._begin = self._log.stat().st_size
+        with self._log.open("ab") as out:
+            return subprocess.Popen(command, env=self._settings, stdout=out, stderr=out)
+
+    def _start_again(self) -> None:
+        while True:
+            code = self.process.wait()
+            with self._starting:
+                if self._over or not self._is_restarted():
+                    return
+                self.exit_codes.append(code)
+                if code != -signal.SIGKILL and not self.lost_lease:
+                    self.crashes.append(f"exit code {code}: {self._own_log()[-600:]}")
+            # Shorter than a kubelet's back-off, but long enough that a crash loop doesn't use all CPU.
+            time.sleep(0.5)
+            with self._starting:
+                if self._over:
+                    return
+                self.process = self._start()
+
+    def _is_restarted(self) -> bool:
+        return self._restart is Restart.ALWAYS or (self._restart is Restart.AFTER_A_LOST_LEASE and self.lost_lease)
+
+    def _own_log(self) -> str:
+        """Returns the log of the current process."""
+        return self._log.read_bytes()[self._begin :].decode(errors="replace")
+
+    @property
+    def starts(self) -> int:
+        """How often it has started."""
+        return len(self.exit_codes) + 1
+
+    @property
+    def lost_lease(self) -> bool:
+        """Whether the current process ended because it lost its Lease."""
+        return self.process.poll() == 1 and LOST_LEASE in self._own_log()
+
+    @property
+    def memory(self) -> float:
+        """The resident memory of the current process in MiB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+
+    def kill(self) -> None:
+        """Kills the current process with SIGKILL and waits until the next one starts."""
+        process = self.process
+        process.kill()
+        eventually(lambda: self.process is not process, MIN_WAIT_SECONDS, lambda: self.log[-3000:])
+
+    def close(self) -> int:
+        """Ends the operator with SIGTERM, without a restart, and returns its exit code; 0 if it had lost its Lease."""
+        with self._starting:
+            self._over = True
+        # One that was started again just now handles no signals yet.
+        eventually(lambda: self.process.poll() is not None or self.get("/healthz"), MIN_WAIT_SECONDS, self.readiness)
+        code = self.stop()
+        return 0 if self.lost_lease else code
+
+    def end(self) -> None:
+        with self._starting:
+            self._over = True
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     @property
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
+    @property
+    def metrics_address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
     def get(self, path: str) -> str:
         """Sends a GET to the operator's HTTP server. Returns the body, or "" without a response with status 200."""
+        port = self._port if path == "/metrics" else self._probe_port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
                 return str(answer.read().decode())
-        except OSError:
+        except OSError as error:
+            note(f"GET {path} of the operator", error)
             return ""
+
+    def readiness(self) -> str:
+        """Returns what /readyz answers, also if the operator isn't ready; or why there is no answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._probe_port}/readyz", timeout=20) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except OSError as error:
+            return str(error)
 
     def is_leader(self) -> bool:
         return "triton_operator_leading 1.0" in self.get("/metrics")
 
     def writes(self) -> float:
         """Returns the operator's writes to the API server from its metrics, without those of the Lease."""
-        found = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.get("/metrics"))
-        return sum(float(n) for labels, n in found if not re.search('verb="(GET|LIST)"|resource="leases"', labels))
+        series = re.findall(r"triton_operator_api_requests_total\{(.*)\} (\S+)", self.get("/metrics"))
+        return sum(
+            float(n) for labels, n in series if not re.search('verb="(GET|LIST|WATCH)"|resource="leases"', labels)
+        )
 
     def metric_sum(self, metric: str, **labels: str) -> float:
         """Returns the sum of all series of one of the operator's metrics with these labels."""
-        found = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
-        return sum(float(n) for has, n in found if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', has)).items())
+        series = re.findall(rf"^{metric}(?:\{{(.*)\}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return sum(float(n) for own, n in series if labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', own)).items())
 
     def reconciles(self, **labels: str) -> float:
         """Returns the number of reconciles, for example with result="ok"."""
@@ -81,32 +197,38 @@ def install(plane: ControlPlane, *, bind_cluster: bool = True) -> Path:
 
 
 @contextlib.contextmanager
-def running(kubeconfig: Path, folder: Path, *, lead: bool = True, wait: bool = True, **env: str) -> Iterator[Operator]:
+def running(
+    kubeconfig: Path,
+    folder: Path,
+    *,
+    lead: bool = True,
+    wait: bool = True,
+    restart: Restart = Restart.AFTER_A_LOST_LEASE,
+    **env: str,
+) -> Iterator[Operator]:
     """Runs an operator while the context lasts.
 
     `wait`: waits until it is ready and, if `lead`, until it is the leader.
     """
-    [port] = ports.free()
+    port, probe_port = ports.free(2)
     log = folder / f"operator-{port}.log"
     settings = {
-        "KUBECONFIG": str(kubeconfig), "TOOLS_IMAGE": TOOLS_IMAGE, "PORT": str(port), "POD_NAME": f"operator-{port}",
+        "KUBECONFIG": str(kubeconfig), "TOOLS_IMAGE": TOOLS_IMAGE, "PORT": str(port), "PROBE_PORT": str(probe_port),
+        # Each request gets the numbers of its moment.
+        "METRICS_SECONDS": "0", "POD_NAME": f"operator-{port}",
         "POD_NAMESPACE": NAMESPACE, "PROGRESS_SECONDS": "0",
         **{k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}, **env,
     }  # fmt: skip
-    command = [Path(sys.executable).parent / "triton-operator", "run"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=settings, stdout=out, stderr=out)
-    operator = Operator(process, port, log)
+    operator = Operator(settings, port, probe_port, log, restart)
 
     def up() -> bool:
-        assert process.poll() is None, operator.log
+        assert operator.process.poll() is None or operator.lost_lease, operator.log
         return operator.get("/readyz") == "ok" and (operator.is_leader() or not lead)
 
     try:
-        if wait:
-            eventually(up, 40, lambda: operator.log)
-        yield operator
+        with evidence.kept(log.name, evidence.of_file(log)):
+            if wait:
+                eventually(up, MIN_WAIT_SECONDS, lambda: f"/readyz: {operator.readiness()}\n{operator.log}")
+            yield operator
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        operator.end()

@@ -35,8 +35,8 @@ class Team:
         """Runs kubectl in this namespace as this user."""
         config = self.plane.kubeconfig_of_user(user) if user else self.plane.kubeconfig
         command = ["kubectl", f"--kubeconfig={config}", f"--namespace={self.namespace}", *arguments]
-        everything = {**os.environ, **(env or {})}
-        return subprocess.run(command, input=stdin, env=everything, capture_output=True, text=True, check=False)
+        variables = {**os.environ, **(env or {})}
+        return subprocess.run(command, input=stdin, env=variables, capture_output=True, text=True, check=False)
 
     def audited(self, name: str) -> list[Object]:
         """Returns the audit events of this TritonModel."""
@@ -80,8 +80,8 @@ _EDIT = {
 def apply_folder(plane: ControlPlane, folder: Path) -> None:
     """Runs kubectl apply -k as the cluster admin."""
     command = ["kubectl", f"--kubeconfig={plane.kubeconfig}", "apply", "-k", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 def dry_run(api: Api, obj: Object) -> None:

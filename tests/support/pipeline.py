@@ -73,8 +73,8 @@ class Pipeline:
             "CI_REGISTRY_PASSWORD": "secret", "CI_COMMIT_SHORT_SHA": "0a1b2c3d",
             "KUBECONFIG_OF_DEPLOYER": str(self.kubeconfig),
         }  # fmt: skip
-        own = {name: value for name, value in job["variables"].items() if not name.startswith("DOCKER")}
-        env = {name: string.Template(value).substitute(predefined) for name, value in own.items()}
+        variables = {name: value for name, value in job["variables"].items() if not name.startswith("DOCKER")}
+        env = {name: string.Template(value).substitute(predefined) for name, value in variables.items()}
         env |= {"DOCKER_CONFIG": str(self.kubeconfig.parent), **predefined, **self._own(model)}
         return _run(["sh", "-e", "-c", "\n".join(job["script"])], env, checkout)
 

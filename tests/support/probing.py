@@ -11,13 +11,13 @@ def run_with(prober: Callable[[], Coroutine[Any, Any, None]], scene: Callable[[]
     """Runs `scene` while `prober` runs, for at most a minute. Fails if the prober ends."""
 
     async def both() -> None:
-        probing = asyncio.create_task(prober())
+        task = asyncio.create_task(prober())
         try:
             async with asyncio.timeout(60):
                 await scene()
-            assert not probing.done()
+            assert not task.done()
         finally:
-            probing.cancel()
+            task.cancel()
 
     asyncio.run(both())
 

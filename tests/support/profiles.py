@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -11,7 +12,8 @@ from hypothesis.strategies import SearchStrategy
 
 T = TypeVar("T")
 SOAK = os.environ.get("SOAK") == "1"
-_TIMES = 20
+TIMES = 20 if SOAK else 1
+"""How many times the examples of usual runs a soak has."""
 _settings = settings(
     deadline=None,  # a busy machine may be slow
     database=None,
@@ -27,8 +29,8 @@ _settings = settings(
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Returns settings for `count` examples, and twenty times as many in a soak."""
-    return settings(_settings, max_examples=count * _TIMES if SOAK else count, **more)
+    """Returns settings for `count` examples, and for more of them in a soak."""
+    return settings(_settings, max_examples=count * TIMES, **more)
 
 
 def batches(count: int) -> settings:
@@ -36,15 +38,25 @@ def batches(count: int) -> settings:
     return examples(count, phases=[Phase.explicit, Phase.generate], verbosity=Verbosity.quiet)
 
 
+def seed() -> int:
+    """Returns the seed of `drawn`: SEED, in a soak a random number, otherwise 1. Prints it."""
+    number = int(os.environ.get("SEED", "0")) or (random.randrange(1, 10**6) if SOAK else 1)
+    print(f"SEED={number}")
+    return number
+
+
 def drawn(strategy: SearchStrategy[T], count: int, seed: int) -> list[T]:
-    """Generates `count` different examples for a test against a real system. The same seed gives the same examples."""
-    found: list[T] = []
+    """Generates `count` different examples for a test against a real system. The same seed gives the same examples.
+
+    With `@given` a failed example would run again, in a system that has changed, and its second error hide the first.
+    """
+    values: list[T] = []
 
     @seeded(seed)
     @settings(_settings, max_examples=count, phases=[Phase.generate], derandomize=False)
     @given(strategy)
     def collect(example: T) -> None:
-        found.append(example)
+        values.append(example)
 
     collect()
-    return found
+    return values

@@ -5,19 +5,24 @@ The proxy needs no port-forward, and works again as soon as a killed pod is repl
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
-from .api import Api, Object, RefusedError
+from . import evidence
+from .api import Api, Object, RefusedError, eventually
 from .cluster import Cluster
 
 _NAMESPACE = "monitoring"
 _POD = "prometheus-triton-0"
+OPERATORS = "triton-operator-metrics"
+"""The job of the operator's pods."""
 
 
 @dataclass(frozen=True)
@@ -35,51 +40,42 @@ class Monitoring:
         self._cluster, self._api = cluster, cluster.api
 
     def query(self, query: str) -> list[Object]:
-        """Returns the result of an instant query, or [] if Prometheus doesn't answer."""
-        answer = self._ask("prometheus:web", "api/v1/query", query=query)
-        return list(answer["data"]["result"]) if answer else []
+        """Returns the result of an instant query."""
+        return list(self._ask("prometheus:web", "api/v1/query", query=query)["data"]["result"])
 
     def value(self, query: str) -> float | None:
-        """Returns the single value of a query, or None without a result or an answer. Fails if there are several."""
-        found = self.query(query)
-        assert len(found) < 2, f"{query} returns {len(found)} series: {[f['metric'] for f in found]}"
-        return float(found[0]["value"][1]) if found else None
+        """Returns the single value of a query, or None without a result. Fails if there are several."""
+        series = self.query(query)
+        assert len(series) < 2, f"{query} returns {len(series)} series: {[item['metric'] for item in series]}"
+        return float(series[0]["value"][1]) if series else None
 
     def samples(self, selector: str, seconds: float) -> list[Sample]:
         """Returns the raw samples of one series in the last seconds."""
-        found = self.query(f"{selector}[{max(1, round(seconds))}s]")
-        assert len(found) < 2, f"{selector} matches {len(found)} series: {[f['metric'] for f in found]}"
-        return [Sample(float(at), float(value)) for at, value in found[0]["values"]] if found else []
+        series = self.query(f"{selector}[{max(1, round(seconds))}s]")
+        assert len(series) < 2, f"{selector} matches {len(series)} series: {[item['metric'] for item in series]}"
+        return [Sample(float(at), float(value)) for at, value in series[0]["values"]] if series else []
 
     def answers(self) -> bool:
         """Returns whether Prometheus answers."""
-        return bool(self.query("vector(1)"))
+        return self._answer("prometheus:web", "api/v1/query", query="vector(1)") is not None
 
-    def rule_files(self) -> set[str] | None:
-        """Returns the names of the files whose rules Prometheus has loaded, without the extension.
+    def rule_files(self) -> set[str]:
+        """Returns the names of the files whose rules Prometheus has loaded, without the extension."""
+        groups = self._ask("prometheus:web", "api/v1/rules")["data"]["groups"]
+        return {Path(group["file"]).stem for group in groups}
 
-        Returns None if Prometheus doesn't answer.
-        """
-        answer = self._ask("prometheus:web", "api/v1/rules")
-        return {Path(group["file"]).stem for group in answer["data"]["groups"]} if answer else None
-
-    def scraped_pods(self, job: str) -> set[str] | None:
+    def scraped_pods(self, job: str) -> set[str]:
         """Returns the names of the pods of this job that Prometheus scrapes without an error.
 
-        Returns None if Prometheus doesn't answer. The series `up` isn't the same: without a ServiceMonitor it keeps its
-        last value for five minutes.
+        The series `up` isn't the same: without a ServiceMonitor it keeps its last value for five minutes.
         """
-        answer = self._ask("prometheus:web", "api/v1/targets", state="active")
-        if not answer:
-            return None
-        targets = answer["data"]["activeTargets"]
+        targets = self._ask("prometheus:web", "api/v1/targets", state="active")["data"]["activeTargets"]
         return {t["labels"]["pod"] for t in targets if t["labels"]["job"] == job and t["health"] == "up"}
 
     def alerts(self, name: str, **labels: str) -> list[Object]:
         """Returns the pending and firing alerts of this name in Prometheus."""
-        answer = self._ask("prometheus:web", "api/v1/alerts")
-        found = list(answer["data"]["alerts"]) if answer else []
-        return [a for a in found if _has(a["labels"], alertname=name, **labels)]
+        alerts = self._ask("prometheus:web", "api/v1/alerts")["data"]["alerts"]
+        return [a for a in alerts if _has(a["labels"], alertname=name, **labels)]
 
     def fires(self, name: str, **labels: str) -> bool:
         """Returns whether an alert with this name and these labels fires in Prometheus."""
@@ -87,8 +83,8 @@ class Monitoring:
 
     def received(self, name: str, **labels: str) -> list[Object]:
         """Returns the notifications of these alerts from Alertmanager to the receiver, oldest first."""
-        found = self._ask("alert-receiver:http", "") or []
-        return [a for a in found if _has(a["labels"], alertname=name, **labels)]
+        alerts = self._ask("alert-receiver:http", "")
+        return [a for a in alerts if _has(a["labels"], alertname=name, **labels)]
 
     def hurry(self) -> None:
         """Makes the kubelet update Prometheus' configuration now, by changing the pod.
@@ -101,12 +97,25 @@ class Monitoring:
         """Deletes Prometheus' pod with all its data, and waits until a new one exists."""
         uid = self._api.get("Pod", _POD, _NAMESPACE)["metadata"]["uid"]
         self._cluster.kubectl("-n", _NAMESPACE, "delete", "pod", _POD, "--force", "--grace-period=0")
-        deadline = time.monotonic() + 60
-        while (self._api.find("Pod", _POD, _NAMESPACE) or {}).get("metadata", {}).get("uid", uid) == uid:
-            assert time.monotonic() < deadline, "no new pod of Prometheus"
-            time.sleep(0.2)
+        pod = {"metadata": {"uid": uid}}
+        eventually(lambda: (self._api.find("Pod", _POD, _NAMESPACE) or pod)["metadata"]["uid"] != uid, 60, "a new pod")
 
-    def _ask(self, service: str, path: str, **parameters: str) -> Object | None:
+    def collect(self, folder: evidence.Folder) -> None:
+        """Writes Prometheus' targets, rules and alerts, and the objects, Events and logs of the monitoring."""
+        for path in ("targets", "rules", "alerts"):
+            answer = self._answer("prometheus:web", f"api/v1/{path}")
+            folder.write(f"{_NAMESPACE}/prometheus-{path}.json", json.dumps(answer, indent=1))
+        evidence.of_namespace(self._api.in_namespace(_NAMESPACE))(folder)
+
+    def _ask(self, service: str, path: str, **parameters: str) -> Any:
+        """Returns the answer. Waits for it, so that no answer isn't taken for an empty one."""
+        # In a list, because the receiver's answer may be empty.
+        return eventually(
+            lambda: [a] if (a := self._answer(service, path, **parameters)) is not None else None, 60, every=0.2
+        )[0]
+
+    def _answer(self, service: str, path: str, **parameters: str) -> Any:
+        """Returns the answer, or None without one."""
         query = f"?{urlencode(parameters)}" if parameters else ""
         root = f"/api/v1/namespaces/{_NAMESPACE}/services/{service}/proxy"
         try:
@@ -125,5 +134,5 @@ def threshold(api: Api, name: str, series: str = "tritonmodel:threshold:effectiv
     return f'{series}{{namespace="{api.namespace}",tritonmodel="{name}",kind="{kind}",version=""}}'
 
 
-def _has(labels: Mapping[str, str], **wanted: str) -> bool:
-    return all(labels.get(k) == v for k, v in wanted.items())
+def _has(labels: Mapping[str, str], **pairs: str) -> bool:
+    return all(labels.get(k) == v for k, v in pairs.items())

@@ -22,7 +22,7 @@ import yaml
 
 from hack.world import settings
 
-from . import ports
+from . import evidence, ports
 from .api import eventually
 
 Json = dict[str, Any]
@@ -63,8 +63,8 @@ class Prometheus:
 
     def value(self, expr: str) -> float | None:
         """Returns the current value of `expr`, or None if it has none or several."""
-        found = self.ask("query", query=expr)["result"]
-        return float(found[0]["value"][1]) if len(found) == 1 else None
+        series = self.ask("query", query=expr)["result"]
+        return float(series[0]["value"][1]) if len(series) == 1 else None
 
 
 def scrape_config(monitor: Json, targets: Mapping[str, str]) -> list[Json]:
@@ -133,8 +133,8 @@ def running(
     """
     binary = shutil.which("prometheus", path=settings.search_path())
     assert binary, "prometheus isn't on PATH; run hack/world.sh rules, or skip these tests with -m 'not rules'"
-    often = [{**group, "interval": every} for group in groups] if every else groups
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": often}))
+    rule_groups = [{**group, "interval": every} for group in groups] if every else groups
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": rule_groups}))
     config = {
         "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), every or "10s"),
         "rule_files": ["rules.yaml"],
@@ -158,8 +158,9 @@ def running(
         return False
 
     try:
-        eventually(ready, 120, log.read_text)
-        yield Prometheus(address, process.pid, file)
+        with evidence.kept(log.name, evidence.of_file(log)):
+            eventually(ready, 120, log.read_text)
+            yield Prometheus(address, process.pid, file)
     finally:
         process.kill()
         process.wait()

@@ -6,30 +6,29 @@ import heapq
 import random
 from collections.abc import Callable
 
-from triton_operator.cli.calibrate.search import Point, Step
+from kubectl_triton.calibrate.search import LATENCY, Latency, Point, Step
 
 Service = Callable[[random.Random], float]
 
 
-def measured(step: Step, latencies: list[float], took: float | None = None) -> Point:
+def measured(step: Step, latencies: list[float], seconds: float | None = None) -> Point:
     """Returns the point of a measurement with these latencies."""
-    ordered = sorted(latencies)
-    return Point(
-        step.phase, step.rate, step.rate, ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], len(ordered),
-        0, step.seconds if took is None else took,
-    )  # fmt: skip
+    values = sorted(latencies)
+    quantiles = Latency(values[len(values) // 2], values[int(len(values) * 0.99)])
+    took = step.seconds if seconds is None else seconds
+    return Point(step.phase, step.rate, step.rate, {LATENCY: quantiles}, len(values), 0, took)
 
 
 def latencies(rate: float, seconds: float, servers: int, service: Service, source: random.Random) -> list[float]:
     """Returns the latencies of requests that arrive at random at `servers` servers with one queue, from empty."""
     free = [0.0] * servers
-    now, found = 0.0, []
+    now, values = 0.0, []
     for _ in range(max(10, round(rate * seconds))):
         now += source.expovariate(rate)
         end = max(now, heapq.heappop(free)) + service(source)
         heapq.heappush(free, end)
-        found.append(end - now)
-    return found
+        values.append(end - now)
+    return values
 
 
 def queue(servers: int, service: Service, source: random.Random) -> Callable[[Step], Point]:
@@ -42,6 +41,6 @@ def capacity(p99: float, servers: int, service: Service, highest: float) -> floa
     low, high = 0.0, highest
     while high > low * 1.01:
         rate = (low + high) / 2
-        found = sorted(latencies(rate, 20_000 / rate, servers, service, random.Random(1)))
-        low, high = (rate, high) if found[int(len(found) * 0.99)] <= p99 else (low, rate)
+        values = sorted(latencies(rate, 20_000 / rate, servers, service, random.Random(1)))
+        low, high = (rate, high) if values[int(len(values) * 0.99)] <= p99 else (low, rate)
     return low

@@ -8,10 +8,9 @@ from typing import Any
 from support import gen
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
-from triton_operator.api.servers import Server
+from triton_operator.api.servers import RunningServer, ServerAnswers
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
-from triton_operator.probe.servers import ServerAnswers
 from triton_operator.reconcile import Reconciler
 from triton_operator.render import Choices
 
@@ -32,7 +31,7 @@ class Accepting:
     def apply(self, _: Kind, body: Object, uid: str, *, manager: str = "", subresource: str = "") -> Object:
         if not subresource:
             return self.answer(gen.live(body))
-        return self.answer(gen.raw(*self.meanwhile, gen.put("status", body["status"])))
+        return self.answer(gen.raw(gen.put("status", body["status"]), *self.meanwhile))
 
     def create(self, *_: Any) -> None:
         """An Event."""
@@ -59,8 +58,12 @@ class Answers:
         self.of_servers, self.of_prometheus = ServerAnswers(), Answer()
         self.waits = self.outdated = False
 
-    def track(self, key: str, wanted: str | Iterable[Server], _: str = "", **__: object) -> Any:
-        return self.of_prometheus if isinstance(wanted, str) else self.of_servers
+    def outcomes(self, *_: object) -> dict[str, Any]:
+        """No change of models."""
+        return {}
+
+    def track(self, key: str, target: str | Iterable[RunningServer], _: str = "", **__: object) -> Any:
+        return self.of_prometheus if isinstance(target, str) else self.of_servers
 
     def set_waiting(self, _: str, *, waits: bool, outdated: bool) -> None:
         self.waits, self.outdated = waits, outdated
@@ -72,8 +75,8 @@ class Answers:
 def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Reconciler:
     store = store or Store()
     store.put(gen.raw())
-    watched: Any = api
+    client: Any = api
     more = {"progress_seconds": 0.0, "served": lambda _: False, **more}
     answers: Any = more.pop("answers", Answers())
-    monitoring = more.pop("monitoring", Monitoring(watched))
-    return Reconciler(watched, store, answers, monitoring, CHOICES, **more)
+    monitoring = more.pop("monitoring", Monitoring(client))
+    return Reconciler(client, store, answers, monitoring, CHOICES, **more)

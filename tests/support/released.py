@@ -44,8 +44,8 @@ def make_with_cosign(folder: Path) -> Path:
 def _make(target: Path, key: Path, **env: str) -> Path:
     options = ("--dirty", "--no-images", f"--out={target}", f"--key={key}")
     command = [ROOT / ".venv/bin/python", "-m", "hack.release", *options]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return target
 
 
@@ -59,16 +59,18 @@ def make_former(commit: str, folder: Path) -> Path:
     subprocess.run(["git", "checkout", "--quiet", commit], cwd=sources, check=True)
     (sources / ".venv").symlink_to((ROOT / ".venv").resolve())
     command = [ROOT / ".venv/bin/python", "-m", "hack.release", "--dirty", "--no-images", f"--out={target}"]
-    path = {"PYTHONPATH": f"{sources / 'operator'}:{sources}"}
-    done = subprocess.run(command, cwd=sources, env={**os.environ, **path}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"the release of {commit}: {done.stderr}"
+    paths = {"PYTHONPATH": f"{sources / 'operator'}:{sources}"}
+    result = subprocess.run(
+        command, cwd=sources, env={**os.environ, **paths}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"the release of {commit}: {result.stderr}"
     return target
 
 
 def load_image(archive: Path) -> str:
     """Loads an image from a release's archive into Docker, and returns its name."""
-    done = subprocess.run(["docker", "load", f"--input={archive}"], capture_output=True, text=True, check=True)
-    return done.stdout.strip().rpartition("Loaded image: ")[2]
+    result = subprocess.run(["docker", "load", f"--input={archive}"], capture_output=True, text=True, check=True)
+    return result.stdout.strip().rpartition("Loaded image: ")[2]
 
 
 def with_image(install: str, image: str) -> str:

@@ -6,15 +6,14 @@ import copy
 import re
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from support.controlplane import ROOT
+from support.controlplane import CRD, documents
+from triton_operator.api import thresholds
 from triton_operator.api.types import ALERTS_OWN_LABELS, is_reserved
 
 Json = Any
-_CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
 _BIG = 2**63 - 1
 
 CHARACTERS = st.characters(codec="utf-8")
@@ -36,13 +35,13 @@ JSON = st.recursive(
 
 QUANTITIES = st.one_of(
     st.sampled_from(
-        ["0", "1", "1.5Gi", "1e3", "1E3", "100m", "1E", "1Ei", "1.", ".5", "0.0000000001", "1n", "1u", "1e9999999",
-         "1e-9999999", "1e999999999", "1e99999999999999999999", "9" * 32, "007", "1k", "1e+3", "9223372036854775807",
+        ["0", "1", "1.5Gi", "1e3", "1E3", "100m", "1E", "1Ei", "1.", ".5", "0.0000000001", "1n", "1u", "1e99",
+         "1e-99", "9" * 32, "007", "1k", "1e+3", "9223372036854775807",
          "9223372036854775808", "8Ei"]
     ),
     st.integers(0, _BIG),
     st.from_regex(
-        r"([0-9]{1,8}(\.[0-9]{0,4})?|\.[0-9]{1,4})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,12})?", fullmatch=True
+        r"([0-9]{1,8}(\.[0-9]{0,4})?|\.[0-9]{1,4})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", fullmatch=True
     ),
 )  # fmt: skip
 
@@ -57,7 +56,7 @@ VALUES = st.one_of(
     TEXT,
 )  # fmt: skip
 """Valid and invalid values of threshold annotations."""
-_KINDS = st.sampled_from(["max-qps", "max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor", "depth"])
+_KINDS = st.sampled_from([*(kind.name for kind in thresholds.KINDS), "depth"])
 _VERSIONS = st.sampled_from(
     ["", ".1", ".v1", ".2", ".v2", ".0", ".v", ".1.2", ".999999999", ".9999999999", ".١", ".vv1"]
 )
@@ -71,11 +70,11 @@ ANNOTATIONS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 def schema(*path: str) -> dict[str, Any]:
     """Returns the CRD's schema of the field at this path."""
-    crd = yaml.safe_load(_CRD.read_text())
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (crd,) = documents(CRD)
+    node: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for step in path:
-        found = found["properties"][step]
-    return found
+        node = node["properties"][step]
+    return node
 
 
 def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
@@ -85,8 +84,8 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
     CRD.
     """
     if node.get("nullable"):
-        some = admitted({k: v for k, v in node.items() if k != "nullable"}, name)
-        return st.one_of(some, some, some, some, st.none())
+        strategy = admitted({k: v for k, v in node.items() if k != "nullable"}, name)
+        return st.one_of(strategy, strategy, strategy, strategy, st.none())
     if node.get("x-kubernetes-int-or-string"):
         return _int_or_string(node)
     if node.get("x-kubernetes-preserve-unknown-fields"):
@@ -96,12 +95,14 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
     match node["type"]:
         case "object" if "properties" in node:
             required = {k: admitted(v, k) for k, v in node["properties"].items() if k in node.get("required", [])}
-            others = {k: v for k, v in node["properties"].items() if k not in required}
-            if name == "spec" and "containers" in others:
-                return st.one_of(_some_of(others, required), pod_spec())
-            if len(others) <= _FEW:
-                return st.fixed_dictionaries(required, optional={k: admitted(v, k) for k, v in others.items()})
-            return _some_of(others, required)
+            optional = {k: v for k, v in node["properties"].items() if k not in required}
+            if name == "spec" and "containers" in optional:
+                return st.one_of(_some_of(optional, required), pod_spec())
+            if len(optional) <= _FEW:
+                some = st.fixed_dictionaries(required, optional={k: admitted(v, k) for k, v in optional.items()})
+                most = node.get("maxProperties")
+                return some if most is None else some.filter(lambda value: len(value) <= most)
+            return _some_of(optional, required)
         case "object":
             values = admitted(node["additionalProperties"]) if "additionalProperties" in node else JSON
             return st.dictionaries(_keys(name), values, max_size=min(node.get("maxProperties", 4), 4))
@@ -125,8 +126,23 @@ def admitted(node: dict[str, Any], name: str = "") -> SearchStrategy[Json]:
 
 
 def specs() -> SearchStrategy[Json]:
-    """Returns a strategy for complete specs."""
-    return admitted(schema("spec"))
+    """Returns a strategy for complete specs that pass the schema's rules for single fields."""
+    return admitted(schema("spec")).map(_without_commas).map(_with_different_models)
+
+
+def _with_different_models(spec: Json) -> Json:
+    """Returns the spec with one item of spec.models for each name, because the list is a map."""
+    models = {item["name"]: item for item in spec.get("models", ())}
+    return {**spec, "models": [*models.values()]} if models else spec
+
+
+def _without_commas(spec: Json) -> Json:
+    """Returns the spec with models of loadModels that a rule in CEL allows."""
+    server = spec.get("server", {})
+    if "loadModels" not in server:
+        return spec
+    models = [name.replace(",", "") or "m" for name in server["loadModels"]]
+    return {**spec, "server": {**server, "loadModels": models}}
 
 
 _FEW = 12
@@ -134,8 +150,8 @@ _FEW = 12
 
 
 def _some_of(optional: dict[str, Any], required: dict[str, SearchStrategy[Json]]) -> SearchStrategy[Json]:
-    chosen = st.lists(st.sampled_from(sorted(optional)), max_size=4, unique=True)
-    return chosen.flatmap(
+    choice = st.lists(st.sampled_from(sorted(optional)), max_size=4, unique=True)
+    return choice.flatmap(
         lambda keys: st.fixed_dictionaries({**required, **{k: admitted(optional[k], k) for k in keys}})
     )
 
@@ -163,10 +179,10 @@ def _string(node: dict[str, Any]) -> SearchStrategy[str]:
     usual: SearchStrategy[str] = TEXT
     if "pattern" in node:
         pattern = go(node["pattern"])
-        spoiled = st.builds(
+        invalid = st.builds(
             lambda a, b, c: a + b + c, st.sampled_from(["a", "/a", "v1"]), TEXT, st.sampled_from(["", "b"])
         )
-        usual = st.one_of(st.from_regex(pattern, alphabet=CHARACTERS), spoiled, TEXT).filter(pattern.search)
+        usual = st.one_of(st.from_regex(pattern, alphabet=CHARACTERS), invalid, TEXT).filter(pattern.search)
     long = st.sampled_from([c * maximum for c in ("a", "9", "/")])
     long = long.filter(go(node["pattern"]).search) if "pattern" in node and node["pattern"] in _LONG else usual
     return st.one_of(usual, usual, usual, long).filter(lambda text: minimum <= len(text) <= maximum)
@@ -264,32 +280,30 @@ _ALERT_LABEL = go("^[a-zA-Z_][a-zA-Z0-9_]*$")
 
 def lawful(spec: Json) -> Json:
     """Returns the spec, changed to satisfy the CRD's CEL rules, which generated values rarely do."""
-    out = copy.deepcopy(spec)
-    server = out.get("server", {})
-    if "loadModels" in server:
-        server["loadModels"] = [name for name in server["loadModels"] if "," not in name]
+    result = copy.deepcopy(spec)
+    server = result.get("server", {})
     if "loadModels" in server or "modelControl" in server:
         server["modelControl"] = "explicit" if server.get("loadModels") else "none"
     if len(server.get("loadModels", [])) > 1:
-        out.setdefault("entrypoint", "detection")
+        result.setdefault("entrypoint", "detection")
     if "args" in server:
         server["args"] = [a for a in server["args"] if not is_reserved(a) and "counter_latencies" not in a]
     resources = server.get("resources", {})
     if "requests" in resources:
         resources["requests"] = resources.get("limits", {})
-    if "autoscaling" in out:
-        out.pop("replicas", None)
-        scaling = out["autoscaling"]
+    if "autoscaling" in result:
+        result.pop("replicas", None)
+        scaling = result["autoscaling"]
         scaling["min"] = min(scaling.get("min", 1), scaling["max"])
         if scaling.get("engine", "HPA") not in ("KEDA", "None"):
             scaling["min"] = max(scaling["min"], 1)
-    labels = out.get("monitoring", {}).get("alertLabels", {})
+    labels = result.get("monitoring", {}).get("alertLabels", {})
     for key in [k for k in labels if not _ALERT_LABEL.search(k) or k in ALERTS_OWN_LABELS]:
         del labels[key]
-    rollout = out.get("rollout", {})
+    rollout = result.get("rollout", {})
     if {str(rollout.get(k)) for k in ("maxSurge", "maxUnavailable")} <= {"0", "0%"}:
         rollout.pop("maxSurge", None)
-    return out
+    return result
 
 
 MODEL_NAMES = st.one_of(

@@ -78,10 +78,10 @@ class Strange:
     def status(self) -> Json:
         """Returns a status of a TritonModel, mostly valid for its schema."""
         if self._random.random() < 0.9:
-            found = self._of_schema(self._status)
-            if "replicas" in found:  # the scale subresource has limits
-                found["replicas"] = self._random.choice([0, 1, 2**31 - 1])
-            return found
+            status = self._of_schema(self._status)
+            if "replicas" in status:  # the scale subresource has limits
+                status["replicas"] = self._random.choice([0, 1, 2**31 - 1])
+            return status
         return self._random.choice([{}, None, [], "a", {"conditions": []}, {"conditions": [{}]}, {"a": {"b": [1]}}])
 
     def _often(self) -> bool:
@@ -95,9 +95,9 @@ class Strange:
 
     def _metadata(self, prefix: str) -> Json:
         self._number += 1
-        found: Json = {"name": f"{prefix}-{self._number}"}
+        metadata: Json = {"name": f"{prefix}-{self._number}"}
         if self._seldom():
-            found = {"generateName": f"{prefix}-"}
+            metadata = {"generateName": f"{prefix}-"}
         for field, make in (
             ("labels", self._labels),
             ("annotations", self._annotations),
@@ -105,8 +105,8 @@ class Strange:
             ("ownerReferences", self._owners),
         ):
             if self._often():
-                found[field] = make()
-        return found
+                metadata[field] = make()
+        return metadata
 
     def _victim(self) -> tuple[str, str]:
         name = self._random.choice([*self._victims, "nobody", f"m-{self._random.randint(1, 30)}"])
@@ -123,7 +123,7 @@ class Strange:
                 names.selector(name),
                 names.selector(""),
                 names.labels(name),
-                names.former_labels(name),
+                {"app.kubernetes.io/instance": name},
                 {"a": ""},
             ]
         )
@@ -142,7 +142,7 @@ class Strange:
         )
 
     def _owners(self) -> Json:
-        def one() -> Json:
+        def make_owner() -> Json:
             name, uid = self._victim()
             owner: Json = {
                 "apiVersion": self._random.choice(
@@ -166,7 +166,7 @@ class Strange:
                     owner[flag] = self._random.choice([True, False])
             return owner
 
-        owners = [one() for _ in range(self._random.choice([1, 1, 2, 30]))]
+        owners = [make_owner() for _ in range(self._random.choice([1, 1, 2, 30]))]
         for owner in owners[1:]:  # the API server takes one controller only
             owner.pop("controller", None)
         return owners
@@ -232,13 +232,13 @@ class Strange:
         kinds = ["Ready", "PodScheduled", "ReplicaFailure", "ScalingActive", "example.com/a"]
         conditions = [
             {
-                "type": each,
+                "type": name,
                 "status": self._random.choice(["True", "False", "Unknown"]),
                 "reason": self._random.choice(["A", "Unschedulable"]),
                 "lastTransitionTime": self._random.choice(_TIMES[:3]),
                 "message": self._text(),
             }
-            for each in self._random.sample(kinds, self._random.choice([0, 1, 3]))
+            for name in self._random.sample(kinds, self._random.choice([0, 1, 3]))
         ]
         for condition in conditions:
             if self._often() and kind != "PodDisruptionBudget":
@@ -256,13 +256,13 @@ class Strange:
                 ["", "{}", "[]", "null", '{"models": 5}', '{"models": [5]}', '{"findings": {}}', "x" * 4096, "{" * 3000,
                  '{"models":[{"name":null}],"findings":[{"severity":"??"}],"entrypoint":7}', "\ufffe", "1e999"]
             )  # fmt: skip
-            ended: Json = {"exitCode": self._random.choice([0, 1, 137, -1])}
+            end: Json = {"exitCode": self._random.choice([0, 1, 137, -1])}
             if self._often():
-                ended |= {"message": message, "reason": self._text()}
+                end |= {"message": message, "reason": self._text()}
             state = self._random.choice(
-                [{}, {"running": {}}, {"terminated": ended}, {"waiting": {}}, {"waiting": {"reason": "ErrImagePull"}}]
+                [{}, {"running": {}}, {"terminated": end}, {"waiting": {}}, {"waiting": {"reason": "ErrImagePull"}}]
             )
-            found: Json = {
+            status: Json = {
                 "name": self._random.choice(_CONTAINERS),
                 "image": self._text(),
                 "imageID": self._random.choice(_IMAGE_IDS),
@@ -271,10 +271,10 @@ class Strange:
                 "state": state,
             }  # fmt: skip
             if self._often():
-                found["lastState"] = {"terminated": ended}
-            return found
+                status["lastState"] = {"terminated": end}
+            return status
 
-        found: Json = {"phase": self._random.choice(["Pending", "Running", "Failed", "Succeeded", "Unknown", "ü"])}
+        status: Json = {"phase": self._random.choice(["Pending", "Running", "Failed", "Succeeded", "Unknown", "ü"])}
         for field, value in (
             ("conditions", conditions),
             ("initContainerStatuses", [container() for _ in range(3)]),
@@ -284,8 +284,8 @@ class Strange:
             ("message", self._text()),
         ):
             if self._often():
-                found[field] = value
-        return found
+                status[field] = value
+        return status
 
     def _of_schema(self, schema: Json) -> Json:
         if self._random.random() < 0.0005 and schema["type"] != "object":

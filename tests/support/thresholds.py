@@ -26,5 +26,5 @@ def spelled(values: dict[str, Any]) -> dict[str, Any]:
 
 def current(world: Team, name: str) -> dict[str, str]:
     """Returns the annotations with keys of thresholds, valid or not."""
-    found: dict[str, str] = world.api().get("TritonModel", name)["metadata"].get("annotations", {})
-    return {k: v for k, v in found.items() if thresholds.is_threshold(k)}
+    values: dict[str, str] = world.api().get("TritonModel", name)["metadata"].get("annotations", {})
+    return {key: value for key, value in values.items() if thresholds.is_threshold(key)}

@@ -12,10 +12,11 @@ from urllib3.exceptions import HTTPError
 
 from triton_operator.api import names, thresholds
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, render, series
+from triton_operator.render import Choices, choose, render
+from triton_operator.render.choices import Capabilities
 
 from . import gen
-from .api import Api, Object, RefusedError, eventually
+from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually
 from .operator_process import TOOLS_IMAGE
 
 ENTRY = "detection"
@@ -38,7 +39,8 @@ class Repeated:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(2 * MIN_WAIT_SECONDS)
+        assert not self._thread.is_alive(), f"a step doesn't end; {self.count} have ended"
         if self._error is not None:
             raise self._error
 
@@ -74,14 +76,15 @@ class Workload:
 
     def step(self) -> None:
         """Creates, changes or deletes a random TritonModel."""
-        mine = sorted(n for n in self.wanted if re.fullmatch(r"m-\d+", n))
-        what = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
-        if not mine or (what == "create" and len(mine) < self._max_models):
+        # A copy: the test may create TritonModels at the same time.
+        models = sorted(n for n in list(self.wanted) if re.fullmatch(r"m-\d+", n))
+        action = self._random.choices(("create", "change", "delete"), (3, 6, 2))[0]
+        if not models or (action == "create" and len(models) < self._max_models):
             self.create(f"m-{self._random.randrange(2 * self._max_models)}")
-        elif what == "delete" and len(mine) > self._max_models // 2:
-            self.delete(self._random.choice(mine))
+        elif action == "delete" and len(models) > self._max_models // 2:
+            self.delete(self._random.choice(models))
         else:
-            self.change(self._random.choice(mine))
+            self.change(self._random.choice(models))
 
     def create(self, name: str, **spec: object) -> None:
         """Creates or changes a TritonModel. `spec` is merged over a random one."""
@@ -104,9 +107,9 @@ class Workload:
             try:
                 for obj in self.wanted.values():
                     self.api.apply(obj, "users")
-                for found in self.api.list("TritonModel"):
-                    if found["metadata"]["name"] not in self.wanted:
-                        self.api.delete("TritonModel", found["metadata"]["name"])
+                for item in self.api.list("TritonModel"):
+                    if item["metadata"]["name"] not in self.wanted:
+                        self.api.delete("TritonModel", item["metadata"]["name"])
             except BROKEN:
                 return False
             return True
@@ -143,32 +146,27 @@ def model(namespace: str, name: str, number: int, chance: random.Random) -> Obje
     }
 
 
-def desired(
-    raw: Object, live: Object | None = None, monitoring: bool = True, monitor: Object | None = None
-) -> list[Object]:
-    """Returns the desired children of the TritonModel `raw`. `live` is its Deployment.
-
-    `monitor`: its PodMonitor. The models in it depend on what the servers have reported in the last hours.
-    """
-    parsed = TritonModel.model_validate(raw)
+def desired(raw: Object, live: Object | None = None, monitoring: bool = True) -> list[Object]:
+    """Returns the desired children of the TritonModel `raw`. `live` is its Deployment."""
+    resource = TritonModel.model_validate(raw)
     # In these tests every repository check reports the same repository. Without a pod there is no report and no rules.
-    known = raw.get("status", {}).get("entrypointType") == "Ensemble"
-    fresh = Choices(
-        TOOLS_IMAGE, "Copy", entrypoint=ENTRY if known else "", ensemble=True, monitoring=monitoring,
-        thresholds=thresholds.effective_of(raw), series=tuple(series.listed(monitor) or ()),
+    has_report = raw.get("status", {}).get("entrypointType") == "Ensemble"
+    choices = Choices(
+        TOOLS_IMAGE, "Copy", entrypoint=ENTRY if has_report else "", ensemble=True,
+        thresholds=thresholds.effective_of(raw), cluster=Capabilities(monitoring=monitoring),
     )  # fmt: skip
-    return render(parsed, choose(parsed, live, fresh))
+    return render(resource, choose(resource, live, choices))
 
 
 def template_hash(raw: Object) -> str:
     """Returns the hash of the pod template that a TritonModel requests."""
-    known = {**raw, "metadata": {**raw["metadata"], "uid": "any", "generation": 1, "resourceVersion": "1"}}
-    (deployment,) = (o for o in desired(known) if o["kind"] == "Deployment")
+    resource = {**raw, "metadata": {**raw["metadata"], "uid": "any", "generation": 1, "resourceVersion": "1"}}
+    (deployment,) = (o for o in desired(resource) if o["kind"] == "Deployment")
     return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
 
 
 class Kubelet:
-    """Writes the status of ready servers to the pods of a namespace.
+    """Writes the status of ready servers to the pods of a namespace, and ends interrupted deletions of pods.
 
     - `addresses`: pod IPs by model; by default pods have none, so the operator sends them no requests
     - `statuses`: another status for the pods of these models
@@ -185,12 +183,16 @@ class Kubelet:
     def step(self) -> None:
         for pod in self._api.list("Pod", names.MANAGED_SELECTOR):
             metadata, status = pod["metadata"], pod["status"]
+            if metadata.get("deletionGracePeriodSeconds") == 0:
+                # An API server that is killed between the two writes of a deletion leaves the pod.
+                self._api.delete("Pod", metadata["name"], gracePeriodSeconds=0)
+                continue
             # A scheduler's condition says only that the pod has a node.
             begun = any((c["type"], c["status"]) != ("PodScheduled", "True") for c in status.get("conditions", ()))
             if "podIP" in status or begun or "deletionTimestamp" in metadata:
                 continue
             labels = metadata["labels"]
-            status = self._status(labels.get(names.LABEL_MODEL) or labels[names.LABEL_INSTANCE])
+            status = self._status(labels[names.LABEL_MODEL])
             self._api.request("PUT", self._api.path("Pod", metadata["name"]) + "/status", {**pod, "status": status})
 
     def _status(self, model: str) -> Object:

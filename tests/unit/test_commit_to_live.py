@@ -71,10 +71,10 @@ def test_an_unset_variable_is_named_before_anything_runs(tmp_path: Path) -> None
 @pytest.mark.parametrize("file", ["github-actions.yaml", "gitlab-ci.yaml"])
 def test_the_workflows_run_the_script_with_its_variables(file: str) -> None:
     text = (EXAMPLE / file).read_text()
-    known = set(re.findall(r"^#   ([A-Z_]+) ", (EXAMPLE / "deploy.sh").read_text(), re.MULTILINE))
+    variables = set(re.findall(r"^#   ([A-Z_]+) ", (EXAMPLE / "deploy.sh").read_text(), re.MULTILINE))
     document: Any = yaml.safe_load(text)
     assert "sh detector/deploy.sh detector" in text
-    assert known >= {"MODEL", "IMAGE", "NAMESPACE"}
+    assert variables >= {"MODEL", "IMAGE", "NAMESPACE"}
     for name in ("MODEL", "IMAGE", "NAMESPACE"):
         assert re.search(rf"^ +{name}: \S", text, re.MULTILINE), name
     assert document

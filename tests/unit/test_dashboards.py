@@ -54,10 +54,10 @@ def test_every_query_of_a_panel_has_a_unique_ref_id_and_a_legend(dashboard: dict
 @EACH_DASHBOARD
 def test_panels_do_not_overlap_or_leave_the_grid(dashboard: dict[str, Any]) -> None:
     places = [(panel["title"], panel["gridPos"]) for panel in dashboard["panels"]]
-    for (one, a), (other, b) in combinations(places, 2):
+    for (title, a), (other, b) in combinations(places, 2):
         apart_across = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
         apart_down = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-        assert apart_across or apart_down, (one, other)
+        assert apart_across or apart_down, (title, other)
     assert all(place["x"] + place["w"] <= 24 for _, place in places)
     assert all(a["y"] <= b["y"] for (_, a), (_, b) in pairwise(places))
 
@@ -70,4 +70,4 @@ def test_all_queries_use_the_selected_data_source(dashboard: dict[str, Any]) -> 
         *dashboard["annotations"]["list"],
         *(v for v in dashboard["templating"]["list"] if v["type"] == "query"),
     ]
-    assert {one["datasource"]["uid"] for one in with_datasource} == {"${datasource}"}
+    assert {part["datasource"]["uid"] for part in with_datasource} == {"${datasource}"}

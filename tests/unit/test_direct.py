@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from support import gen
+from support.reconciling import Answers
 from triton_operator.api.kinds import Kind
-from triton_operator.api.servers import History, Sample, Server, Subject
+from triton_operator.api.servers import History, RunningServer, Sample, Subject
 from triton_operator.api.status import AutoscalingStatus, ModelStatus, TritonModelStatus
-from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
+from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, PREFIX
 from triton_operator.cluster.api import ApiError
+from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile.cache import ReconcileCache
-from triton_operator.reconcile.direct import DirectEngine, scaling_status
+from triton_operator.reconcile.direct import decide_scale, scaling_status
+from triton_operator.reconcile.outcome import Outcome
+from triton_operator.reconcile.scale import Scaler
+from triton_operator.reconcile.snapshot import SnapshotReader
+from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Choices, render
-from triton_operator.scaling import Decision
+from triton_operator.scaling import ScaleDecision
 
+CHOICES = Choices("tools:1", "Copy")
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 LOG = logging.LoggerAdapter(logging.getLogger(), {})
 Object = dict[str, Any]
@@ -31,11 +39,9 @@ class World:
     """One TritonModel whose server handles `rate` requests per second. `tracked`: what is read."""
 
     def __init__(self, **scaling: Any) -> None:
-        spec = {"autoscaling": {"engine": "Direct", "max": 10, "utilization": 1, **scaling}}
-        self.model, self.before = gen.model(**spec), TritonModelStatus()
-        limits = {ThresholdKey(MAX_QPS_PER_REPLICA.name): 10.0}
-        self.choices = Choices("tools:1", "Copy", entrypoint="m", thresholds=limits)
-        objects = {o["kind"]: gen.live(o) for o in render(self.model, self.choices)}
+        self.spec: Object = {"autoscaling": {"engine": "Direct", "max": 10, "utilization": 1, **scaling}}
+        self.before = TritonModelStatus(entrypoint="m", entrypoint_type="Model")
+        objects = {o["kind"]: gen.live(o) for o in render(gen.model(**self.spec), CHOICES)}
         self.deployment, self.autoscaler = objects["Deployment"], objects["HorizontalPodAutoscaler"]
         self.pods = [gen.pod()]
         self.cache, self.now, self.rate, self.scale_ups = ReconcileCache(), 0.0, 0.0, 0
@@ -43,10 +49,11 @@ class World:
         self.tracked: tuple[set[str], Subject] | None = None
         self._samples: tuple[Sample, ...] = ()
         self.loads = self
+        self.servers = self.prometheuses = self.changes = Answers()
         itself: Any = self
-        self.engine = DirectEngine(itself, itself, self.count, lambda: self.now)
+        self.scaler = Scaler(itself, self.count)
 
-    def track(self, key: str, servers: Iterable[Server], subject: Subject) -> Mapping[str, History]:
+    def track(self, key: str, servers: Iterable[RunningServer], subject: Subject) -> Mapping[str, History]:
         assert key == KEY
         self.tracked = {s.pod for s in servers}, subject
         return dict.fromkeys(self.tracked[0], self._samples)
@@ -62,12 +69,21 @@ class World:
             raise self.error
         live["spec"]["replicas"] = replicas
 
-    def decide(self) -> Decision | None:
-        return self.engine.decide(
-            self.model, self.choices, self.deployment, self.autoscaler, self.pods, self.before, self.cache
+    def decide(self) -> ScaleDecision | None:
+        store, itself = Store(), cast(Any, self)
+        for obj in (self.deployment, self.autoscaler, *self.pods):
+            store.put(copy.deepcopy(obj))
+        reader = SnapshotReader(
+            store, itself, Monitoring(itself), CHOICES, lambda _: False, lambda: "Copy", lambda: datetime.now(UTC)
         )
+        annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
+        model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
+        return decide_scale(reader.read(model, raw, self.before, {}), self.cache, self.now)
 
-    def run(self, seconds: int, rate: float) -> Decision:
+    def scale_up(self, decision: ScaleDecision, outcome: Outcome) -> None:
+        self.scaler.scale_up(ScaleUp(self.deployment, decision), outcome, LOG)
+
+    def run(self, seconds: int, rate: float) -> ScaleDecision:
         """Runs with this load. Does what the decisions say."""
         for _ in range(seconds // 2):
             self.now += 2
@@ -76,7 +92,9 @@ class World:
             decision = self.decide()
             assert decision is not None
             self.autoscaler["spec"]["minReplicas"] = decision.floor
-            assert self.engine.scale_up(self.deployment, decision, LOG) is None
+            outcome = Outcome()
+            self.scale_up(decision, outcome)
+            assert not outcome.refused
         return decision
 
 
@@ -109,8 +127,8 @@ def test_reads_only_ready_servers() -> None:
 
 def test_reads_the_steps_of_an_ensemble() -> None:
     world = World()
-    world.choices = Choices("tools:1", "Copy", entrypoint="m", ensemble=True)
-    world.before = TritonModelStatus(models=[ModelStatus(name=n, state="READY", pods="1/1") for n in ("m", "step")])
+    models = [ModelStatus(name=n, state="READY", pods="1/1") for n in ("m", "step")]
+    world.before = TritonModelStatus(entrypoint="m", entrypoint_type="Ensemble", models=models)
     world.decide()
     assert world.tracked == ({"detection-abc-1"}, Subject("m", frozenset({"step"}), 2))
 
@@ -118,7 +136,7 @@ def test_reads_the_steps_of_an_ensemble() -> None:
 def test_other_engines_read_nothing() -> None:
     world = World()
     world.run(10, 5)
-    world.model = gen.model(autoscaling={"max": 10})
+    world.spec = {"autoscaling": {"max": 10}}
     assert world.decide() is None
     assert (world.tracked, world.cache.scaling) == (None, None)
 
@@ -134,33 +152,41 @@ def test_a_pod_of_another_template_means_a_rollout() -> None:
     assert world.run(2, 38).target > 1
 
 
-UP = Decision(target=3, floor=3, load=2.5, reason="ScaledUp", message="words")
+UP = ScaleDecision(target=3, floor=3, load=2.5, reason="ScaledUp", message="words")
 
 
 @pytest.mark.parametrize("code", [404, 409, 422])
 def test_leaves_a_number_that_has_changed_meanwhile(code: int) -> None:
     world = World()
     world.error = ApiError(code, "", "no")
-    assert world.engine.scale_up(world.deployment, UP, LOG) is None
+    outcome = Outcome()
+    world.scale_up(UP, outcome)
+    assert not outcome.refused
     assert world.scale_ups == 0
 
 
-def test_reports_a_refusal_and_raises_what_may_pass() -> None:
+@pytest.mark.parametrize("code", [403, 503])
+def test_reports_a_refusal(code: int) -> None:
+    world, outcome = World(), Outcome()
+    world.error = ApiError(code, "", "not now")
+    world.scale_up(UP, outcome)
+    problem = outcome.refused["HorizontalPodAutoscaler"]
+    assert (problem.reason, "not now" in problem.message) == ("ScaleRefused", True)
+    assert outcome.passing
+
+
+def test_raises_what_is_no_answer() -> None:
     world = World()
-    world.error = ApiError(403, "Forbidden", "no permission")
-    problem = world.engine.scale_up(world.deployment, UP, LOG)
-    assert problem is not None
-    assert (problem.reason, "no permission" in problem.message) == ("ScaleRefused", True)
-    world.error = ApiError(503, "", "later")
+    world.error = ApiError(0, "", "no answer")
     with pytest.raises(ApiError):
-        world.engine.scale_up(world.deployment, UP, LOG)
+        world.scale_up(UP, Outcome())
 
 
 def test_the_status_changes_with_the_decision_only() -> None:
     first = scaling_status(UP, None, "now")
     assert first == AutoscalingStatus(desired=3, load="2.5", reason="ScaledUp", message="words", time="now")
-    assert scaling_status(Decision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
-    changed = scaling_status(Decision(5, 5, None, "ScaledUp", "others"), first, "later")
+    assert scaling_status(ScaleDecision(3, 3, 2.7, "ScaledUp", "others"), first, "later") == first
+    changed = scaling_status(ScaleDecision(5, 5, None, "ScaledUp", "others"), first, "later")
     assert changed == AutoscalingStatus(desired=5, reason="ScaledUp", message="others", time="later")
     assert scaling_status(None, first, "later") is None
 
@@ -180,7 +206,7 @@ class Events:
 
 def test_one_event_for_each_change_of_direction() -> None:
     api: Any = Events()
-    writer = StatusWriter(api, Store(), lambda *_: None, lambda: datetime.now(UTC))
+    writer = StatusWriter(api, Store(), lambda *_: None, lambda _: None, lambda: datetime.now(UTC))
     before = TritonModelStatus()
     for desired, reason in ((1, "NoAnswer"), (1, "LeftToHPA"), (3, "ScaledUp"), (6, "ScaledUp"), (1, "LeftToHPA"),
                             (1, "NoAnswer"), (2, "ScaledUp")):  # fmt: skip

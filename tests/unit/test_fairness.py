@@ -24,8 +24,8 @@ def filled(seats: int, **items: int) -> FairQueue[str, str]:
 
 def taken(queue: FairQueue[str, str], limit: int = 1000) -> list[str]:
     """Returns the items that get a seat, in order."""
-    found = (queue.take() for _ in range(limit))
-    return list(itertools.takewhile(lambda item: item is not None, found))  # type: ignore[arg-type]
+    items = (queue.take() for _ in range(limit))
+    return list(itertools.takewhile(lambda item: item is not None, items))  # type: ignore[arg-type]
 
 
 def test_flows_take_turns_and_each_is_first_in_first_out() -> None:

@@ -47,8 +47,8 @@ class SimulatedApi:
     def uid_of(self, kind: Kind, namespace: str, name: str) -> str:
         if kind == kinds.DEPLOYMENT:
             return self._now
-        found = (o["metadata"]["uid"] for o in (*self._sets, *self._unlisted) if o["metadata"]["name"] == name)
-        return next(found, "")
+        uids = (o["metadata"]["uid"] for o in (*self._sets, *self._unlisted) if o["metadata"]["name"] == name)
+        return next(uids, "")
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
         assert foreground == (kind == kinds.REPLICA_SET)
@@ -72,8 +72,8 @@ def delete_leftovers(
 ) -> float | None:
     """Runs the collector for the Deployment `now`. Returns its requeue delay in seconds."""
     metadata = {"name": gen.NAME, "namespace": gen.NAMESPACE, "uid": "now", "creationTimestamp": "2026-06-01T12:00:00Z"}
-    found = collector(cluster, *pods, after=after)
-    return found.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata}, cache or ReconcileCache())
+    leftovers = collector(cluster, *pods, after=after)
+    return leftovers.delete_leftovers(KEY, {"kind": "Deployment", "metadata": metadata}, cache or ReconcileCache())
 
 
 def replica_set(name: str, deployment: str, *modifiers: gen.Modifier) -> Object:
@@ -91,14 +91,6 @@ def test_deletes_replica_sets_of_earlier_deployments_with_the_same_name() -> Non
     cluster = SimulatedApi(replica_set("a", "before"), replica_set("b", "now"), replica_set("c", "long before"))
     assert delete_leftovers(cluster) is None
     assert cluster.deleted == ["ReplicaSet a a-uid", "ReplicaSet c c-uid"]
-
-
-def test_finds_replica_sets_of_earlier_operator_versions_by_the_labels_of_their_pods() -> None:
-    cluster = SimulatedApi(replica_set("a", "before"))
-    cluster.labelled = names.as_query(names.former_labels(gen.NAME))
-    delete_leftovers(cluster, pod("a-1", "a", gen.put("metadata.labels", names.former_labels(gen.NAME))))
-    assert cluster.selectors == [names.as_query(names.selector(gen.NAME)), cluster.labelled]
-    assert cluster.deleted == ["ReplicaSet a a-uid"]
 
 
 def test_waits_for_a_grace_period_of_one_minute() -> None:

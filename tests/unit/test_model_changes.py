@@ -2,115 +2,213 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from triton_operator.api.servers import Change, Outcome, Server
-from triton_operator.model_changes import Behind, Decision, change, decide, same
+from support import gen
+from triton_operator.api.servers import Change, ChangeOutcome, Index, IndexEntry, RunningServer, ServerAnswers
+from triton_operator.model_changes import LoadDecision, change, decide
+from triton_operator.pods import Pod
+from triton_operator.reconcile import load_models
+from triton_operator.render import Choices, template_hash
+from triton_operator.render.choices import Models
 
 WANTED = ("entry", "new")
+KNOWN = Models(("entry", "old"))
 
 
-def server(name: str = "a") -> Server:
-    return Server(f"uid-{name}", name, name, (0, True))
+def server(name: str = "a") -> RunningServer:
+    return RunningServer(f"uid-{name}", name, name, (0, True))
 
 
-def behind(name: str = "a", *models: str) -> Behind:
-    return Behind(server(name), models or ("entry", "old"))
+def index(*ready: str, **states: str) -> Index:
+    """Returns an index with these models. `states`: the state and Triton's reason of others."""
+    others = [IndexEntry(name, "1", *state.split(": ")) for name, state in states.items()]
+    return (*(IndexEntry(name, "1", "READY", "") for name in ready), *others)
 
 
-def decided(*servers: Behind, **outcomes: Outcome) -> Decision:
-    return decide(servers, {f"uid-{k}": v for k, v in outcomes.items()}, WANTED, "entry", 9.0)
+def changed(*ready: str, record: Models = KNOWN, **states: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    made = change(index(*ready, **states), WANTED, record, "entry", 9.0)
+    return made.load, made.unload
+
+
+def decided(*names: str, **outcomes: ChangeOutcome) -> LoadDecision:
+    """Returns the decision about servers that all need the same change."""
+    needed = change(index("entry", "old"), WANTED, KNOWN, "entry", 9.0)
+    return decide([(server(n), needed) for n in names], {f"uid-{k}": v for k, v in outcomes.items()})
 
 
 def test_loads_what_is_new_and_then_unloads_what_is_gone() -> None:
-    assert change(behind(), WANTED, "entry", 9.0) == Change(("new",), ("old",), ("entry", "new"), 9.0)
-    assert change(behind(), ("new",), "entry", 9.0).keep == ("new", "entry"), "the entrypoint always stays"
+    assert change(index("entry", "old", "other"), WANTED, KNOWN, "entry", 9.0) == Change(
+        ("new",), ("old",), ("entry", "new"), 9.0
+    )
+    assert change(index("entry"), ("new",), KNOWN, "entry", 9.0).keep == ("new", "entry"), "the entrypoint always stays"
+
+
+def test_leaves_alone_what_others_do() -> None:
+    """People and applications load and unload models, too."""
+    same = Models(WANTED)
+    assert changed("entry", "other", record=same, new="UNAVAILABLE: unloaded") == ((), ())
+    assert changed("entry", record=KNOWN, new="UNAVAILABLE: unloaded") == (("new",), ()), "it was added again"
+    assert changed("entry", "old", "new", record=Models(WANTED, ("old",))) == ((), ("old",))
+
+
+@pytest.mark.parametrize("state", ["LOADING: ", "UNAVAILABLE: no module named x", "READY: "])
+def test_does_not_load_again_what_the_server_has_tried(state: str) -> None:
+    assert changed("entry", record=Models(WANTED), new=state) == ((), ())
+
+
+def test_loads_a_listed_model_that_a_server_has_never_loaded() -> None:
+    """It restarted before the kubelet had updated its copy of the list."""
+    assert changed("entry", record=Models(WANTED), new=": ") == (("new",), ())
 
 
 def test_changes_one_server_after_the_other() -> None:
-    first = decided(behind("b"), behind("a"))
+    first = decided("b", "a")
     assert first.start is not None
-    assert first.start[0] == server("a")
-    assert first.left == 2
-    assert decided(behind("b"), behind("a"), a=Outcome("Running")).start == (
-        server("a"), change(behind("a"), WANTED, "entry", 9.0),
-    )  # fmt: skip
-    assert decided(behind("b"), behind("a"), b=Outcome("Running")).start[0] == server("b")  # type: ignore[index]
-    done = decided(behind("b"), behind("a"), a=Outcome("Done", "", ("new",), ("old",)))
-    assert done.record[0] == (server("a"), WANTED, ())
-    assert done.record[1] == (server("b"), ("entry",), ("old", "new")), "before the change begins"
+    assert (first.start[0], first.left) == (server("a"), 2)
+    for running in ("a", "b"):
+        again = decided("b", "a", **{running: ChangeOutcome("Running")}).start
+        assert again is not None
+        assert again[0] == server(running)
+    done = decided("b", "a", a=ChangeOutcome("Done", "", ("new",), ("old",)))
     assert done.start is not None
-    assert done.start[0] == server("b")
-    assert decided(behind("a"), a=Outcome("Done")).left == 0
+    assert (done.start[0], done.left) == (server("b"), 1)
+    assert decided("a", a=ChangeOutcome("Done")).left == 0
+
+
+def test_waits_for_a_server_whose_models_are_not_known() -> None:
+    decision = decide([(server(), None)], {})
+    assert (decision.start, decision.left, decision.failure) == (None, 1, "a: the operator doesn't know its models yet")
 
 
 def test_stops_at_a_server_that_refuses_a_model() -> None:
-    found = decided(behind("a"), behind("b"), a=Outcome("Refused", "new: no model.py", ("other",)))
-    assert (found.start, found.failure, found.refused) == (None, "a: new: no model.py", True)
-    assert not found.rollout
+    decision = decided("a", "b", a=ChangeOutcome("Refused", "new: no model.py", ("other",)))
+    assert (decision.start, decision.failure, decision.refused) == (None, "a: new: no model.py", True)
+    assert not decision.rollout
 
 
 def test_replaces_the_servers_only_if_a_model_stays_loading() -> None:
-    assert decided(behind("a"), a=Outcome("Stuck", "new is still LOADING")).rollout == "a: new is still LOADING"
+    assert decided("a", a=ChangeOutcome("Stuck", "new is still LOADING")).rollout == "a: new is still LOADING"
 
 
 def test_goes_on_with_the_next_server_while_one_does_not_answer() -> None:
-    found = decided(behind("a"), behind("b"), a=Outcome("Unreachable", "no answer"))
-    assert found.start is not None
-    assert found.start[0] == server("b")
-    assert (found.failure, found.refused, found.left) == ("a: no answer", False, 2)
+    decision = decided("a", "b", a=ChangeOutcome("Unreachable", "no answer"))
+    assert decision.start is not None
+    assert decision.start[0] == server("b")
+    assert (decision.failure, decision.refused, decision.left) == ("a: no answer", False, 2)
 
 
-def test_order_of_the_list_does_not_matter() -> None:
-    assert same(("a", "b"), ("b", "a"))
-    assert not same(("a",), ("a", "b"))
+CHOICES = Choices("tools:1", "Copy")
+Indexes = dict[str, Index]
+SERVER = {"modelControl": "explicit", "loadModels": ["entry"]}
+HASH = template_hash(gen.model(entrypoint="entry", server=SERVER), CHOICES)
+MODELS = st.lists(st.sampled_from("pqrs"), unique=True, max_size=4).map(lambda names: ("entry", *names))
 
 
-MODELS = st.lists(st.sampled_from("pqrs"), unique=True, max_size=4).map(lambda found: ("entry", *found))
+def snapshot(
+    models: tuple[str, ...],
+    record: Models,
+    indexes: Indexes,
+    changes: dict[str, ChangeOutcome],
+    *,
+    pending: bool = False,
+) -> Any:
+    """Returns what the decision reads, with a pod for each index."""
+    config_map = {"data": {"models": "\n".join(record.listed), "others": "\n".join(record.others)}}
+    return SimpleNamespace(
+        model=gen.model(entrypoint="entry", server={**SERVER, "loadModels": list(models)}),
+        child=lambda _: config_map,
+        pods=[Pod(pod(name)) for name in indexes],
+        changes=changes,
+        servers=ServerAnswers({name: entries for name, entries in indexes.items() if entries}, pending=pending),
+    )
+
+
+def pod(name: str) -> Any:
+    return gen.pod(
+        gen.put("status.podIP", "10.0.0.1"), gen.put("metadata.uid", f"uid-{name}"), name=name, template=HASH
+    )
+
+
+def test_later_servers_get_the_list_when_all_have_the_models() -> None:
+    """So that a model that doesn't load can't keep a server from starting."""
+
+    def record_of(indexes: Indexes, **outcomes: ChangeOutcome) -> Models | None:
+        changes = {f"uid-{name}": outcome for name, outcome in outcomes.items()}
+        return load_models.decide_change(snapshot(WANTED, KNOWN, indexes, changes), CHOICES)[1]
+
+    before, begun = index("entry", "old"), Models(("entry", "old"), ("new",))
+    assert record_of({"a": before}) == begun, "before the change begins"
+    assert record_of({"a": before}, a=ChangeOutcome("Refused", "new")) == begun
+    assert record_of({"a": ()}) == begun, "a server that hasn't answered yet"
+    assert record_of({"a": before, "b": before}, a=ChangeOutcome("Done")) == begun
+    assert record_of({"a": before}, a=ChangeOutcome("Done")) == Models(WANTED, ("old",)), (
+        "it hasn't been seen unloaded yet"
+    )
+    assert record_of({"a": index(*WANTED)}, a=ChangeOutcome("Done")) == Models(WANTED)
+    assert record_of({}) == Models(WANTED)
 
 
 class Fleet(RuleBasedStateMachine):
-    """Servers, an operator that forgets everything at times, and a list that changes."""
+    """The reconciler's decision with servers, an operator that forgets everything at times, and a list that changes.
+
+    `loaded`: the models of each server. `seen`: the ones that the operator has seen last. `listed`: the list that each
+    server's pod has a copy of, which the kubelet updates late.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.wanted: tuple[str, ...] = ("entry",)
-        self.template = self.wanted
+        self.known = Models(self.wanted)
         self.loaded: dict[str, set[str]] = {}
-        self.noted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        self.outcomes: dict[str, Outcome] = {}
+        self.seen: dict[str, set[str]] = {}
+        self.listed: dict[str, tuple[str, ...]] = {}
+        self.outcomes: dict[str, ChangeOutcome] = {}
         self.running: tuple[str, Change] | None = None
+        self.pending = False
         self.broken: set[str] = set()
         self.names = iter(range(10_000))
 
-    @rule(wanted=MODELS)
-    def change_the_list(self, wanted: tuple[str, ...]) -> None:
-        self.wanted = wanted
-        self.forget()
+    @rule(models=MODELS)
+    def change_the_list(self, models: tuple[str, ...]) -> None:
+        if set(models) != set(self.wanted):
+            self.wanted, self.outcomes, self.running, self.pending = models, {}, None, True
 
     @rule()
     def forget(self) -> None:
-        """The operator is killed, or ends its changes."""
-        self.outcomes, self.running = {}, None
+        """The operator is killed."""
+        self.outcomes, self.running, self.seen, self.pending = {}, None, {}, True
 
     @precondition(lambda self: len(self.loaded) < 4)
     @rule()
     def start_server(self) -> None:
         name = f"s{next(self.names)}"
-        self.loaded[name], self.noted[name] = set(self.template), (self.template, ())
+        self.listed[name] = self.known.listed
+        self.loaded[name], self.pending = set(self.known.listed), True
 
     @precondition(lambda self: self.loaded)
-    @rule(data=st.data())
-    def restart_server(self, data: Any) -> None:
+    @rule(data=st.data(), late=st.booleans())
+    def restart_server(self, data: Any, late: bool = False) -> None:
         name = data.draw(st.sampled_from(sorted(self.loaded)))
-        self.loaded[name], self.noted[name] = set(self.template), (self.template, ())
+        if not late:
+            self.listed[name] = self.known.listed
+        self.loaded[name], self.pending = set(self.listed[name]), True
+        self.seen.pop(name, None)
         self.outcomes.pop(f"uid-{name}", None)
         if self.running and self.running[0] == name:
             self.running = None
+
+    @rule()
+    def look(self) -> None:
+        """The prober reads the models of all servers. `pending`: it knows that it must."""
+        self.pending = False
+        self.seen = {name: set(has) for name, has in self.loaded.items()}
 
     @rule(broken=st.sets(st.sampled_from("pqrs"), max_size=1))
     def some_models_do_not_load(self, broken: set[str]) -> None:
@@ -118,52 +216,66 @@ class Fleet(RuleBasedStateMachine):
 
     @rule()
     def reconcile(self) -> None:
-        late = [Behind(server(n), *k) for n, k in self.noted.items() if k[1] or not same(k[0], self.wanted)]
-        found = decide(late, self.outcomes, self.wanted, "entry", 9.0)
-        for one, sure, perhaps in found.record:
-            self.noted[one.pod] = sure, perhaps
-        if not found.left:
-            self.template = self.wanted
-        if found.start and found.start[0].uid not in self.outcomes:
+        indexes = {name: self._index(name) if name in self.seen else () for name in self.loaded}
+        decision, models = load_models.decide_change(
+            snapshot(self.wanted, self.known, indexes, self.outcomes, pending=self.pending), CHOICES
+        )
+        assert models is not None
+        self.known = models
+        if decision.start and decision.start[0].uid not in self.outcomes:
             assert self.running is None, "one server after the other"
-            self.running = found.start[0].pod, found.start[1]
-            self.outcomes[found.start[0].uid] = Outcome("Running")
+            self.running = decision.start[0].pod, decision.start[1]
+            self.outcomes[decision.start[0].uid] = ChangeOutcome("Running")
+
+    def _index(self, name: str) -> Index:
+        rest = {model: ": " for model in ("entry", *"pqrs") if model not in self.seen[name]}
+        return index(*self.seen[name], **rest)
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def the_first_load_ends(self) -> None:
+        """The change may end now: the operator is killed, or the list changes."""
+        assert self.running
+        name, made = self.running
+        self.loaded[name] |= set(made.load[:1])
 
     @precondition(lambda self: self.running)
     @rule()
     def change_ends(self) -> None:
         assert self.running
         name, made = self.running
+        self.pending = True
         has, loaded = self.loaded[name], []
         self.running = None
         for model in made.load:
             if model in self.broken:
-                self.outcomes[f"uid-{name}"] = Outcome("Refused", model, tuple(loaded))
+                self.outcomes[f"uid-{name}"] = ChangeOutcome("Refused", model, tuple(loaded))
                 return
             has.add(model)
             loaded.append(model)
         has.difference_update(set(made.unload) - set(made.keep))
-        self.outcomes[f"uid-{name}"] = Outcome("Done", "", tuple(loaded), made.unload)
+        self.outcomes[f"uid-{name}"] = ChangeOutcome("Done", "", tuple(loaded), made.unload)
 
     @invariant()
-    def every_server_keeps_the_entrypoint_and_what_its_note_says(self) -> None:
-        for name, has in self.loaded.items():
-            assert "entry" in has
-            assert set(self.noted[name][0]) <= has <= {*self.noted[name][0], *self.noted[name][1]}
+    def every_server_keeps_the_entrypoint(self) -> None:
+        assert all("entry" in has for has in self.loaded.values())
 
     @invariant()
     def converges_when_nothing_else_happens(self) -> None:
         other = Fleet.__new__(Fleet)
         other.__dict__.update(self.__dict__)
         other.loaded = {name: set(has) for name, has in self.loaded.items()}
-        other.noted, other.outcomes, other.broken, other.running = dict(self.noted), {}, set(), None
+        other.outcomes, other.broken, other.running = {}, set(), None
         for _ in range(3 * len(other.loaded) + 2):
+            other.look()
             other.reconcile()
             if other.running:
                 other.change_ends()
-        assert other.template == other.wanted
+        assert other.known == Models(other.wanted)
         for has in other.loaded.values():
-            assert set(other.wanted) == has
+            assert set(other.wanted) <= has
+        stale = {name for name, copy in self.listed.items() if set(copy) - set(self.known.all) - set(other.wanted)}
+        assert {name for name, has in other.loaded.items() if has > set(other.wanted)} <= stale
 
 
 Fleet.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -14,6 +14,7 @@ from support.api import Object
 from support.network import NODE, Network, Pod
 from triton_operator.api import names
 from triton_operator.render import Choices, render
+from triton_operator.render.choices import Settings
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE, API_SERVER, METADATA = "203.0.113.9", "172.18.0.2", "169.254.169.254"
@@ -140,20 +141,19 @@ def test_empty_list_denies_everyone() -> None:
 
 
 def test_allows_the_operator_in_another_namespace() -> None:
-    choices = Choices("operator:1", "Copy", operator_namespace="serving-system")
+    choices = Choices("operator:1", "Copy", settings=Settings(operator_namespace="serving-system"))
     (policy,) = [o for o in render(gen.model(networkPolicy={}), choices) if o["kind"] == "NetworkPolicy"]
     net = Network((policy,))
     assert net.lets(Pod("serving-system", OPERATOR.labels), SERVER, 8000)
     assert not net.lets(OPERATOR, SERVER, 8000)
 
 
-@pytest.mark.parametrize("labels", [names.labels("detection"), names.former_labels("detection")])
-def test_policy_in_the_security_page_isolates_every_server_of_its_namespace(labels: dict[str, str]) -> None:
+def test_policy_in_the_security_page_isolates_every_server_of_its_namespace() -> None:
     """Including servers of TritonModels without networkPolicy."""
     page = (ROOT / "docs" / "security.md").read_text()
-    found = map(yaml.safe_load, re.findall(r"```yaml\n(apiVersion: networking.*?)```", page, re.DOTALL))
-    (policy,) = [one for one in found if one["metadata"]["name"] == "servers"]
-    assert not Network((policy,)).lets(Pod("vision", labels), OUTSIDE, 443)
+    documents = map(yaml.safe_load, re.findall(r"```yaml\n(apiVersion: networking.*?)```", page, re.DOTALL))
+    (policy,) = [document for document in documents if document["metadata"]["name"] == "servers"]
+    assert not Network((policy,)).lets(Pod("vision", names.labels("detection")), OUTSIDE, 443)
     assert Network((policy,)).lets(CLIENT, OUTSIDE, 443)
     opened = policies(networkPolicy={"egress": [{"to": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}]})
     assert Network((policy, *opened)).lets(SERVER, OUTSIDE, 443)

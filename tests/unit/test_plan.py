@@ -34,7 +34,7 @@ def test_applies_missing_objects_in_order() -> None:
     desired = list(rendered(replicas=2).values())
     steps = plan(desired, [], {})
     assert [(s.desired["kind"], s.why) for s in steps if isinstance(s, Apply)] == [
-        ("ServiceAccount", "missing"), ("Service", "missing"), ("Service", "missing"), ("Deployment", "missing"),
+        ("ServiceAccount", "missing"), ("Deployment", "missing"), ("Service", "missing"), ("Service", "missing"),
         ("PodDisruptionBudget", "missing"), ("PodMonitor", "missing"),
     ]  # fmt: skip
     assert all(isinstance(s, Apply) and s.live is None for s in steps)
@@ -107,6 +107,48 @@ def test_reports_the_path_of_drift_and_applies_the_object(change: gen.Modifier, 
     assert step.live is live
 
 
+def client(pods: dict[str, str] | None = None, namespaces: dict[str, str] | None = None) -> dict[str, Any]:
+    """Returns a peer of a NetworkPolicy, which selects by these labels; None leaves the selector out."""
+    selectors = (("podSelector", pods), ("namespaceSelector", namespaces))
+    return {key: {"matchLabels": labels} if labels else {} for key, labels in selectors if labels is not None}
+
+
+CLIENTS = {
+    "a decimal": (client({"release": "1.10"}), client({"release": "1.1"})),
+    "an exponent": (client({"commit": "1e3"}), client({"commit": "1000"})),
+    "a suffix": (client({"size": "1k"}), client({"size": "1000"})),
+    "20 digits": (client({"tenant": "12345678901234567890"}), client({"tenant": "98765432109876543210"})),
+    "all namespaces": (client({"app": "a"}), client({"app": "a"}, {})),
+    "only this namespace": (client({"app": "a"}, {}), client({"app": "a"})),
+    "one label less": (client({"app": "a", "tier": "b"}), client({"app": "a"})),
+    "some pods instead of all": (client({}), client({"app": "a"})),
+}
+
+
+@pytest.mark.parametrize(("before", "now"), CLIENTS.values(), ids=CLIENTS.keys())
+def test_reports_another_client(before: dict[str, Any], now: dict[str, Any]) -> None:
+    old, new = (rendered(networkPolicy={"clients": [clients]})["NetworkPolicy/detection"] for clients in (before, now))
+    assert difference(new, gen.live(new)) == ""
+    assert difference(new, gen.live(old)).startswith(".spec.ingress")
+    (step,) = plan([new], [gen.live(old)], {})
+    assert isinstance(step, Apply)
+
+
+TEXTS = {
+    "label": (gen.put("metadata.labels.release", "1.10"), gen.put("metadata.labels.release", "1.1")),
+    "annotation": (gen.put("metadata.annotations.size", "1k"), gen.put("metadata.annotations.size", "1000")),
+    "environment": tuple(gen.put("spec.template.spec.containers.0.env.0.value", text) for text in ("1e3", "1000")),
+    "argument": tuple(gen.put("spec.template.spec.containers.0.args.0", text) for text in ("0.50", "0.5")),
+    "image": tuple(gen.put("spec.template.spec.containers.0.image", text) for text in ("1.10", "1.1")),
+}
+
+
+@pytest.mark.parametrize(("before", "now"), TEXTS.values(), ids=TEXTS.keys())
+def test_reports_another_text_that_would_be_the_same_quantity(before: gen.Modifier, now: gen.Modifier) -> None:
+    desired = deployment()
+    assert difference(gen.modified(desired, now), gen.live(gen.modified(desired, before))) != ""
+
+
 def test_keeps_a_port_of_another_manager_and_restores_ours() -> None:
     desired = service()
     foreign = {"name": "debug", "port": 9000, "protocol": "TCP"}
@@ -152,10 +194,10 @@ def test_treats_empty_values_as_absent() -> None:
     desired = {
         "apiVersion": "v1",
         "kind": "X",
-        "metadata": {"name": "x", "namespace": "y"},
-        "spec": {"a": {}, "b": [], "c": {"emptyDir": {}}},
+        "metadata": {"name": "x", "namespace": "y", "labels": {"a": "b"}},
+        "spec": {"nodeSelector": {}, "tolerations": [], "affinity": {"labels": {}}},
     }
-    assert difference(desired, gen.live(desired, gen.put("spec", {"c": {}}))) == ""
+    assert difference(desired, gen.live(desired, gen.put("spec", {"affinity": {}}))) == ""
 
 
 def test_reports_a_key_that_another_manager_added_to_an_atomic_map() -> None:
@@ -220,8 +262,8 @@ def test_hands_replicas_over_before_it_gives_up_the_field(before: dict[str, Any]
 
 
 def test_hands_nothing_over_if_it_keeps_or_never_owned_replicas() -> None:
-    kept = gen.live(deployment(replicas=5))
-    assert handover(deployment(replicas=3), kept) is None
+    live = gen.live(deployment(replicas=5))
+    assert handover(deployment(replicas=3), live) is None
     foreign = gen.live(deployment(), gen.put("spec.replicas", 7))
     assert handover(deployment(), foreign) is None
     assert difference(deployment(), foreign) == ""
@@ -255,9 +297,9 @@ def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
     assert port_cleanup(desired, gen.live(desired)) is None
     assert port_cleanup(desired, gen.live(desired, lambda o: o["spec"]["ports"].append(foreign))) is None
     edited = gen.live(desired, lambda o: o["spec"]["ports"].extend([foreign, {"name": "http", "port": 80}]))
-    found = port_cleanup(desired, edited)
-    assert found is not None
-    assert found["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *desired["spec"]["ports"]]}
+    patch = port_cleanup(desired, edited)
+    assert patch is not None
+    assert patch["spec"] == {"ports": [{"port": 80, "$patch": "delete"}, *desired["spec"]["ports"]]}
 
 
 # Scalers
@@ -266,12 +308,12 @@ def test_removes_foreign_ports_only_if_they_have_the_name_of_ours() -> None:
 def scalers() -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the HorizontalPodAutoscaler and the ScaledObject of the same TritonModel."""
     choices = Choices("operator:1", "Copy", prometheus="http://p")
-    found = {
+    by_kind = {
         o["kind"]: o
         for engine in ("HPA", "KEDA")
         for o in render(gen.model(autoscaling={"max": 4, "engine": engine}), choices)
     }
-    return found["HorizontalPodAutoscaler"], found["ScaledObject"]
+    return by_kind["HorizontalPodAutoscaler"], by_kind["ScaledObject"]
 
 
 @pytest.mark.parametrize("ends", [[], [gen.deleting]])

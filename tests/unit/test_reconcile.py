@@ -8,26 +8,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from support import gen
 from support.api import condition
 from support.reconciling import KEY, Accepting, Answers, Object, reconciler
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer
-from triton_operator.api.servers import IndexEntry, Sample, Server, Subject
+from triton_operator.api.servers import IndexEntry, RunningServer, Sample, ServerAnswers, Subject
 from triton_operator.api.thresholds import PREFIX, ThresholdKey
 from triton_operator.cluster.api import ApiError
 from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store, state
-from triton_operator.probe.servers import ServerAnswers
 from triton_operator.reconcile import Result
 from triton_operator.reconcile.pace import SPEC_BURST, SPEC_SECONDS
 from triton_operator.render import Choices, render
 from triton_operator.render.children import CHILDREN
+from triton_operator.render.choices import Capabilities
 
 
 def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
@@ -44,6 +44,17 @@ def test_reports_the_versions_of_the_objects_that_it_wrote() -> None:
 def test_reconciles_a_change_that_happens_just_before_the_status_write(meanwhile: gen.Modifier) -> None:
     """The answer to the status write contains the change, so its event is ignored."""
     assert reconciler(Accepting(meanwhile)).reconcile(KEY).requeue_after == 0
+
+
+def test_writes_the_status_once_beside_a_condition_of_another_manager() -> None:
+    """Server-side apply merges the conditions by their type, so the other one is in each answer."""
+    theirs = {"type": "example.com/Approved", "status": "True", "reason": "Yes", "message": "", "observedGeneration": 1,
+              "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    api = Accepting(lambda obj: obj["status"]["conditions"].append(theirs))
+    subject = reconciler(api)
+    for _ in range(5):
+        subject.reconcile(KEY)
+    assert [obj["kind"] for obj in api.answers].count(names.KIND) == 1
 
 
 def test_writes_the_status_after_the_clock_is_set_back() -> None:
@@ -79,6 +90,17 @@ def test_a_spec_that_changes_in_a_loop_is_reconciled_at_a_limited_rate() -> None
     assert written_for(SPEC_BURST + 2, threshold)[0], "a threshold is no change of the spec"
 
 
+def test_an_autoscaler_may_change_the_number_of_servers_as_often_as_it_likes() -> None:
+    api, store = Accepting(), Store()
+    subject = reconciler(api, store, elapsed=lambda: 0.0)
+    for number in range(1, 5 * SPEC_BURST):
+        versions = gen.put("metadata.generation", number), gen.put("metadata.resourceVersion", str(1000 + number))
+        store.put(gen.raw(*versions, gen.put("spec.replicas", number)))
+        subject.reconcile(KEY)
+        (deployment,) = store.of_kind(KEY, "Deployment")
+        assert deployment["spec"]["replicas"] == number
+
+
 def test_deleting_and_creating_a_tritonmodel_gives_it_no_new_changes() -> None:
     api, store = Accepting(), Store()
     subject = reconciler(api, store, elapsed=lambda: 0.0)
@@ -92,14 +114,46 @@ def test_deleting_and_creating_a_tritonmodel_gives_it_no_new_changes() -> None:
 
 
 def test_a_failing_reconcile_takes_no_further_token() -> None:
-    class Busy(Accepting):
+    class Silent(Accepting):
         def apply_new(self, _: Kind, body: Object) -> Object:
-            raise ApiError(503, "ServiceUnavailable", "busy")
+            raise ApiError(0, "Timeout", "no answer")
 
-    subject = reconciler(Busy(), elapsed=lambda: 0.0)
+    subject = reconciler(Silent(), elapsed=lambda: 0.0)
     for _ in range(2 * SPEC_BURST):
-        with pytest.raises(ApiError, match="busy"):
+        with pytest.raises(ApiError, match="no answer"):
             subject.reconcile(KEY)
+
+
+def test_a_refused_write_stops_only_what_depends_on_it() -> None:
+    class Refusing(Accepting):
+        def __init__(self, kind: Kind) -> None:
+            super().__init__()
+            self.kind = kind
+
+        def apply_new(self, kind: Kind, body: Object) -> Object:
+            if kind == self.kind:
+                raise ApiError(500, "InternalError", "failed calling webhook")
+            return super().apply_new(kind, body)
+
+    def made(kind: Kind) -> tuple[set[str], Result, Object]:
+        api, store = Refusing(kind), Store()
+        store.put(gen.raw(gen.put("spec.networkPolicy", {}), gen.put("spec.replicas", 2)))
+        result = reconciler(api, store).reconcile(KEY)
+        return {answer["kind"] for answer in api.answers}, result, api.answers[-1]
+
+    everything = {"ServiceAccount", "Service", "NetworkPolicy", "Deployment", "PodDisruptionBudget", "TritonModel"}
+    for kind, stopped in (
+        (kinds.DISRUPTION_BUDGET, set()), (kinds.SERVICE, set()),
+        (kinds.NETWORK_POLICY, {"Deployment"}), (kinds.SERVICE_ACCOUNT, {"Deployment"}),
+    ):  # fmt: skip
+        written, result, model = made(kind)
+        assert written >= everything - stopped - {kind.kind}
+        assert not written & {kind.kind, *stopped}
+        assert (result.requeue, result.passing) == (True, True)
+        assert model["kind"] == "TritonModel"
+        words = condition(model, "Progressing")
+        assert (words["status"], words["reason"]) == ("False", "ApplyRefused")
+        assert f"refuses {kind.kind}" in words["message"]
 
 
 def test_first_status_waits_until_the_pods_exist() -> None:
@@ -165,24 +219,8 @@ class Scene:
         if before is not None:
             self._store.put(before)
 
-    def recreate(self) -> None:
-        """Creates the TritonModel again, without its status."""
-        self._store.put(self._api.answer(gen.modified(self._model, gen.put("status", {}))))
-
     def wait(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
-
-    def monitoring(self) -> tuple[str, bool, float | None]:
-        """Reconciles one second later.
-
-        Returns the reason of MonitoringAvailable, whether there is a PodMonitor, and after how many seconds to
-        reconcile again.
-        """
-        self.wait(1)
-        again = self._reconciler.reconcile(KEY).requeue_after
-        found = self._store.of_kind(KEY, kinds.POD_MONITOR.kind)
-        assert self._store.of_kind(KEY, kinds.PROMETHEUS_RULE.kind)
-        return condition(self._model, "MonitoringAvailable")["reason"], bool(found), again
 
     def annotate(self, **values: str) -> None:
         change = gen.put("metadata.annotations", {f"{PREFIX}{k.replace('_', '-')}": v for k, v in values.items()})
@@ -206,9 +244,9 @@ class Scene:
 
     @property
     def _model(self) -> Object:
-        found = self._store.model(KEY)
-        assert found is not None
-        return found
+        model = self._store.model(KEY)
+        assert model is not None
+        return model
 
 
 def test_thresholds_are_live_when_prometheus_has_them() -> None:
@@ -246,52 +284,62 @@ def test_ignores_an_answer_from_before_a_change() -> None:
     assert not scene.answers.outdated
 
 
-def test_suspends_the_scraping_of_servers_that_replace_their_series_for_an_hour() -> None:
-    scene = Scene()
-    assert scene.monitoring() == ("NoPrometheus", True, None)
-    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
-    assert scene.monitoring() == ("SeriesChurn", True, 0), "reconciles again at once"
-    scene.answers.of_prometheus = Answer(at="2026-01-01T00:00:00.000Z")
-    assert scene.monitoring()[:2] == ("SeriesChurn", False)
-    scene.wait(3590)
-    assert scene.monitoring() == ("SeriesChurn", False, 8)
-    scene.wait(7)
-    assert scene.monitoring() == ("NoPrometheus", True, None)
+def test_delivery_auto_asks_for_the_nodes_when_a_deployment_is_new() -> None:
+    """A node that can't mount images may have been added since leading began. A live Deployment keeps its delivery."""
+    api, asked = Accepting(), list[str]()
+
+    def delivery() -> Literal["Copy", "ImageVolume"]:
+        asked.append("now")
+        return "ImageVolume"
+
+    subject = reconciler(api, delivery=delivery)
+    for _ in range(3):
+        subject.reconcile(KEY)
+    deployments = [obj for obj in api.answers if obj["kind"] == "Deployment"]
+    assert [d["metadata"]["annotations"][names.ANNOTATION_DELIVERY] for d in deployments] == ["ImageVolume"]
+    assert asked == ["now"]
+    chosen = Accepting()
+    store = Store()
+    subject = reconciler(chosen, store, delivery=delivery)
+    store.put(gen.raw(gen.put("spec.modelImage.delivery", "Copy"), gen.put("metadata.resourceVersion", "2")))
+    subject.reconcile(KEY)
+    assert asked == ["now"]
 
 
-def test_new_leader_and_changed_spec_do_not_end_the_suspension() -> None:
+@pytest.mark.parametrize("live_before", [True, False], ids=["live", "not live yet"])
+@pytest.mark.parametrize("seconds", [5, 3600])
+def test_a_threshold_stays_live_if_the_clock_is_set_back(seconds: int, live_before: bool) -> None:
+    """The same happens after a fail-over to a node whose clock is behind."""
     scene = Scene()
-    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
-    scene.monitoring()
-    scene.monitoring()
-    scene.answers.of_prometheus = Answer()
-    scene.restart()
+    scene.set_prometheus()
     scene.annotate(max_qps="80")
-    assert scene.monitoring()[:2] == ("SeriesChurn", False)
-
-
-def test_deleting_and_creating_a_tritonmodel_does_not_end_the_suspension() -> None:
-    scene = Scene()
-    scene.answers.of_prometheus = Answer(churning=True, at="2026-01-01T00:00:00.000Z")
-    scene.monitoring()
-    assert scene.monitoring()[:2] == ("SeriesChurn", False)
-    scene.answers.of_prometheus = Answer()
-    scene.recreate()
-    assert scene.monitoring()[:2] == ("SeriesChurn", False)
-    scene.wait(3600)
-    assert scene.monitoring()[:2] == ("NoPrometheus", True)
+    assert scene.reconcile() == ("Propagating", True)
+    if live_before:
+        scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+        assert scene.reconcile() == ("Live", False)
+    scene.wait(-seconds)
+    scene.restart()
+    scene.set_prometheus(max_qps=80, max_qps_per_replica=80)
+    assert scene.reconcile() == ("Live", False)
+    assert not scene.answers.outdated, "the prober would poll Prometheus every second, and cause a reconcile each time"
+    # The last answer is as old as it gets, while the clock passes the time of the change.
+    for _ in range(20):
+        scene.wait(seconds / 10)
+        assert scene.reconcile() == ("Live", False)
+        assert not scene.answers.outdated
 
 
 def test_always_renders_the_kinds_marked_as_always() -> None:
-    least = {obj["kind"] for obj in render(gen.model(), Choices("tools:1", "Copy", monitoring=False))}
+    choices = Choices("tools:1", "Copy", cluster=Capabilities(monitoring=False))
+    least = {obj["kind"] for obj in render(gen.model(), choices)}
     assert least == {child.kind.kind for child in CHILDREN if child.always}
 
 
 class Busy:
     """Servers with 100 requests per second each, and the numbers to which the operator scales the Deployment."""
 
-    def track(self, _: str, servers: Iterable[Server], __: Subject) -> dict[str, tuple[Sample, ...]]:
-        return {one.pod: tuple(Sample(float(at), 100.0 * at, 0) for at in range(0, 61, 2)) for one in servers}
+    def track(self, _: str, servers: Iterable[RunningServer], __: Subject) -> dict[str, tuple[Sample, ...]]:
+        return {server.pod: tuple(Sample(float(at), 100.0 * at, 0) for at in range(0, 61, 2)) for server in servers}
 
     def forget(self, key: str) -> None:
         """Does nothing."""
@@ -329,4 +377,80 @@ def test_adds_no_servers_if_the_autoscaler_would_remove_them(refuses: bool) -> N
     subject.reconcile(KEY)
     result = subject.reconcile(KEY)
     assert api.scaled == ([] if refuses else [3])
-    assert result.forbidden is refuses
+    assert result.passing is refuses
+
+
+# Kinds that can't be read
+
+
+def test_an_object_that_can_no_longer_be_read_is_neither_deleted_nor_written() -> None:
+    """The role has lost the verb `list`, and still has `delete`."""
+    refused = dict[Kind, str]()
+    api, store = Accepting(), Store()
+    subject = reconciler(api, store, served=lambda _: True, refused_kinds=lambda: refused)
+    subject.reconcile(KEY)
+    assert store.of_kind(KEY, kinds.POD_MONITOR.kind)
+    refused[kinds.POD_MONITOR] = "no permission to list"
+    written = len(api.answers)
+    subject.reconcile(KEY)
+    assert store.of_kind(KEY, kinds.POD_MONITOR.kind)
+    assert "PodMonitor" not in {answer["kind"] for answer in api.answers[written:]}
+    assert condition(api.answers[-1], "MonitoringAvailable")["reason"] == "NotPermitted"
+
+
+# A change of spec.server.loadModels
+
+
+class Full(Accepting):
+    """An API server with a quota that refuses changed ConfigMaps."""
+
+    def apply(self, kind: Kind, body: Object, uid: str, **more: Any) -> Object:
+        if kind == kinds.CONFIG_MAP:
+            raise ApiError(403, "Forbidden", "the quota is exhausted")
+        return super().apply(kind, body, uid, **more)
+
+
+class Changes(Answers):
+    """`started`: the changes of models that were begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = list[Any]()
+
+    def outcomes(self, *_: Any) -> dict[str, Any]:
+        return {}
+
+    def start(self, *change: Any) -> None:
+        self.started.append(change)
+
+
+def test_a_refused_configmap_stops_only_the_change_of_the_models() -> None:
+    def spec(*models: str) -> gen.Modifier:
+        server = {"modelControl": "explicit", "loadModels": list(models)}
+        return gen.put("spec", {"modelImage": {"reference": "a"}, "entrypoint": "a", "server": server})
+
+    # The list of models changes before the first status is written.
+    api, store, answers = Full(spec("a", "b")), Store(), Changes()
+    subject = reconciler(api, store, answers=answers)
+    store.put(gen.raw(spec("a"), gen.put("metadata.resourceVersion", "2")))
+    subject.reconcile(KEY)
+    (deployment,) = store.of_kind(KEY, "Deployment")
+    template = deployment["spec"]["template"]
+    hashed = template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
+    container = template["spec"]["containers"][0]
+    pod = gen.pod(gen.put("spec.containers", [container]), gen.put("status.podIP", "10.0.0.1"), template=hashed)
+    store.put(pod)
+    answers.of_servers = ServerAnswers({pod["metadata"]["name"]: (IndexEntry("a", "1", "READY", ""),)})
+    (service,) = (s for s in store.of_kind(KEY, "Service") if s["metadata"]["name"] == gen.NAME)
+    store.remove(service)
+    result = subject.reconcile(KEY)
+    assert answers.started == [], "the next leader would not know what was begun"
+    assert [s for s in store.of_kind(KEY, "Service") if s["metadata"]["name"] == gen.NAME], "it is repaired"
+    assert result.passing
+    words = condition(api.answers[-1], "Progressing")
+    assert words["reason"] == "ApplyRefused"
+    assert "the quota is exhausted" in words["message"]
+    assert condition(api.answers[-1], "Ready")["status"] == "True"
+    accepting = Accepting(spec("a", "b"))
+    reconciler(accepting, store, answers=answers).reconcile(KEY)
+    assert [change.load for _, _, change, _ in answers.started] == [("b",)], "as without the quota"

@@ -15,12 +15,12 @@ def cast(*events: tuple[float, str]) -> str:
     return "\n".join([json.dumps(header), *(json.dumps([at, "o", data]) for at, data in events)])
 
 
-def shown(*events: tuple[float, str]) -> list[tuple[float, list[str]]]:
+def lines(*events: tuple[float, str]) -> list[tuple[float, list[str]]]:
     return [(frame.at, [row.plain for row in frame.rows]) for frame in recording.frames(cast(*events))[1]]
 
 
 def test_lines_that_are_drawn_again_replace_the_former_ones() -> None:
-    assert shown((0, "$ watch\r\n"), (0.5, "… rollout\r\n… servers"), (1.5, f"{CLEAR}✓ rollout\r\n✓ servers")) == [
+    assert lines((0, "$ watch\r\n"), (0.5, "… rollout\r\n… servers"), (1.5, f"{CLEAR}✓ rollout\r\n✓ servers")) == [
         (0, ["$ watch", "", ""]),
         (0.5, ["$ watch", "… rollout", "… servers"]),
         (1.5, ["$ watch", "✓ rollout", "✓ servers"]),
@@ -28,14 +28,14 @@ def test_lines_that_are_drawn_again_replace_the_former_ones() -> None:
 
 
 def test_a_half_drawn_picture_is_not_shown() -> None:
-    assert shown((0, "one\r\n"), (0.02, "two"), (1, CLEAR), (1.01, "three\r\nfour")) == [
+    assert lines((0, "one\r\n"), (0.02, "two"), (1, CLEAR), (1.01, "three\r\nfour")) == [
         (0, ["one", "two"]),
         (0.98, ["three", "four"]),
     ]
 
 
 def test_a_long_pause_is_shortened_and_an_equal_picture_left_out() -> None:
-    assert [at for at, _ in shown((0, "a"), (60, "\rb"), (61, "\rb"), (62, "\rc"))] == [0, 2, 4]
+    assert [at for at, _ in lines((0, "a"), (60, "\rb"), (61, "\rb"), (62, "\rc"))] == [0, 2, 4]
 
 
 def test_the_animation_moves_each_picture_into_the_window_at_its_time() -> None:

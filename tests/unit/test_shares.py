@@ -48,9 +48,9 @@ def test_returned_memory_can_be_taken_again() -> None:
 def test_never_exceeds_twice_the_total() -> None:
     chance, shares, taken = random.Random(1), Shares(1000), list[tuple[str, int]]()
     for _ in range(20_000):
-        one = (f"ns-{chance.randrange(30)}", chance.randrange(1, 120))
+        share = (f"ns-{chance.randrange(30)}", chance.randrange(1, 120))
         if taken and chance.random() < 0.3:
             shares.give_back(*taken.pop(chance.randrange(len(taken))))
-        elif take(shares, *one):
-            taken.append(one)
+        elif take(shares, *share):
+            taken.append(share)
         assert sum(size for _, size in taken) <= 2000

@@ -65,16 +65,29 @@ GOALS: dict[str, tuple[str, ...]] = {
     "monitoring": (*_CLUSTER, *_MONITORING),
     "unit": ("venv",),
     "rules": ("venv", "prometheus"),
+    "images": ("venv", "server-image", "python"),
     "server": ("venv", "server-image", "python"),
-    "integration": ("venv", "control-plane", "helm"),
+    "security": ("venv", "control-plane"),
+    "integration": ("venv", "control-plane"),
+    "releases": ("venv", "control-plane", "helm", "cosign"),
     "faults": ("venv", "control-plane", "keda-programs"),
     "properties": ("venv", "control-plane", "prometheus"),
-    "e2e": (*_CLUSTER, *_MONITORING, "busybox", "helm"),
+    "path": (*_CLUSTER, *_MONITORING, "busybox"),
+    "uninstall": (*_CLUSTER, *_MONITORING, "busybox"),
+    "shared": (*_CLUSTER, *_MONITORING, "busybox"),
+    "operations": (*_CLUSTER, *_MONITORING, "busybox"),
+    "installations": (*_CLUSTER, *_MONITORING, "busybox", "helm", "keda", "gateway"),
     "bench": (*_CLUSTER, *_MONITORING, "control-plane", "prometheus"),
     "keda": ("keda",),
     "gateway": ("gateway",),
     "cosign": ("cosign",),
 }
-GOALS["test"] = tuple(
-    sorted({name for goal in ("unit", "rules", "server", "integration", "e2e") for name in GOALS[goal]})
-)
+
+
+def _together(*goals: str) -> tuple[str, ...]:
+    return tuple(sorted({name for goal in goals for name in GOALS[goal]}))
+
+
+GOALS["test"] = _together("unit", "rules", "images", "integration", "path")
+GOALS["e2e"] = _together("shared", "operations", "installations")
+GOALS["test-all"] = _together("test", "server", "releases", "faults", "properties", "e2e")

@@ -35,17 +35,17 @@ def mirror() -> str:
     if "ID=ubuntu" in Path("/etc/os-release").read_text().splitlines():
         raise FailedError("on Ubuntu the URL of Debian's packages isn't known", "set DEBIAN_MIRROR=https://…/debian")
     for file in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
-        if file.exists() and (found := archive(file.read_text())):
-            return found
+        if file.exists() and (url := archive(file.read_text())):
+            return url
     raise FailedError("no Debian archive in /etc/apt/sources.list(.d)", "set DEBIAN_MIRROR=https://…/debian")
 
 
 def archive(sources: str) -> str:
     """Returns the first archive in apt sources (one-line or deb822 format) that isn't the security archive, or ""."""
     for line in sources.splitlines():
-        found = re.match(r"\s*(?:deb\s+(?:\[[^]]*\]\s*)?|URIs:\s*)(\S+)", line)
-        if found and "security" not in found[1] and not found[1].startswith("cdrom"):
-            return found[1]
+        match = re.match(r"\s*(?:deb\s+(?:\[[^]]*\]\s*)?|URIs:\s*)(\S+)", line)
+        if match and "security" not in match[1] and not match[1].startswith("cdrom"):
+            return match[1]
     return ""
 
 
@@ -56,12 +56,12 @@ def _apt_options() -> Iterator[str]:
 
 def pip_conf(environ: dict[str, str]) -> str:
     """Returns a pip.conf with the index and proxy settings in PIP_ variables of `environ`."""
-    found = {}
+    options = {}
     for name in _PIP:
         value = environ.get(f"PIP_{name.upper().replace('-', '_')}")
         if value and not Path(value).exists():
-            found[name] = value
-    return "".join(["[global]\n", *(f"{name} = {value}\n" for name, value in found.items())])
+            options[name] = value
+    return "".join(["[global]\n", *(f"{name} = {value}\n" for name, value in options.items())])
 
 
 def _pip_settings() -> str:

@@ -1,4 +1,4 @@
-"""cosign, for a test of the releases. Optional; `hack/world.sh cosign` makes it."""
+"""cosign, for a test of the releases. For `make test-all`; `hack/world.sh cosign` makes it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _download(job: Job) -> None:
 
 def command() -> str | None:
     """Returns the path of a cosign that is new enough, ours or one on PATH; or None."""
-    found = shutil.which("cosign", path=settings.search_path())
-    return found if found and _version(found) >= _MINIMUM else None
+    path = shutil.which("cosign", path=settings.search_path())
+    return path if path and _version(path) >= _MINIMUM else None
 
 
 def _version(program: str) -> tuple[int, ...]:
     done = subprocess.run([program, "version"], capture_output=True, text=True, check=False)
-    found = re.search(r"GitVersion:\s*v(\d+)\.(\d+)", done.stdout + done.stderr)
-    return (int(found[1]), int(found[2])) if found else (0,)
+    match = re.search(r"GitVersion:\s*v(\d+)\.(\d+)", done.stdout + done.stderr)
+    return (int(match[1]), int(match[2])) if match else (0,)
 
 
 PARTS = [

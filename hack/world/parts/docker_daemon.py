@@ -48,11 +48,11 @@ def _start_daemon(job: Job) -> None:
     if not _capabilities() & _SYS_RESOURCE:
         # Some sandboxes and containers lack CAP_SYS_RESOURCE, which Docker gives to privileged containers.
         runtime = settings.HERE / "files" / "runc-without-sys-resource"
-        kept = settings.BIN / runtime.name
+        installed = settings.BIN / runtime.name
         settings.BIN.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(runtime.read_bytes())
-        kept.chmod(0o755)
-        options = [f"--add-runtime=reduced={kept}", "--default-runtime=reduced"]
+        installed.write_bytes(runtime.read_bytes())
+        installed.chmod(0o755)
+        options = [f"--add-runtime=reduced={installed}", "--default-runtime=reduced"]
     with (settings.LOGS / "dockerd").open("ab") as log:
         subprocess.Popen(
             ["dockerd", *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -101,12 +101,12 @@ def _container_processes() -> list[int]:
     process there are in the same cgroup, so only containers inside it count.
     """
     outer = _containers(_PROCESSES / "self")
-    found = []
+    pids = []
     for folder in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if _containers(folder) - outer and (folder / "exe").readlink():
-                found.append(int(folder.name))
-    return found
+                pids.append(int(folder.name))
+    return pids
 
 
 def _containers(process: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""Envoy Gateway and its Envoy. Optional; `hack/world.sh gateway` makes them."""
+"""Envoy Gateway and its Envoy. For `make test-all`; `hack/world.sh gateway` makes them."""
 
 from __future__ import annotations
 
@@ -41,18 +41,13 @@ def _pull_chart(job: Job) -> None:
     job.run("helm", "pull", chart, f"--version={_VERSION}", "--untar", f"--untardir={FOLDER}", env=path)
 
 
-def built() -> bool:
-    """Returns whether `hack/world.sh gateway` has made Envoy Gateway on this machine."""
-    return _VALUES.exists()
-
-
 _pulled = Recipe(made_from="Helm chart of the release", make=_pull_chart, seconds=5, megabytes=5, needs=("helm",))
 
 PARTS = [
     go.programs(
         "envoy-gateway-program", "Envoy Gateway's program and Helm chart", _VERSION, make=_build,
         made_from=f"Go module `{_MODULE}`", seconds=240, module="envoy-gateway",
-        files=(FOLDER / "envoy-gateway", _VALUES), megabytes=100, registry=_pulled, present=built,
+        files=(FOLDER / "envoy-gateway", _VALUES), megabytes=100, registry=_pulled,
     ),
     program_image(
         "envoy-gateway", "Envoy Gateway, which configures Envoy", GATEWAY, FOLDER / "envoy-gateway",

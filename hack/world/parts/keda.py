@@ -1,4 +1,4 @@
-"""KEDA. Optional; `hack/world.sh keda` makes its images."""
+"""KEDA. For `make test-all`; `hack/world.sh keda` makes its images."""
 
 from __future__ import annotations
 

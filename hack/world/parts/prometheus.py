@@ -17,16 +17,16 @@ _TOOLS = ("prometheus", "promtool")
 def _usable() -> bool:
     """Whether both tools exist, ours or those on PATH, with version 2.42 or later, which the rules need."""
     for folder in (str(settings.BIN), None):
-        found = [shutil.which(tool, path=folder) for tool in _TOOLS]
-        if all(tool and _version(tool) >= (2, 42) for tool in found):
+        paths = [shutil.which(tool, path=folder) for tool in _TOOLS]
+        if all(tool and _version(tool) >= (2, 42) for tool in paths):
             return True
     return False
 
 
 def _version(tool: str) -> tuple[int, int]:
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-    found = re.match(r"\w+, version (\d+)\.(\d+)", done.stdout + done.stderr)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"\w+, version (\d+)\.(\d+)", done.stdout + done.stderr)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _extract(job: Job) -> None:

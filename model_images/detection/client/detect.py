@@ -15,9 +15,9 @@ from typing import Any
 
 def detect_raw(image: bytes, url: str, model: str) -> dict[str, Any]:
     """Sends the plain bytes, as `curl --data-binary` does. Raises RuntimeError with the server's message."""
-    request = urllib.request.Request(
-        f"http://{url}/v2/models/{model}/infer", data=image, headers={"Inference-Header-Content-Length": "0"}
-    )
+    # urllib's default, a form, is for Triton a text with fields.
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "0"}
+    request = urllib.request.Request(f"http://{url}/v2/models/{model}/infer", data=image, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             body, json_length = answer.read(), answer.headers["Inference-Header-Content-Length"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
@@ -13,9 +15,10 @@ NO_SPACE = r"^[^ \t-\r]+$"
 """Doesn't use \\s, which means ASCII whitespace to the API server and Unicode whitespace to Python."""
 
 
-def rule(cel: str, message: str) -> dict[str, JsonValue]:
-    """One CEL rule of the CRD. Users see only the message."""
-    return {"rule": cel, "message": message}
+def rule(cel: str, message: str, naming: str = "") -> dict[str, JsonValue]:
+    """One CEL rule of the CRD. Users see only the message, after the text of the CEL expression `naming`."""
+    expression = {"messageExpression": f"{naming} + {json.dumps(message)}"} if naming else {}
+    return {"rule": cel, "message": message, **expression}
 
 
 def config(*rules: dict[str, JsonValue]) -> ConfigDict:
@@ -81,6 +84,46 @@ _Embedded = Annotated[dict[str, Any], AfterValidator(_not_deep)]
 EnvVar = Annotated[_Embedded, _embedded("EnvVar")]
 PodSpec = Annotated[_Embedded, _embedded("PodSpec")]
 ScalingBehavior = Annotated[_Embedded, _embedded("HorizontalPodAutoscalerBehavior")]
+MODEL_CONFIG = "ModelConfig"
+"""Triton's type of config.pbtxt."""
+SETTABLE: Mapping[str, str] = {
+    "max_batch_size": "The largest batch that Triton sends to the model. Between 0 and another number it changes the "
+    "shapes that clients see.",
+    "instance_group": "How many instances run the model, and on which devices.",
+    "dynamic_batching": "How Triton makes batches of waiting requests, and how many may wait. {} for the defaults.",
+    "parameters": "Parameters of the backend or of model.py, by name: {string_value: text}. Others stay.",
+    "optimization": "What the backend may do to be faster, such as TensorRT, graphs, or threads of ONNX Runtime.",
+    "version_policy": "Which versions of the model Triton serves.",
+    "default_model_filename": "The name of the model file in the folder of a version, such as model.fp16.onnx.",
+    "response_cache": "Whether the model uses the server's cache of responses.",
+    "model_warmup": "Requests that Triton sends to the model before it is ready.",
+}
+"""The fields of config.pbtxt that spec.models may set, and what they are. They don't change what clients and ensembles
+rely on: the tensors and their types, and how often a request is answered."""
+_MAX_SETTINGS = 96 << 10
+"""The maximum size of the fields of one model. Linux allows 128 KiB for an argument of a program."""
+
+
+def as_argument(value: Any) -> str:
+    """Returns a value as JSON for an argument of a container, in which Kubernetes replaces `$$` and `$(NAME)`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return text.replace("$", "\\u0024")
+
+
+def _settable(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        config = json.loads(json.dumps(config))  # YAML of a file may have numbers as keys, which kubectl sends as text
+    except TypeError:
+        raise ValueError("has what JSON doesn't have, such as a date: write it in quotes") from None
+    for field in config:
+        if field not in SETTABLE:
+            raise ValueError(f"{field} can't be set here, but only in config.pbtxt; here are {', '.join(SETTABLE)}")
+    if len(as_argument(config).encode(errors="replace")) > _MAX_SETTINGS:
+        raise ValueError(f"has more than {_MAX_SETTINGS >> 10} KiB, in which a dollar sign counts six times")
+    return config
+
+
+ModelSettings = Annotated[_Embedded, AfterValidator(_settable), _embedded(MODEL_CONFIG)]
 ModelName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^/ \t-\r]+$")]
 _ONE_MODEL = "loadModels needs one model per item, without commas: write [a, b] instead of ['a,b']"
 

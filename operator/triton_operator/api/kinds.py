@@ -28,6 +28,7 @@ class Kind:
 TRITON_MODEL = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 SERVICE = Kind("", "v1", "Service", "services")
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .thresholds import ThresholdKey
 
 Labels = Mapping[str, str]
 LabelSelector = Mapping[str, Any]
+
+
+class Series(NamedTuple):
+    """A metric of a server, and the labels of those of its series that count."""
+
+    metric: str
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,22 +78,32 @@ class Installed:
         ]
 
 
+@dataclass(frozen=True, order=True)
+class ServerFault:
+    """A model on one server that answers nothing, by the alerts ServerFails and ServerHangs."""
+
+    pod: str
+    model: str
+    hangs: bool
+    """Requests wait, and it executes none. Otherwise it answers every request with an error."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """The answer of one Prometheus about a TritonModel. Comparisons ignore `at`.
 
     - `values`: the thresholds that its rules use.
-    - `tokens`: whether it has the token counter.
-    - `churning`: whether a server of the TritonModel replaces its series.
+    - `metrics`: the metrics that it has, of those that the thresholds need.
     - `uncounted`: the models whose requests aren't counted, by the alert TritonModelRequestsNotCounted.
-    - `error`: why there is no answer; `values` and `tokens` are then empty.
+    - `faults`: the models that answer nothing on a server.
+    - `error`: why there is no answer; `values` and `metrics` are then empty.
     - `at`: time of the query (RFC 3339, milliseconds); "" before the first query.
     """
 
     values: Mapping[ThresholdKey, float] = field(default_factory=dict)
-    tokens: bool = False
-    churning: bool = False
+    metrics: frozenset[str] = frozenset()
     uncounted: tuple[str, ...] = ()
+    faults: tuple[ServerFault, ...] = ()
     error: str = ""
     at: str = field(default="", compare=False)
 

@@ -19,10 +19,9 @@ HANDOVER_MANAGER = "triton-operator-handover"
 METRICS_JOB = "triton-operator-metrics"
 """The label `job` of the operator's own metrics: the name of its Service, as a ServiceMonitor sets it."""
 
-SAMPLE_LIMIT = 3000
-"""Maximum number of samples of one scrape of a server. Prometheus keeps up to 24 for each version of a model."""
-SAMPLES_PER_NAMESPACE = 10_000
-"""Maximum number of samples of one scrape of all servers of a namespace."""
+SAMPLE_LIMIT = 10_000
+"""Maximum number of samples of one scrape of a server. Triton has 24 for each version of a model, and 73 with all
+summaries."""
 RUNBOOKS = "https://github.com/triton-operator/triton-operator/blob/main/docs/runbooks"
 """Default base URL of the runbooks."""
 PROMETHEUS_NAMESPACE = "monitoring"
@@ -33,9 +32,6 @@ LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_MODEL = f"{GROUP}/model"
 """The name of the TritonModel that an object or a pod belongs to. Selectors use only this label."""
 LABEL_NAME = "app.kubernetes.io/name"
-LABEL_INSTANCE = "app.kubernetes.io/instance"
-"""Only pods of earlier versions of the operator have this label. Other applications' Services may select by it, and
-users choose the name of a TritonModel."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_SELECTOR = f"{LABEL_MANAGED_BY}={FIELD_MANAGER}"
 UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
@@ -43,7 +39,6 @@ UNMANAGED_SELECTOR = f"{LABEL_MANAGED_BY}!={FIELD_MANAGER}"
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 """Hash of the pod template, on pods and on the Deployment."""
-ANNOTATION_TOOLS_IMAGE = f"{GROUP}/tools-image"
 ANNOTATION_DELIVERY = f"{GROUP}/delivery"
 ANNOTATION_SPEC = f"{GROUP}/spec-hash"
 ANNOTATION_POD_TEMPLATE = f"{GROUP}/pod-template"
@@ -52,13 +47,9 @@ ANNOTATION_CALIBRATION = f"{GROUP}/calibration"
 """On the TritonModel: the last result of `kubectl triton calibrate` that was applied, as JSON."""
 CALIBRATION_MAX = 4096
 """Maximum number of characters of that annotation."""
-ANNOTATION_MODELS = f"{GROUP}/load-models"
-"""On a pod: the number of restarts of its server, a colon, and the models of spec.server.loadModels that it has now,
-separated by commas; then a slash and those that it perhaps has after a change that was begun. Without the annotation
-the server has the models of its arguments."""
-ANNOTATION_MODEL_IMAGE = f"{GROUP}/model-image"
-"""On pods with rollout.strategy InPlace: the model image that their files have. A webhook may write another image into
-the container, so this doesn't compare the container's image."""
+ANNOTATION_REPLACED = f"{GROUP}/replaced-for"
+"""On pods: the hash of the models of spec.server.loadModels for which the servers were replaced, because one of them
+stayed loading."""
 ANNOTATION_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """On pods, as `kubectl rollout restart` sets it."""
 
@@ -86,16 +77,6 @@ def as_query(selector: Mapping[str, str]) -> str:
 def labels(name: str) -> dict[str, str]:
     """Returns the labels of all children and pods of the TritonModel `name`."""
     return {LABEL_NAME: "tritonmodel", **selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
-
-
-def former_selector(name: str) -> dict[str, str]:
-    """Returns the pod selector of earlier versions. Their Deployments keep it, because it is immutable."""
-    return {LABEL_NAME: "triton", LABEL_INSTANCE: name}
-
-
-def former_labels(name: str) -> dict[str, str]:
-    """Returns the labels of children of earlier versions."""
-    return {**former_selector(name), LABEL_MANAGED_BY: FIELD_MANAGER}
 
 
 def account(name: str) -> str:

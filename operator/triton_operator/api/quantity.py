@@ -6,8 +6,31 @@ import math
 import re
 from decimal import ROUND_CEILING, Decimal
 
-PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
-"""Kubernetes' grammar of quantities without a sign, because no field here may be negative."""
+PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+"""Kubernetes' grammar of quantities, without a sign, because no field here may be negative, and with at most two digits
+in the exponent: a Deployment with 1e99999999 takes the API server more than half a minute of CPU time."""
+
+_POD = ("Deployment", "spec", "template", "spec")
+_AMOUNTS = (("limits", "*"), ("requests", "*"))
+_CONTAINER = (*(("resources", *amount) for amount in _AMOUNTS), ("env", "valueFrom", "resourceFieldRef", "divisor"))
+_CLAIM = ("volumes", "ephemeral", "volumeClaimTemplate", "spec", "resources")
+_ITEM = ("downwardAPI", "items", "resourceFieldRef", "divisor")
+_METRICS = ("resource", "containerResource", "pods", "object", "external")
+_SCALER = ("HorizontalPodAutoscaler", "spec")
+PATHS = frozenset(
+    {
+        *((*_POD, containers, *end) for containers in ("containers", "initContainers") for end in _CONTAINER),
+        *((*_POD, *way, *amount) for way in (("resources",), _CLAIM) for amount in _AMOUNTS),
+        (*_POD, "overhead", "*"),
+        (*_POD, "volumes", "emptyDir", "sizeLimit"),
+        (*_POD, "volumes", *_ITEM),
+        (*_POD, "volumes", "projected", "sources", *_ITEM),
+        *((*_SCALER, "metrics", m, "target", value) for m in _METRICS for value in ("value", "averageValue")),
+        *((*_SCALER, "behavior", direction, "tolerance") for direction in ("scaleUp", "scaleDown")),
+    }
+)
+"""The fields of child objects that are quantities: the kind, and the names on the way. `*` stands for any key. The API
+server stores them in its own form. In every other field `1.10` and `1.1` are two values."""
 
 _SUFFIXES = {
     **{s: Decimal(1000) ** (i - 3) for i, s in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"])},

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from .text import one_line
+from triton_repository_check.text import one_line
+
 from .types import TritonModel
 
 MIN_LENGTH = 6
@@ -22,12 +23,12 @@ def values(model: TritonModel) -> tuple[str, ...]:
     Each is in three forms: unchanged, on one line, and as Go quotes it. The longest come first, because one value may
     contain another.
     """
-    found = {
+    texts = {
         text
         for value in chain(_variables(model), _settings(model))
         for text in (value, one_line(value), json.dumps(value, ensure_ascii=False)[1:-1])
     }
-    return tuple(sorted((text for text in found if len(text) >= MIN_LENGTH), key=lambda text: (-len(text), text)))
+    return tuple(sorted((text for text in texts if len(text) >= MIN_LENGTH), key=lambda text: (-len(text), text)))
 
 
 def redact(text: str, hidden: Iterable[str]) -> str:
@@ -39,8 +40,8 @@ def redact(text: str, hidden: Iterable[str]) -> str:
 
 def _variables(model: TritonModel) -> Iterator[str]:
     lists: list[Any] = [model.spec.server.env, *(c.get("env") for c in _containers(model))]
-    for found in lists:
-        for variable in found if isinstance(found, list) else []:
+    for variables in lists:
+        for variable in variables if isinstance(variables, list) else []:
             yield from _texts(variable.get("value") if isinstance(variable, dict) else None)
 
 

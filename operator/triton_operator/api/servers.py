@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from . import names
+from .monitoring import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,27 @@ class IndexEntry:
 
 
 Index = tuple[IndexEntry, ...]
+UNLOADED = "unloaded"
+"""Triton's reason for a model that was unloaded through its API."""
 Uncounted = tuple[tuple[str, str], ...]
 """Models that answer requests without Triton counting them, each with the evidence."""
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerAnswers:
+    """The last answers of a TritonModel's servers."""
+
+    indexes: Mapping[str, Index] = field(default_factory=dict)
+    """Pod name → models, also unloaded ones, for the servers with a usable answer."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Pod name → why the server's answer can't be used."""
+    pending: bool = False
+    """Whether a server hasn't been polled since it started or since its readiness changed."""
+    uncounted: Uncounted = ()
+
+
+@dataclass(frozen=True)
+class RunningServer:
     """A server that has started.
 
     - `host`: the pod's IP address, in brackets for IPv6.
@@ -62,36 +78,61 @@ class Counters:
     pending: float = 0.0
 
 
+@dataclass(frozen=True)
+class ServerCounters:
+    """The counters of one server.
+
+    - `models`: the requests of each model, by its name.
+    - `tokens`: the tokens of all models since the server's start.
+    - `streams`: the streams that run or wait now.
+    - `cache`: the share of the KV cache that is in use now, 0 to 1.
+    """
+
+    models: Mapping[str, Counters]
+    tokens: float = 0.0
+    streams: float = 0.0
+    cache: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The requests that a server has answered or failed since its start, and the ones that wait.
 
-    `at`: seconds of a monotonic clock.
+    `at`: seconds of a monotonic clock. `tokens`, `streams`, `cache`: as in ServerCounters.
     """
 
     at: float
     requests: float
     waiting: float
+    tokens: float = 0.0
+    streams: float = 0.0
+    cache: float = 0.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Whose requests count.
+    """Whose requests count, and which other series.
 
     - `entrypoint`: the model that clients call.
     - `steps`: the other models, if it is an ensemble. Its requests wait at them.
     - `failures_per_request`: how often the server counts one failed request.
+    - `tokens`, `streams`, `cache`: the series of these fields of ServerCounters; empty if the spec names none.
     """
 
     entrypoint: str
     steps: frozenset[str] = frozenset()
     failures_per_request: int = 1
+    tokens: tuple[Series, ...] = ()
+    streams: tuple[Series, ...] = ()
+    cache: tuple[Series, ...] = ()
 
-    def sample(self, at: float, counters: Mapping[str, Counters]) -> Sample:
+    def sample(self, at: float, counters: ServerCounters) -> Sample:
         """Returns a sample of these counters. One number each takes less memory than the counters of all steps."""
-        entry = counters.get(self.entrypoint, Counters())
-        queues = [counters[step].pending for step in self.steps if step in counters] if self.steps else [entry.pending]
-        return Sample(at, entry.success + entry.failure / self.failures_per_request, sum(queues))
+        models = counters.models
+        entry = models.get(self.entrypoint, Counters())
+        queues = [models[step].pending for step in self.steps if step in models] if self.steps else [entry.pending]
+        requests = entry.success + entry.failure / self.failures_per_request
+        return Sample(at, requests, sum(queues), counters.tokens, counters.streams, counters.cache)
 
 
 History = tuple[Sample, ...]
@@ -114,7 +155,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangeOutcome:
     """The result of a change so far.
 
     - `state`: Running. Done. Refused: Triton refuses a model, `message` has its words, and another attempt makes no

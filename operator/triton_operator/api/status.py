@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
+
+from triton_repository_check.text import one_line
 
 from .fields import Base
-from .text import one_line
 
 READY = "Ready"
 PROGRESSING = "Progressing"
@@ -15,16 +18,18 @@ MODELS_LOADED = "ModelsLoaded"
 THRESHOLD_LIVE = "ThresholdLive"
 AUTOSCALER_ACTIVE = "AutoscalerActive"
 MONITORING_AVAILABLE = "MonitoringAvailable"
-
-CHANGING_IMAGE = "ChangingImage"
-"""The reason of Progressing while servers get a changed model image in place."""
-TOO_MANY_SERIES = "TooManySeries"
-"""The reason of MonitoringAvailable while not all versions of models fit into the namespace's budget of series."""
+CONDITIONS = frozenset({READY, PROGRESSING, MODELS_LOADED, THRESHOLD_LIVE, AUTOSCALER_ACTIVE, MONITORING_AVAILABLE})
+"""The types of the operator's conditions. Server-side apply keeps those of other field managers beside them."""
 
 Truth = Literal["True", "False", "Unknown"]
 Text = Annotated[str, AfterValidator(one_line)]
 """One line of printable text. Most of the status quotes other components, and terminals, Events and logs show it."""
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+def timestamp(time: datetime, precision: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """Returns a time in UTC as Kubernetes writes it: 2026-01-01T00:00:00Z."""
+    return time.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 class Condition(Base):
@@ -71,20 +76,18 @@ class ImageStatus(Base):
     """The digest that the current pods run. Several, separated by commas, if the tag was moved between pod starts."""
     delivery: Text
     """Copy or ImageVolume."""
-    change: Text | None = None
-    """How the last change of the reference reached the servers with rollout.strategy InPlace: InPlace, or
-    RollingUpdate and the reason. Absent before the first change."""
 
 
 class ThresholdStatus(Base):
     """One accepted threshold."""
 
     kind: Text
-    """One of max-qps, max-qps-per-replica, max-tps, ensemble-coefficient and spike-factor."""
+    """One of max-qps, max-qps-per-replica, max-tps, max-tps-per-replica, max-streams-per-replica,
+    max-cache-usage-per-replica, ensemble-coefficient, token-coefficient and spike-factor."""
     version: Text = ""
     """The model version that the threshold applies to; empty for all versions."""
     value: Text
-    """The value, in requests or tokens per second."""
+    """The value, without its unit."""
     source: Text
     """The annotation that contains the value."""
     since: Timestamp
@@ -123,6 +126,30 @@ class CalibrationStatus(Base):
     """The result as a sentence, and what has changed since."""
 
 
+SERVER_FAILS, SERVER_HANGS = "ServerFails", "ServerHangs"
+SERVER_FAULTS = frozenset({SERVER_FAILS, SERVER_HANGS})
+"""Reasons of Ready that are a problem although it is True: clients alone must not make it False."""
+MAX_EVICTIONS = 5
+"""Maximum number of evictions of a TritonModel's servers in a day."""
+MAX_DECOUPLED = 20
+"""Maximum number of models in the field decoupled."""
+HEALTH_REQUEST_FAILED = "HealthRequestFailed"
+
+
+class RepairStatus(Base):
+    """A restart or an eviction of a server that couldn't answer."""
+
+    reason: Text
+    """BackendDied: the process of a Python model died, and the server restarted. HealthRequestFailed: the server
+    stopped answering spec.healthRequest, and was evicted."""
+    server: Text
+    """The pod."""
+    message: Text
+    """What had failed, as a sentence."""
+    time: Timestamp
+    """When the server ended, or was evicted."""
+
+
 class TritonModelStatus(Base):
     """The current state."""
 
@@ -139,16 +166,21 @@ class TritonModelStatus(Base):
     """The model that clients call."""
     entrypoint_type: Literal["", "Ensemble", "Model"] = ""
     """Ensemble or Model. The parts of an ensemble have request counters of their own."""
+    decoupled: Annotated[list[Text], Field(max_length=MAX_DECOUPLED)] = []
+    """Models that may answer a request with several responses, for which Triton's time of a request may end before the
+    last one. So this time isn't shown."""
     thresholds: list[ThresholdStatus] = []
     """The accepted thresholds."""
-    scraping_suspended_until: Timestamp | None = None
-    """Until then the operator creates no PodMonitor, because the servers exposed too many new series."""
     max_qps: Text = ""
     """The limit in requests per second for all versions of the model."""
     autoscaling: AutoscalingStatus | None = None
     """The decision of the engine Direct (spec.autoscaling.engine)."""
     calibration: CalibrationStatus | None = None
     """What one server handles, as measured."""
+    last_repair: RepairStatus | None = None
+    """The last repair because of spec.repair."""
+    evictions: Annotated[list[Timestamp], Field(max_length=MAX_EVICTIONS)] = []
+    """When servers were evicted because of spec.repair, the first one first: the last ones only."""
     image: ImageStatus | None = None
     """The model image in use."""
     newer_template: bool | None = None
@@ -162,3 +194,14 @@ class TritonModelStatus(Base):
     """Label selector of the pods, for autoscalers that scale this resource."""
     endpoint: Text = ""
     """The URL for clients in the cluster (HTTP; gRPC uses port 8001)."""
+
+
+def status_of(model: Mapping[str, Any]) -> TritonModelStatus:
+    """Returns the status of a TritonModel as the API server has it.
+
+    Returns an empty one if another client, or another version of the operator, has written one that can't be read.
+    """
+    try:
+        return TritonModelStatus.model_validate(model.get("status", {}))
+    except ValidationError:
+        return TritonModelStatus()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from . import names
@@ -22,14 +23,33 @@ MAX_THRESHOLDS = 64
 """Maximum number of threshold annotations of a TritonModel. An object has room for 14,500 annotations, which would make
 the status too large for etcd, and would create as many series in Prometheus."""
 
+NO_LIMIT = "; remove the annotation to have no limit"
+_TOO_LOW = ", because a limit is compared with the rate of a minute, and a single request would be above it"
 REMOVE_SOME = "remove the thresholds of versions that are no longer served"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the measured values come from, if Triton itself doesn't measure them.
+
+    `fields`: of spec.monitoring; one of them must be set. `missing`: what to do without, as the end of a message.
+    """
+
+    fields: tuple[str, ...]
+    missing: str
+
+    def is_in(self, monitoring: Mapping[str, Any]) -> bool:
+        """Returns whether spec.monitoring (as JSON) has one of the fields."""
+        streaming = monitoring.get("streaming") or {}
+        return any(monitoring.get(field) or streaming.get(field) for field in self.fields)
 
 
 @dataclass(frozen=True)
 class ThresholdKind:
     """One kind of threshold. A value must be above `lower` and at most `upper`.
 
-    `default`: the effective value if none is set; infinity means no limit.
+    `default`: the effective value if none is set; infinity means no limit. `too_low`: why a positive value that isn't
+    above `lower` is refused, as the end of a message.
     """
 
     name: str
@@ -38,23 +58,69 @@ class ThresholdKind:
     upper: float = 1e9
     versioned: bool = False
     alias: str = ""
+    too_low: str = ""
+    source: Source | None = None
 
 
-MAX_QPS = ThresholdKind("max-qps", math.inf, versioned=True, alias="max_qps")
+LEAST_LIMIT = 0.025
+"""A limit is compared with the rate of a minute. One request is 1/60 of that, or up to 1/45 between two scrapes. Below
+that, each request would be too many."""
+MAX_QPS = ThresholdKind("max-qps", math.inf, lower=LEAST_LIMIT, versioned=True, alias="max_qps", too_low=_TOO_LOW)
 """Maximum demand of the model, in requests per second, over all versions and servers."""
 MAX_QPS_PER_REPLICA = ThresholdKind("max-qps-per-replica", math.inf)
 """Capacity of one server, in requests per second. The autoscaler scales on it."""
-MAX_TPS = ThresholdKind("max-tps", math.inf)
+_COUNTER = "a token counter: set spec.monitoring.tokenCounter to the counter in the metrics of Triton"
+MAX_TPS = ThresholdKind(
+    "max-tps",
+    math.inf,
+    lower=LEAST_LIMIT,
+    too_low=_TOO_LOW,
+    source=Source(("tokenCounter",), f"{_COUNTER}, or use max-qps"),
+)
 """Maximum number of tokens per second, over all servers."""
+MAX_TPS_PER_REPLICA = ThresholdKind(
+    "max-tps-per-replica", math.inf, source=Source(("tokenCounter",), f"{_COUNTER}, or use max-qps-per-replica")
+)
+"""Capacity of one server, in tokens per second. The autoscaler scales on it."""
+MAX_STREAMS_PER_REPLICA = ThresholdKind(
+    "max-streams-per-replica",
+    math.inf,
+    source=Source(("names", "running"), "a gauge of open streams: set spec.monitoring.streaming.running, or names"),
+)
+"""Capacity of one server, in streams that run or wait. The autoscaler scales on it."""
+MAX_CACHE_USAGE_PER_REPLICA = ThresholdKind(
+    "max-cache-usage-per-replica",
+    math.inf,
+    upper=1,
+    source=Source(
+        ("names", "cacheUsage"), "a gauge of the KV cache: set spec.monitoring.streaming.cacheUsage, or names"
+    ),
+)
+"""Capacity of one server, as the share of its KV cache that may be in use. The autoscaler scales on it."""
 ENSEMBLE_COEFFICIENT = ThresholdKind("ensemble-coefficient", 1, upper=1000)
 """The number of requests that one request counts as, for instance the depth of a pipeline."""
+TOKEN_COEFFICIENT = ThresholdKind("token-coefficient", math.inf, upper=1000, source=Source(("tokenCounter",), _COUNTER))
+"""The number of tokens that one counted token counts as, if the servers cut texts by another vocabulary than that of
+the limit. Without a value it is 1."""
 SPIKE_FACTOR = ThresholdKind("spike-factor", 3, lower=1, upper=1000)
 """A demand above this multiple of the last ten minutes' average is a spike."""
-MAX_TPS_PER_REPLICA = ThresholdKind("max-tps-per-replica", math.inf)
-"""Derived: max-tps divided by the maximum number of servers. It can't be set."""
 
-KINDS = (MAX_QPS, MAX_QPS_PER_REPLICA, MAX_TPS, ENSEMBLE_COEFFICIENT, SPIKE_FACTOR)
+KINDS = (
+    MAX_QPS,
+    MAX_QPS_PER_REPLICA,
+    MAX_TPS,
+    MAX_TPS_PER_REPLICA,
+    MAX_STREAMS_PER_REPLICA,
+    MAX_CACHE_USAGE_PER_REPLICA,
+    ENSEMBLE_COEFFICIENT,
+    TOKEN_COEFFICIENT,
+    SPIKE_FACTOR,
+)
 """The kinds that users can set, in the order of the status."""
+OF_TOKENS = (MAX_TPS, MAX_TPS_PER_REPLICA, TOKEN_COEFFICIENT)
+"""The kinds that need spec.monitoring.tokenCounter."""
+CAPACITIES = (MAX_QPS_PER_REPLICA, MAX_TPS_PER_REPLICA, MAX_STREAMS_PER_REPLICA, MAX_CACHE_USAGE_PER_REPLICA)
+"""The kinds that are the capacity of one server."""
 
 
 @dataclass(frozen=True, order=True)
@@ -93,21 +159,21 @@ class Thresholds:
     invalid: tuple[InvalidThreshold, ...] = ()
 
 
-def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds:
+def parse(annotations: Mapping[str, str], monitoring: Mapping[str, Any] = MappingProxyType({})) -> Thresholds:
     """Reads the thresholds in `annotations`. Never raises; invalid annotations are in `invalid`.
 
-    `token_counter`: spec.monitoring.tokenCounter, which max-tps needs.
+    `monitoring`: spec.monitoring (as JSON), which names the series that some kinds need.
     """
     requested: dict[ThresholdKey, RequestedThreshold] = {}
     invalid: list[InvalidThreshold] = []
     keys = sorted(filter(is_threshold, annotations), key=_rank)
     for key in sorted(keys[:MAX_THRESHOLDS]):
         text = annotations[key]
-        found = _read(key, text, token_counter)
-        if isinstance(found, InvalidThreshold):
-            invalid.append(found)
-        elif found is not None:
-            threshold, value = found
+        result = _read(key, text, monitoring)
+        if isinstance(result, InvalidThreshold):
+            invalid.append(result)
+        elif result is not None:
+            threshold, value = result
             other = requested.get(threshold)
             if other is not None and other.value != value.value:
                 # Neither value is used, because it isn't clear which one is meant.
@@ -121,19 +187,18 @@ def parse(annotations: Mapping[str, str], token_counter: str = "") -> Thresholds
             requested.setdefault(threshold, value)
     if len(keys) > MAX_THRESHOLDS:
         invalid.append(_too_many(keys))
-    return Thresholds({s: a for s, a in requested.items() if s not in {w.threshold for w in invalid}}, tuple(invalid))
+    return Thresholds({t: r for t, r in requested.items() if t not in {i.threshold for i in invalid}}, tuple(invalid))
 
 
 def effective(values: Mapping[ThresholdKey, Decimal], max_replicas: int) -> dict[ThresholdKey, float]:
     """Returns the effective thresholds: `values`, and the default for each kind without a value.
 
-    If max-qps-per-replica isn't set, it is max-qps divided by `max_replicas`, the maximum number of servers.
+    A capacity of one server that isn't set is the limit divided by `max_replicas`, the maximum number of servers.
     """
-    out = {ThresholdKey(k.name): k.default for k in KINDS} | {s: float(v) for s, v in values.items()}
-    share = max(max_replicas, 1)
-    if math.isinf(out[ThresholdKey(MAX_QPS_PER_REPLICA.name)]):
-        out[ThresholdKey(MAX_QPS_PER_REPLICA.name)] = out[ThresholdKey(MAX_QPS.name)] / share
-    out[ThresholdKey(MAX_TPS_PER_REPLICA.name)] = out[ThresholdKey(MAX_TPS.name)] / share
+    out = {ThresholdKey(k.name): k.default for k in KINDS} | {key: float(value) for key, value in values.items()}
+    for limit, capacity in ((MAX_QPS, MAX_QPS_PER_REPLICA), (MAX_TPS, MAX_TPS_PER_REPLICA)):
+        if math.isinf(out[ThresholdKey(capacity.name)]):
+            out[ThresholdKey(capacity.name)] = out[ThresholdKey(limit.name)] / max(max_replicas, 1)
     return out
 
 
@@ -161,11 +226,13 @@ def _too_many(keys: Sequence[str]) -> InvalidThreshold:
     )
 
 
-def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, RequestedThreshold] | InvalidThreshold | None:
-    found = _split(key)
-    if found is None:
+def _read(
+    key: str, text: str, monitoring: Mapping[str, Any]
+) -> tuple[ThresholdKey, RequestedThreshold] | InvalidThreshold | None:
+    parts = _split(key)
+    if parts is None:
         return None
-    kind, version = found
+    kind, version = parts
     if version is not None and not kind.versioned:
         return InvalidThreshold(key, f"{key}: {kind.name} applies to all versions; remove the .{version}")
     if version is not None and not re.fullmatch(VERSION_PATTERN, version):
@@ -177,17 +244,12 @@ def _read(key: str, text: str, token_counter: str) -> tuple[ThresholdKey, Reques
         )
     value = Decimal(text)
     if not kind.lower < value <= kind.upper:
-        hint = "; remove the annotation to have no limit" if value == 0 else ""
+        hint = NO_LIMIT if value == 0 else kind.too_low if value <= kind.lower else ""
         return InvalidThreshold(
             key, f"{key}={text}: must be above {kind.lower:g} and at most {int(kind.upper)}{hint}", threshold
         )
-    if kind is MAX_TPS and not token_counter:
-        return InvalidThreshold(
-            key,
-            f"{key}: max-tps needs a token counter: set "
-            "spec.monitoring.tokenCounter to the counter in the metrics of Triton, or use max-qps",
-            threshold,
-        )
+    if kind.source and not kind.source.is_in(monitoring):
+        return InvalidThreshold(key, f"{key}: {kind.name} needs {kind.source.missing}", threshold)
     return threshold, RequestedThreshold(value, key)
 
 
@@ -210,28 +272,31 @@ def text(value: float | Decimal) -> str:
 
 def last_accepted(status: Mapping[str, Any]) -> dict[ThresholdKey, Decimal]:
     """Returns the accepted values in a status. Skips invalid entries, because other clients may write a status too."""
-    kept = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
-    return {ThresholdKey(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in kept}
+    entries = [e for e in status.get("thresholds", []) if re.fullmatch(VALUE_PATTERN, e["value"])]
+    return {ThresholdKey(e["kind"], e.get("version", "")): Decimal(e["value"]) for e in entries}
 
 
-def accepted(found: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[ThresholdKey, Decimal]:
+def accepted(thresholds: Thresholds, before: Mapping[ThresholdKey, Decimal]) -> dict[ThresholdKey, Decimal]:
     """Returns the accepted values: the requested ones, and the last accepted value for each invalid annotation."""
-    kept = {
-        w.threshold: before[w.threshold] for w in found.invalid if w.threshold is not None and w.threshold in before
-    }
-    return {**kept, **{s: a.value for s, a in found.requested.items()}}
+    keys = [invalid.threshold for invalid in thresholds.invalid]
+    earlier = {key: before[key] for key in keys if key is not None and key in before}
+    return {**earlier, **{key: threshold.value for key, threshold in thresholds.requested.items()}}
 
 
 def of(model: Mapping[str, Any]) -> Thresholds:
     """Returns the thresholds in the annotations of a TritonModel (as JSON)."""
-    monitoring = model["spec"].get("monitoring", {})
-    return parse(model["metadata"].get("annotations", {}), monitoring.get("tokenCounter", ""))
+    return parse(model["metadata"].get("annotations", {}), model["spec"].get("monitoring", {}))
 
 
-def effective_of(model: Mapping[str, Any], found: Thresholds | None = None) -> dict[ThresholdKey, float]:
-    """Returns the effective thresholds of a TritonModel (as JSON). `found`: `of(model)`, if the caller has it."""
+def has_limit(effective: Mapping[ThresholdKey, float], kinds: Iterable[ThresholdKind]) -> bool:
+    """Returns whether one of the kinds has a limit for all versions."""
+    return any(math.isfinite(effective.get(ThresholdKey(kind.name), math.inf)) for kind in kinds)
+
+
+def effective_of(model: Mapping[str, Any], thresholds: Thresholds | None = None) -> dict[ThresholdKey, float]:
+    """Returns the effective thresholds of a TritonModel (as JSON). `thresholds`: `of(model)`, if the caller has it."""
     spec = model["spec"]
     scaling = spec.get("autoscaling", {})
     scales = scaling and scaling.get("engine", "HPA") != "None"
     max_replicas = scaling["max"] if scales else spec.get("replicas", 1)
-    return effective(accepted(found or of(model), last_accepted(model.get("status", {}))), max_replicas)
+    return effective(accepted(thresholds or of(model), last_accepted(model.get("status", {}))), max_replicas)

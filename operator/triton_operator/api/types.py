@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -17,6 +19,7 @@ from .fields import (
     IntOrPercent,
     LabelValue,
     ModelName,
+    ModelSettings,
     ModelToLoad,
     PodSpec,
     Quantity,
@@ -54,9 +57,44 @@ def is_reserved(argument: str) -> bool:
     return name.startswith("--") and any(f"--{flag}".startswith(name) for flag in RESERVED_FLAGS)
 
 
+def _first(refused: str) -> str:
+    """Returns the CEL expression for the flag of the first item for which `refused` is true, without its value.
+
+    A value may be a secret.
+    """
+    return f"self.args.filter(a, {refused})[0].find('^[^= ]*') + ': '"
+
+
+_IS_RESERVED = (
+    f"a != '{ON_IPV6}' && a.startsWith('--') && "
+    f"{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(a.find('^--[^=]*')))"
+)
+_METRICS_KEYS = "counter_latencies|summary_latencies|summary_quantiles"
+_REFUSED = (
+    ("a.contains('counter_latencies=false')", re.compile("counter_latencies=false"),
+     "counter_latencies=false stops all counters of Triton's metrics: remove it"),
+    (f"a.matches('^(--metrics-config=)?(sum+ary|counters?)_[a-z_]*=') && "
+     f"!a.matches('^(--metrics-config=)?({_METRICS_KEYS})=')",
+     re.compile(rf"^(--metrics-config=)?(?!({_METRICS_KEYS})=)(sum+ary|counters?)_[a-z_]*="),
+     "tritonserver ignores this key of its metrics: use counter_latencies, summary_latencies or summary_quantiles"),
+    ("a.matches('^--[a-z0-9-]+ ')", re.compile("^--[a-z0-9-]+ "),
+     "a flag and its value are one item: write --flag=value, or two items"),
+    ("a.matches('^(/[^=]*/)?tritonserver$')", re.compile("^(/[^=]*/)?tritonserver$"),
+     "args contains flags only: remove the program, which the operator starts"),
+    ("a.matches('^(--http-r[a-z-]*=)?([a-z-]+,)*health(,[a-z-]+)*:')",
+     re.compile("^(--http-r[a-z-]*=)?([a-z-]+,)*health(,[a-z-]+)*:"),
+     "the probes of the pod need the health endpoints without a key: remove health"),
+)  # fmt: skip
+"""What an item of args may not be, in CEL and in Python, and why."""
+
+
 def _argument(argument: str) -> str:
+    flag = re.split("[= ]", argument, maxsplit=1)[0]
     if is_reserved(argument):
-        raise ValueError(_RESERVED)
+        raise ValueError(f"{flag}: {_RESERVED}")
+    for _, pattern, why in _REFUSED:
+        if pattern.search(argument):
+            raise ValueError(f"{flag}: {why}")
     return argument
 
 
@@ -91,7 +129,9 @@ class ResourceRequirements(Base):
 
     model_config = config(
         rule(
+            # The API server evaluates a rule also when a pattern doesn't match, and a long exponent takes it minutes.
             "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || "
+            "[self.requests[k], self.limits[k]].exists(q, string(q).matches('[eE].?[0-9]{3}')) || "
             "!quantity(string(self.requests[k])).isGreaterThan(quantity(string(self.limits[k]))))",
             "a request is above its limit: lower the request or raise the limit",
         ),
@@ -117,14 +157,9 @@ class Server(Base):
             "modelControl: explicit needs at least one model in loadModels; "
             "modelControl: none loads every model, so remove loadModels",
         ),
-        rule(
-            f"!has(self.args) || self.args.all(a, a == '{ON_IPV6}' || !a.startsWith('--') || "
-            f"!{[f'--{flag}' for flag in RESERVED_FLAGS]}.exists(f, f.startsWith(a.find('^--[^=]*'))))",
-            _RESERVED,
-        ),
-        rule(
-            "!has(self.args) || self.args.all(a, !a.contains('counter_latencies=false'))",
-            "args must not contain counter_latencies=false, which stops all counters of Triton's metrics: remove it",
+        *(
+            rule(f"!has(self.args) || !self.args.exists(a, {refused})", why, _first(refused))
+            for refused, why in ((_IS_RESERVED, _RESERVED), *((refused, why) for refused, _, why in _REFUSED))
         ),
     )
 
@@ -182,11 +217,6 @@ class Rollout(Base):
         )
     )
 
-    strategy: Literal["RollingUpdate", "InPlace"] = "RollingUpdate"
-    """RollingUpdate: new pods replace the old ones. InPlace: if only modelImage.reference changes, the running servers
-    get the new files and load the model that differs, one server after the other. If this can't work, the operator
-    replaces the servers, and status.image.change says why. InPlace needs entrypoint, modelControl: explicit and the
-    delivery Copy."""
     max_surge: IntOrPercent | None = None
     """Maximum number of pods above the desired number during a rollout. Default: 1, or 0 if the servers use
     accelerators, because a rollout that needs a spare GPU may never finish."""
@@ -246,6 +276,38 @@ _SECONDS = {"ge": 1, "le": 300}
 _METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
 
 
+_Metric = Annotated[str, Field(pattern=_METRIC, max_length=253)]
+
+
+class Streaming(Base):
+    """Series of a model that streams its answers, such as a language model.
+
+    Triton's own latency of such a model may end long before the stream. The rules record these series under one name
+    each, for dashboards, alerts and kubectl triton top.
+    """
+
+    names: Literal["VLLM", "TensorRTLLM"] | None = None
+    """The server whose names the series have: Triton's vLLM or TensorRT-LLM backend. The other fields replace a
+    name."""
+    time_to_first_token: _Metric | None = None
+    """Histogram of the seconds from a request to its first response."""
+    time_per_token: _Metric | None = None
+    """Histogram of the seconds between two responses of a stream."""
+    duration: _Metric | None = None
+    """Histogram of the seconds from a request to the end of its stream."""
+    queue_time: _Metric | None = None
+    """Histogram of the seconds that a request waits in the model. Triton's own queue counts beside it."""
+    running: _Metric | None = None
+    """Gauge of the streams that are open."""
+    waiting: _Metric | None = None
+    """Gauge of the requests that wait in the model."""
+    cache_usage: _Metric | None = None
+    """Gauge of the share of the KV cache that is in use, 0 to 1."""
+    failed: _Metric | None = None
+    """Counter of the streams that failed and that Triton counts as successes: those that end with an error response.
+    Not used for an ensemble, because Triton counts a failure of a step as one of the ensemble."""
+
+
 class Monitoring(Base):
     """Metrics, recording rules and alerts in Prometheus.
 
@@ -279,13 +341,11 @@ class Monitoring(Base):
     """Percentage of requests that should succeed. The burn-rate alerts use it."""
     queue_milliseconds: Annotated[int, Field(ge=1, le=600000)] = 100
     """Maximum time in milliseconds that requests wait in a model's queue, as the mean of a minute, before an alert."""
-    token_counter: Annotated[str, Field(pattern=_METRIC, max_length=253)] | None = None
-    """Name of the counter of tokens in the server's metrics, e.g. a custom metric of your Python model. The annotation
-    max-tps needs it."""
-    metrics: Annotated[list[Annotated[str, Field(pattern=_METRIC, max_length=253)]], Field(max_length=32)] = []
-    """Names of other metrics of the servers that Prometheus keeps, e.g. custom metrics of your Python model or
-    vllm:num_requests_running, each exactly as on the metrics page (a histogram has NAME_bucket, NAME_sum and
-    NAME_count). Prometheus keeps Triton's own metrics without this. Of the labels it keeps model, version and le."""
+    token_counter: _Metric | None = None
+    """Name of the counter of tokens in the server's metrics, e.g. a custom metric of your Python model. The annotations
+    max-tps, max-tps-per-replica and token-coefficient need it."""
+    streaming: Streaming | None = None
+    """Series of a model that streams its answers, such as a language model."""
 
 
 _ANNOTATIONS = 64 << 10
@@ -318,6 +378,45 @@ class PodTemplate(Base):
     Lists with names, such as containers and env, merge by name; the server's container has the name `triton`."""
 
 
+class HealthRequest(Base):
+    """A request with a known good answer, which shows that a server works."""
+
+    file: Annotated[
+        str,
+        Field(max_length=512, pattern=r"^[^./\x00-\x20\x7f][^/\x00-\x20\x7f]*/(warmup/)?[A-Za-z0-9_][A-Za-z0-9._-]*$"),
+    ]
+    """The body of the request: a file in the folder of the model that gets it, such as detector/health.json, or in its
+    folder warmup. A file with the ending .json is a request in JSON; any other is the content of the model's only input
+    as it is, such as a picture. The model must answer it with HTTP 200. A decoupled model can't."""
+    every_seconds: Annotated[int, Field(ge=5, le=3600)] = 10
+    """How often each server gets the request. A server that fails to answer it three times gets no more requests from
+    clients until it answers again. With `repair: Restart` it is replaced, see spec.repair."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 5
+    """The time limit of the request. Set it above the time of your longest request, after which the server surely has
+    answered one. A server that answers others meanwhile counts as working."""
+
+    @property
+    def model(self) -> str:
+        """The model that gets the request."""
+        return self.file.partition("/")[0]
+
+
+class ModelOverride(Base):
+    """Fields of one model's config.pbtxt."""
+
+    name: ModelName
+    """The folder of the model in the repository."""
+    config: ModelSettings
+    """With the names of config.pbtxt. Messages are merged field by field and maps entry by entry; a list or any other
+    value replaces that of the file. Without that file, Triton completes the rest as far as the backend can."""
+
+
+def _distinct(models: list[ModelOverride]) -> list[ModelOverride]:
+    if twice := [name for name, number in Counter(item.name for item in models).items() if number > 1]:
+        raise ValueError(f"has two items for {min(twice)!r}: put their fields into one")
+    return models
+
+
 class TritonModelSpec(Base):
     """The model image, the Triton server, scaling and monitoring."""
 
@@ -331,14 +430,18 @@ class TritonModelSpec(Base):
             "replicas and autoscaling exclude each other: remove replicas, or set autoscaling.engine to None",
         ),
         rule(
-            "self.rollout.strategy != 'InPlace' || (has(self.entrypoint) && self.server.modelControl == 'explicit')",
-            "rollout.strategy: InPlace needs entrypoint and server.modelControl: explicit, so that a server stays "
-            "ready while it loads a model: set both, or set rollout.strategy to RollingUpdate",
+            "!has(self.healthRequest) || self.server.modelControl == 'none' "
+            "|| '*' in self.server.loadModels "
+            "|| self.healthRequest.file.split('/')[0] in self.server.loadModels "
+            "|| (has(self.entrypoint) && self.healthRequest.file.split('/')[0] == self.entrypoint)",
+            "healthRequest.file is of a model that may not be loaded: use the folder of the entrypoint, or that of a "
+            "model in server.loadModels",
         ),
         rule(
-            "self.rollout.strategy != 'InPlace' || self.modelImage.delivery != 'ImageVolume'",
-            "rollout.strategy: InPlace can't change an image volume: set modelImage.delivery to Copy or Auto, or "
-            "rollout.strategy to RollingUpdate",
+            "!has(self.models) || size(self.models) == 0 || !has(self.server.args) "
+            "|| !self.server.args.exists(a, a.startsWith('--model-config-name'))",
+            "models sets fields of config.pbtxt, which Triton doesn't read with the flag --model-config-name: remove "
+            "one of them",
         ),
     )
 
@@ -349,6 +452,16 @@ class TritonModelSpec(Base):
     its only model. If it is set, a server is ready when this model is ready; otherwise when all models are."""
     server: Server = Server()
     """The Triton server."""
+    models: Annotated[
+        list[ModelOverride],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+        AfterValidator(_distinct),
+    ] = []
+    """Fields of the models' config.pbtxt that differ from the image, such as instance_group. A change replaces the
+    servers, as one of the image does."""
     replicas: Annotated[int, Field(ge=0, le=10000)] | None = None
     """Number of servers. Omit it if something else scales the Deployment; the operator then doesn't write the number.
     Default: 1, if nothing scales the Deployment."""
@@ -365,6 +478,14 @@ class TritonModelSpec(Base):
     """How many pods node drains may evict at once."""
     rollout: Rollout = Rollout()
     """How the operator replaces the pods after a change, and how they start and stop."""
+    health_request: HealthRequest | None = None
+    """A request that shows whether a server works: it finds a backend that answers each request with an error, or that
+    hangs, while Triton says that it is ready. Default: none."""
+    repair: Literal["Restart", "Report"] = "Restart"
+    """What happens to a server that can't answer while Triton says that it is ready. Restart: it restarts four seconds
+    after the process of a Python model died, and it is evicted half a minute after it has stopped answering
+    spec.healthRequest, if another one answers it; at most five a day, with pauses that grow. status.lastRepair says
+    why. Report: the condition Ready and the log say it, and nothing else happens."""
     pod_template: PodTemplate = PodTemplate()
     """Other fields of the pods, merged over the operator's pod template."""
 
@@ -391,8 +512,8 @@ class TritonModel(Base):
     @property
     def scaling(self) -> Autoscaling | None:
         """Returns spec.autoscaling, or None if the operator creates no autoscaler."""
-        wanted = self.spec.autoscaling
-        return wanted if wanted is not None and wanted.engine != "None" else None
+        scaling = self.spec.autoscaling
+        return scaling if scaling is not None and scaling.engine != "None" else None
 
     @property
     def is_direct(self) -> bool:
@@ -405,11 +526,12 @@ class TritonModel(Base):
         return self.spec.server.model_control == "explicit"
 
     @property
-    def is_in_place(self) -> bool:
-        """Whether a changed model image reaches the running servers."""
-        spec = self.spec
-        possible = self.is_explicit and spec.entrypoint and spec.model_image.delivery != "ImageVolume"
-        return bool(possible) and spec.rollout.strategy == "InPlace"
+    def changes_models(self) -> bool:
+        """Whether a change of spec.server.loadModels reaches running servers.
+
+        Without an entrypoint the readiness probe asks for all models, and fails while one is being loaded.
+        """
+        return self.is_explicit and bool(self.spec.entrypoint)
 
     @property
     def is_keda(self) -> bool:

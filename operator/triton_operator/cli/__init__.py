@@ -1,1 +1,1 @@
-"""The commands triton-operator, which runs in the cluster, and kubectl-triton, which users run."""
+"""The program `triton-operator`, which runs in the cluster."""

@@ -7,9 +7,11 @@ used either, because that costs half as much as sending the request.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,13 +21,17 @@ import urllib3
 import urllib3.exceptions
 
 from triton_operator.api import names
-from triton_operator.api.kinds import Kind
+from triton_operator.api.kinds import POD, Kind
 
 from . import pages, shallow
 
 Object = dict[str, Any]
-TIMEOUT = urllib3.Timeout(connect=3.05, read=20)
+Event = tuple[str, Object]
+"""The type of an event of a watch (ADDED, MODIFIED, DELETED, BOOKMARK), and its object."""
+CONNECT_SECONDS, READ_SECONDS = 3.05, 20.0
 """Time limits. By default the client waits without a limit."""
+SILENT_SECONDS = 75.0
+"""How long a watch may send nothing. The API server sends a bookmark about every 60 s."""
 _MAX_BYTES = 32 << 20
 """Maximum size of one answer. etcd accepts objects of 1.5 MiB, and their JSON can be six times as large."""
 _MESSAGE_MAX = 4096
@@ -44,16 +50,24 @@ _LASTING = (
 
 
 class ApiError(Exception):
-    """An error from the API server. `code` is the HTTP status; 0 if there was no answer."""
+    """An error from the API server. `code` is the HTTP status; 0 if there was no answer.
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    `retry_after`: the seconds that a busy API server asks to wait.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
+        self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
 
     @property
     def transient(self) -> bool:
         """Returns whether the same request may succeed later without any change."""
-        return self.code in (0, 408, 429) or (self.code >= 500 and not any(w in self.message for w in _LASTING))
+        return self.unanswered or (self.code >= 500 and not any(w in self.message for w in _LASTING))
+
+    @property
+    def unanswered(self) -> bool:
+        """Returns whether there is no answer, or the API server asks to wait, so that other requests would fail too."""
+        return self.code in (0, 408, 429)
 
 
 class KubernetesApi:
@@ -101,12 +115,17 @@ class KubernetesApi:
     def serves(self, kind: Kind) -> bool:
         """Returns whether the API server serves this kind. Raises ApiError."""
         try:
-            found = self._request("GET", _root(kind), "discovery")
+            resources = self._request("GET", _root(kind), "discovery")["resources"]
         except ApiError as error:
             if error.code == 404:
                 return False
             raise
-        return any(r["name"] == kind.plural for r in found["resources"])
+        return any(resource["name"] == kind.plural for resource in resources)
+
+    def discovers(self, kind: Kind) -> bool:
+        """Returns whether the list of all API groups has the kind's too. It comes later than `serves`."""
+        groups = self._request("GET", "/apis", "discovery")["groups"]
+        return any(group["name"] == kind.group for group in groups) and self.serves(kind)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
         return self._request("GET", _path(kind, namespace, name), kind.plural)
@@ -140,11 +159,11 @@ class KubernetesApi:
         An object that is too large (shallow.Size) is read in outline.
         """
         path, accept = _path(kind, namespace), _METADATA if metadata else _JSON
-        selected = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", fields)) if v}
+        selectors = {k: v for k, v in (("labelSelector", selector), ("fieldSelector", fields)) if v}
         limit, token = pages.MAX_LIMIT, ""
         while True:
             query = {"resourceVersion": "0"} if cached else {"limit": str(limit)}
-            query |= {**selected, **({"continue": token} if token else {})}
+            query |= {**selectors, **({"continue": token} if token else {})}
             max_bytes = _MAX_BYTES if limit == 1 else shallow.MAX_BYTES
             data = self._send("GET", path, kind.plural, query=query, verb="LIST", accept=accept, max_bytes=max_bytes)
             if limit > 1 and not shallow.size(data).fits():
@@ -159,6 +178,28 @@ class KubernetesApi:
             if not token:
                 return
             limit = pages.following(limit, len(items), len(data))
+
+    @contextlib.contextmanager
+    def watch(
+        self, kind: Kind, namespace: str | None, selector: str, version: str
+    ) -> Iterator[tuple[Iterator[Event], Callable[[], None]]]:
+        """Opens a watch; gives its events and a function that ends them from another thread.
+
+        - `version`: the resourceVersion after which it begins. With "" it begins with an ADDED of every object.
+        - The events end when the API server ends the watch, or sends nothing for SILENT_SECONDS: it sends a BOOKMARK
+          about every minute.
+
+        An object that is too large (shallow.Size) is read in outline. Raises ApiError, also between events; with code
+        410 if the API server doesn't have the changes since `version` any more.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true"}
+        query |= {k: v for k, v in (("labelSelector", selector), ("resourceVersion", version)) if v}
+        path, plural = _path(kind, namespace), kind.plural
+        with self._open("GET", path, plural, query=query, verb="WATCH", read_seconds=SILENT_SECONDS) as response:
+            self._on_request("WATCH", plural, response.status)
+            if response.status != 200:
+                raise _refusal(response, _body(response, _MESSAGE_MAX))
+            yield _events(response), functools.partial(_end, response)
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         return self._request("POST", _path(kind, namespace), kind.plural, body=body)
@@ -222,6 +263,21 @@ class KubernetesApi:
             return False
         return True
 
+    def evict(self, pod: Mapping[str, Any]) -> None:
+        """Evicts the pod, if it is still as in `pod`.
+
+        Raises ApiError, with code 409 if it has changed, and 429 if a PodDisruptionBudget forbids it.
+        """
+        metadata = pod["metadata"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {key: metadata[key] for key in ("name", "namespace")},
+            "deleteOptions": {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}},
+        }
+        path = _path(POD, metadata["namespace"], metadata["name"], "eviction")
+        self._request("POST", path, f"{POD.plural}/eviction", body=body)
+
     def _apply(self, kind: Kind, body: Object, manager: str = names.FIELD_MANAGER, subresource: str = "") -> Object:
         path = _path(kind, body["metadata"]["namespace"], body["metadata"]["name"], subresource)
         # To warn about unknown fields, the API server would parse the body twice: 20 % of the cost of a request.
@@ -256,6 +312,35 @@ class KubernetesApi:
         max_bytes: int = _MAX_BYTES,
     ) -> bytes:
         """Returns the body of the answer, cut off after `max_bytes` + 1 bytes. Raises ApiError."""
+        verb = verb or method
+        with self._open(
+            method, path, plural, query=query, body=body, content_type=content_type, verb=verb, accept=accept
+        ) as response:
+            # The connection is reused if the whole response was read; otherwise it is closed.
+            try:
+                data = _body(response, max_bytes + 1)
+            except ApiError:
+                self._on_request(verb, plural, 0)
+                raise
+        self._on_request(verb, plural, response.status)
+        if response.status >= 400:
+            raise _refusal(response, data)
+        return data
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        plural: str,
+        *,
+        verb: str,
+        query: dict[str, str] | None = None,
+        body: Object | bytes | None = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+        read_seconds: float = READ_SECONDS,
+    ) -> urllib3.BaseHTTPResponse:
+        """Sends a request; returns the response with its body still to be read. Raises ApiError without one."""
         if method != "GET" and not self._may_write():
             raise ApiError(0, "NotLeading", "this replica no longer holds the Lease, so it writes nothing")
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": names.FIELD_MANAGER}
@@ -263,26 +348,64 @@ class KubernetesApi:
         headers |= {str(s["key"]): str(s["value"]) for s in self._client.configuration.auth_settings().values()}
         target = f"{path}?{urlencode(query)}" if query else path
         try:
-            response = self._connections.urlopen(
+            return self._connections.urlopen(
                 method,
                 self._prefix + target,
                 body=orjson.dumps(body) if isinstance(body, dict) else body,
                 headers=headers,
-                timeout=TIMEOUT,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
                 # The work queue retries. urllib3 would retry three times, and sleep as long as Retry-After requests.
                 retries=False,
                 preload_content=False,
             )
-            # The connection is reused if the whole response was read; otherwise it is closed.
-            with response:
-                data = response.read(max_bytes + 1)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            self._on_request(verb or method, plural, 0)
-            raise ApiError(0, "NoAnswer", f"no answer from the API server: {error}") from error
-        self._on_request(verb or method, plural, response.status)
-        if response.status >= 400:
-            raise _error(response.status, data)
-        return data
+            self._on_request(verb, plural, 0)
+            raise _no_answer(error) from error
+
+
+def _no_answer(error: Exception) -> ApiError:
+    return ApiError(0, "NoAnswer", f"no answer from the API server: {error}")
+
+
+def _end(response: urllib3.BaseHTTPResponse) -> None:
+    with contextlib.suppress(ValueError, RuntimeError, OSError):  # It has ended already.
+        response.shutdown()
+
+
+def _body(response: urllib3.BaseHTTPResponse, max_bytes: int) -> bytes:
+    try:
+        return response.read(max_bytes)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _no_answer(error) from error
+
+
+def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Event]:
+    """Yields the events of a watch, until the API server ends it or sends nothing for a time. Raises ApiError."""
+    try:
+        for line in _lines(response):
+            event = _read(line, ("object",))
+            obj = event["object"]
+            if event["type"] == "ERROR":
+                message = str(obj.get("message", ""))[:_MESSAGE_MAX]
+                raise ApiError(int(obj.get("code") or 500), str(obj.get("reason", "")), message)
+            yield event["type"], obj
+    except urllib3.exceptions.ReadTimeoutError:
+        return
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _no_answer(error) from error
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yields each line as soon as it is there."""
+    parts: list[bytes] = []
+    while data := response.read1(1 << 16):
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield b"".join([*parts, line])
+            parts.clear()
+        parts.append(rest)
+        if sum(map(len, parts)) > _MAX_BYTES:
+            raise ApiError(0, "Garbled", f"an event of the watch has more than {_MAX_BYTES} bytes")
 
 
 def _read(data: bytes, at: shallow.Path = ()) -> Object:
@@ -295,7 +418,7 @@ def _read(data: bytes, at: shallow.Path = ()) -> Object:
 def _yaml(body: Object) -> bytes:
     """Returns `body` as JSON that is also valid YAML, which allows no surrogate pairs and no raw control characters."""
     text = orjson.dumps(body).decode()
-    return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return re.sub("[\x7f-\uffff]", lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def _root(kind: Kind) -> str:
@@ -307,9 +430,14 @@ def _path(kind: Kind, namespace: str | None, name: str = "", subresource: str = 
     return "/".join(part for part in (_root(kind) + scope, kind.plural, quote(name), subresource) if part)
 
 
-def _error(code: int, data: bytes) -> ApiError:
+def _refusal(response: urllib3.BaseHTTPResponse, data: bytes) -> ApiError:
+    return _error(response.status, data, response.headers.get("Retry-After", ""))
+
+
+def _error(code: int, data: bytes, retry_after: str = "") -> ApiError:
+    wait = float(retry_after[:9]) if retry_after.isascii() and retry_after.isdigit() else 0.0
     try:
         status = orjson.loads(data)
-        return ApiError(code, status.get("reason", ""), status.get("message", "")[:_MESSAGE_MAX])
+        return ApiError(code, status.get("reason", ""), status.get("message", "")[:_MESSAGE_MAX], wait)
     except (ValueError, AttributeError):
-        return ApiError(code, "", data[:500].decode(errors="replace"))
+        return ApiError(code, "", data[:500].decode(errors="replace"), wait)

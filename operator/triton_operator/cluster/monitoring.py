@@ -43,8 +43,8 @@ class Monitoring:
     ) -> None:
         self.url, self._namespaces = url.rstrip("/"), tuple(sorted(set(namespaces)))
         self._api, self._clock = api, clock
-        self._lock = threading.Lock()
-        self._installed, self._at = Installed(), float("-inf")
+        self._lock, self._listing = threading.Lock(), threading.Lock()
+        self._installed, self._at, self._forgotten = Installed(), float("-inf"), 0
         self._last_read: tuple[Any, Any] | None = None
 
     def installed(self) -> Installed:
@@ -52,30 +52,44 @@ class Monitoring:
 
         Returns the last known ones if the API server fails, and none if it forbids the request.
         """
+        if (installed := self._fresh()) is not None:
+            return installed
+        # One thread lists, and the others wait for its result. The event loop takes only `_lock`.
+        with self._listing:
+            if (installed := self._fresh()) is not None:
+                return installed
+            began = self._forgotten
+            installed = self._list()
+            with self._lock:
+                self._installed = installed
+                if self._forgotten == began:
+                    self._at = self._clock()
+            return installed
+
+    def _fresh(self) -> Installed | None:
+        """Returns the last listing; None if it is too old."""
         with self._lock:
-            if self._clock() - self._at > FRESH_SECONDS:
-                self._installed, self._at = self._list(), self._clock()
-            return self._installed
+            return self._installed if self._clock() - self._at <= FRESH_SECONDS else None
 
     def changed(self, namespaces: set[str]) -> bool:
         """Returns whether the Prometheuses or the labels of these namespaces have changed since the last call."""
-        found = self.installed()
+        installed = self.installed()
         before, self._last_read = (
             self._last_read,
-            (found.prometheuses, {n: found.namespaces.get(n) for n in namespaces}),
+            (installed.prometheuses, {n: installed.namespaces.get(n) for n in namespaces}),
         )
         return self._last_read != before
 
     def forget(self) -> None:
-        """Discards the cached listing."""
+        """Discards the cached listing, and one that is being read. Never waits."""
         with self._lock:
-            self._at = float("-inf")
+            self._at, self._forgotten = float("-inf"), self._forgotten + 1
 
     def _list(self) -> Installed:
         try:
-            listed = chain.from_iterable(self._api.list(PROMETHEUSES, namespace) for namespace in self._namespaces)
-            found = (one for obj in listed if (one := _prometheus(obj)))
-            prometheuses = tuple(sorted(found, key=lambda p: p.url))
+            objects = chain.from_iterable(self._api.list(PROMETHEUSES, namespace) for namespace in self._namespaces)
+            servers = (server for obj in objects if (server := _prometheus(obj)))
+            prometheuses = tuple(sorted(servers, key=lambda server: server.url))
             namespaces = {n["metadata"]["name"]: n["metadata"].get("labels", {}) for n in self._api.list(NAMESPACES)}
         except ApiError as error:
             if error.code == 403:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Callable
 from typing import Literal
 
 from triton_operator.api.kinds import Kind
@@ -12,7 +15,25 @@ from .api import ApiError, KubernetesApi
 NODES = Kind("", "v1", "Node", "nodes")
 _API_SERVER = (1, 35)
 """The first Kubernetes version with ImageVolume enabled by default."""
+FRESH_SECONDS = 10.0
+"""How long the answer is cached, for the case that many TritonModels are created at once."""
 _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 33)}
+
+
+class Nodes:
+    """What the cluster's nodes support. Safe to use from several threads."""
+
+    def __init__(self, api: KubernetesApi, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._clock, self._lock = api, clock, threading.Lock()
+        self._delivery: Literal["Copy", "ImageVolume"] = "Copy"
+        self._at = float("-inf")
+
+    def delivery(self) -> Literal["Copy", "ImageVolume"]:
+        """Returns the delivery for a new Deployment with `delivery: Auto`. Asks the API server; raises ApiError."""
+        with self._lock:
+            if self._clock() - self._at > FRESH_SECONDS:
+                self._delivery, self._at = best_delivery(self._api), self._clock()
+            return self._delivery
 
 
 def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:

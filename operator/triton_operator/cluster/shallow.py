@@ -59,15 +59,15 @@ def loads(data: bytes | str, at: Path = ()) -> Any:
     managedFields and all other fields are empty, and TOO_LARGE is set. Raises ValueError.
     """
     text = data.encode() if isinstance(data, str) else data
-    measured = size(text)
-    if measured.fits():
+    total = size(text)
+    if total.fits():
         return _loads(text)
-    found = _loads(_replace(text, functools.partial(_is_left_out, len(at)), _EMPTY))
+    value = _loads(_replace(text, functools.partial(_is_left_out, len(at)), _EMPTY))
     try:
-        functools.reduce(operator.getitem, at, found)[TOO_LARGE] = measured
+        functools.reduce(operator.getitem, at, value)[TOO_LARGE] = total
     except (LookupError, TypeError):
         raise ValueError(f"the answer has {len(text)} bytes, but doesn't contain one Kubernetes object") from None
-    return found
+    return value
 
 
 def dumps(value: Any) -> bytes:
@@ -107,17 +107,17 @@ def _replace(text: bytes, chosen: Callable[[int, bytes], bool], by: Mapping[byte
     `level` starts at 1. `key` is the last string before the map or list: its key, if it has one.
     """
     out, done, level, inside, key = [], 0, 0, 0, b""
-    for token in _TOKEN.finditer(text):
-        what = token[0]
-        if what in (b"{", b"["):
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in (b"{", b"["):
             level += 1
             if not inside and chosen(level, key):
                 inside = level
-                out.append(text[done : token.start()] + by[what])
-        elif what in (b"}", b"]"):
+                out.append(text[done : match.start()] + by[token])
+        elif token in (b"}", b"]"):
             if level == inside:
-                done, inside = token.end(), 0
+                done, inside = match.end(), 0
             level -= 1
         else:
-            key = what
+            key = token
     return b"".join([*out, text[done:] if not inside else b""])

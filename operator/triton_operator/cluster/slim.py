@@ -7,12 +7,12 @@ from typing import Any
 
 from triton_operator.api import names
 from triton_operator.api.kinds import POD
-from triton_operator.render import children, in_place
+from triton_operator.render import children
 
 Object = dict[str, Any]
 
 _POD_SPEC = ("name", "resources", "startupProbe")
-_INIT_SPEC = (*_POD_SPEC, "image", "restartPolicy")
+_INIT_SPEC = (*_POD_SPEC, "restartPolicy")
 _LOAD_MODEL = "--load-model="
 _BRIEF_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -38,7 +38,6 @@ def slim(obj: Object) -> Object:
                 **_pick(obj["spec"], ("serviceAccountName",)),
                 "initContainers": [_pick(c, _INIT_SPEC) for c in obj["spec"].get("initContainers", [])],
                 "containers": [_container(c) for c in obj["spec"]["containers"]],
-                **_changes(obj["spec"].get("ephemeralContainers") or ()),
             }
         return out
     status = out.pop("status", {})
@@ -66,15 +65,17 @@ def brief(obj: Object) -> Object:
 
 
 def _container(container: Object) -> Object:
-    """Returns what the operator reads of a container. Of the arguments only the models that a server loads."""
+    """Returns what the operator reads of a container.
+
+    Of the arguments that is only the models that a server loads, and of the readiness probe whether it is a command.
+    """
     models = [a for a in container.get("args") or () if a.startswith(_LOAD_MODEL)]
-    return {**_pick(container, _POD_SPEC), **({"args": models} if models else {})}
-
-
-def _changes(containers: Iterable[Object]) -> Object:
-    """Returns the ephemeral containers that change the model image, and the number of all of them."""
-    kept = [_pick(c, ("name", "image", "command")) if in_place.number_of(c["name"]) else {} for c in containers]
-    return {"ephemeralContainers": kept} if kept else {}
+    command = "exec" in (container.get("readinessProbe") or {})
+    return {
+        **_pick(container, _POD_SPEC),
+        **({"args": models} if models else {}),
+        **({"readinessProbe": {"exec": {}}} if command else {}),
+    }
 
 
 def _pick(source: Object, keys: Iterable[str]) -> Object:

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-
-import orjson
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
 from triton_operator.render.children import CONDITIONAL, KINDS
 from triton_operator.shares import Shares
 
-from . import shallow
-from .shallow import Size, size
-from .slim import brief, slim
+from .entry import Entry, Large
 
 Object = dict[str, Any]
 Key = str
 """namespace/name of a TritonModel."""
 ObjectId = tuple[str, str]
 """Kind and name."""
-_LONG = 4096
-"""Minimum size in bytes of JSON that is compressed: Deployments and rules."""
-LARGEST = 256 << 10
-"""Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `brief` is stored. Children
-may be larger, because one spec field can appear in several of them."""
-_LARGEST_STATUS = 512 << 10
-_EACH = 1 << 10
-"""Memory of a stored object in addition to its JSON, in bytes."""
+MAX_ENDED = 20
+"""Number of ended pods of one TritonModel that are stored: the newest ones, for the status. Each evicted server leaves
+one, Kubernetes keeps up to 12,500 in the cluster, and each reconcile reads all that are stored."""
 _REMEMBERED = 10_000
 """Number of deleted objects that are remembered. More than can be deleted while a request is in flight."""
 _CONDITIONAL = {kind.kind for kind in CONDITIONAL}
@@ -44,101 +33,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Large:
-    """An object of which only `brief` is stored, and the size of its JSON.
-
-    `crowded`: whether the reason is that its namespace uses more than its share of the memory, and not its own size.
-    """
-
-    kind: str
-    name: str
-    size: Size
-    crowded: bool
-
-
-@dataclass(eq=False, slots=True)
-class _Entry:
-    """One state of an object.
-
-    - `body`: its JSON, compressed if it is long. Python objects would take about ten times as much memory.
-    - `controller`: uid of its controller.
-    - `large`: its size if only `brief` is stored, otherwise None. `crowded`: see Large.
-    - `seen`: cached result of `Store.map_kind`.
-    """
-
-    uid: str
-    controller: str
-    version: int
-    body: bytes
-    large: Size | None = None
-    crowded: bool = False
-    seen: Any = None
-
-    @classmethod
-    def of(cls, obj: Object) -> _Entry:
-        metadata, reference = obj["metadata"], controller(obj)
-        text, large = _text(obj)
-        return cls(
-            metadata["uid"],
-            reference["uid"] if reference else "",
-            int(metadata["resourceVersion"]),
-            zlib.compress(text, 1) if len(text) > _LONG else text,
-            large,
-        )
-
-    @property
-    def memory(self) -> int:
-        """Bytes."""
-        return len(self.body) + _EACH
-
-    def in_brief(self) -> _Entry:
-        """This state without the parts that need much memory, such as the models in the status."""
-        small = brief(self.object)
-        small.get("status", {}).pop("models", None)
-        return dataclasses.replace(
-            self, body=_dumps(small), large=self.large or size(self.body), crowded=True, seen=None
-        )
-
-    @property
-    def object(self) -> Object:
-        text = self.body if self.body.startswith(b"{") else zlib.decompress(self.body)
-        obj: Object = orjson.loads(text)
-        obj["metadata"]["resourceVersion"] = str(self.version)
-        return obj
-
-
-def _text(obj: Object) -> tuple[bytes, Size | None]:
-    """Returns the JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
-    large: Size | None = obj.get(shallow.TOO_LARGE)
-    if large is None:
-        text = _dumps(slim(obj))
-        if obj["kind"] != names.KIND or _fits(obj, size(text)):
-            return text, None
-        large = size(text)
-    small = brief(obj)
-    if not _status(obj).fits(_LARGEST_STATUS):
-        small["status"] = {}
-    return _dumps(small), large
-
-
-def _fits(model: Object, measured: Size) -> bool:
-    if measured.fits(LARGEST):
-        return True
-    rest = size(_dumps(slim({**model, "status": {}})))
-    return rest.fits(LARGEST) and _status(model).fits(_LARGEST_STATUS)
-
-
-def _status(model: Object) -> Size:
-    return size(shallow.dumps(model.get("status")))
-
-
-def _dumps(obj: Object) -> bytes:
-    """JSON without the resourceVersion, because a change of nothing else needs no reconcile."""
-    metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
-    return shallow.dumps({**obj, "metadata": metadata})
-
-
 @dataclass(eq=False)
 class _ConcurrentChanges:
     """Changes while a listing is read, which the listing may not contain.
@@ -146,7 +40,7 @@ class _ConcurrentChanges:
     `put`: the newest state of each object. `removed`: uids.
     """
 
-    put: dict[tuple[Key, ObjectId], _Entry] = field(default_factory=dict)
+    put: dict[tuple[Key, ObjectId], Entry] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
 
 
@@ -164,7 +58,7 @@ class Store:
     def __init__(self, room: int = 96 << 20) -> None:
         self._lock = threading.RLock()
         self._room, self._shares = room, Shares(room)
-        self._objects: dict[Key, dict[ObjectId, _Entry]] = {}
+        self._objects: dict[Key, dict[ObjectId, Entry]] = {}
         self._listings: list[_ConcurrentChanges] = []
         self._gone: dict[str, int] = {}
         self._lost: dict[Key, dict[ObjectId, str]] = {}
@@ -180,53 +74,61 @@ class Store:
         object_id, metadata = _object_id(obj), obj["metadata"]
         with self._lock:
             # Half of all events follow our own writes, whose answers are stored already.
-            known, version = self._objects.get(key, {}).get(object_id), int(metadata["resourceVersion"])
-            if _is_old(known, metadata["uid"], version) and not (self._listings and known and known.version > version):
+            last, version = self._objects.get(key, {}).get(object_id), int(metadata["resourceVersion"])
+            if _is_old(last, metadata["uid"], version) and not (self._listings and last and last.version > version):
                 return None
-        return key if self._take(key, object_id, _Entry.of(obj)) else None
+        return key if self._take(key, object_id, _entry(obj)) else None
 
-    def _take(self, key: Key, object_id: ObjectId, kept: _Entry) -> bool:
+    def _take(self, key: Key, object_id: ObjectId, entry: Entry) -> bool:
         """Stores a state; returns whether it has changed."""
         with self._lock:
             group = self._objects.setdefault(key, {})
-            known = group.get(object_id)
-            kept = self._fitted(key, kept, known)
-            if not self._is_gone(kept):
+            last = group.get(object_id)
+            entry = self._fitted(key, entry, last)
+            if not self._is_gone(entry):
                 for listing in self._listings:
-                    listing.put[key, object_id] = _newest(kept, listing.put.get((key, object_id)))
-            if _is_old(known, kept.uid, kept.version) or self._is_gone(kept):
-                self._give_back(key, kept)
-                self._charge(key, known)
+                    listing.put[key, object_id] = _newest(entry, listing.put.get((key, object_id)))
+            if _is_old(last, entry.uid, entry.version) or self._is_gone(entry):
+                self._give_back(key, entry)
+                self._charge(key, last)
                 if not group:
                     del self._objects[key]
                 return False
-            group[object_id] = kept
+            group[object_id] = entry
             self._lost.get(key, {}).pop(object_id, None)
-        return known is None or known.body != kept.body
+            if entry.ended:
+                self._drop_ended(key, group)
+        return last is None or last.body != entry.body
 
-    def _fitted(self, key: Key, kept: _Entry, known: _Entry | None) -> _Entry:
-        """Returns the state to store in place of `known`: `kept`, or its brief if the namespace has no room for it."""
-        self._give_back(key, known)
-        grows = known is None or known.crowded or kept.memory > known.memory
-        if grows and not self._shares.may_take(_namespace(key), kept.memory):
-            kept = kept.in_brief()
-        self._charge(key, kept)
-        return kept
+    def _fitted(self, key: Key, entry: Entry, last: Entry | None) -> Entry:
+        """Returns the state to store in place of `last`: `entry`, or its brief if the namespace has no room for it."""
+        self._give_back(key, last)
+        grows = last is None or last.crowded or entry.memory > last.memory
+        if grows and not self._shares.may_take(_namespace(key), entry.memory):
+            entry = entry.in_brief()
+        self._charge(key, entry)
+        return entry
 
-    def _charge(self, key: Key, kept: _Entry | None) -> None:
-        if kept is not None:
-            self._shares.take(_namespace(key), kept.memory)
+    def _drop_ended(self, key: Key, group: dict[ObjectId, Entry]) -> None:
+        """Drops all but the newest ended pods of one TritonModel."""
+        pods = sorted((entry.version, object_id) for object_id, entry in group.items() if entry.ended)
+        for _, object_id in pods[:-MAX_ENDED]:
+            self._give_back(key, group.pop(object_id))
 
-    def _give_back(self, key: Key, kept: _Entry | None) -> None:
-        if kept is not None:
-            self._shares.give_back(_namespace(key), kept.memory)
+    def _charge(self, key: Key, entry: Entry | None) -> None:
+        if entry is not None:
+            self._shares.take(_namespace(key), entry.memory)
+
+    def _give_back(self, key: Key, entry: Entry | None) -> None:
+        if entry is not None:
+            self._shares.give_back(_namespace(key), entry.memory)
 
     def _recount(self) -> None:
         """Counts the memory again, without states that a listing has read but not stored."""
         self._shares = Shares(self._room)
         for key, group in self._objects.items():
-            for kept in group.values():
-                self._charge(key, kept)
+            for entry in group.values():
+                self._charge(key, entry)
 
     def remove(self, obj: Object) -> Key | None:
         """Forgets a deleted object. Returns the key of its TritonModel."""
@@ -238,9 +140,9 @@ class Store:
                 listing.removed.add(obj["metadata"]["uid"])
             self._record_deletion(obj)
             group = self._objects.get(key, {})
-            known = group.get(_object_id(obj))
+            last = group.get(_object_id(obj))
             # A new object with the same name may be stored already.
-            if known is not None and known.uid == obj["metadata"]["uid"]:
+            if last is not None and last.uid == obj["metadata"]["uid"]:
                 self._give_back(key, group.pop(_object_id(obj)))
             if not group:
                 self._objects.pop(key, None)
@@ -252,7 +154,7 @@ class Store:
         """Like `remove`, for a deletion that a watch reports. Returns the key of the object's TritonModel.
 
         A watch also reports a deletion when an object loses the label that the watch selects. So conditional children
-        are marked as lost until `found` is called. Other children are found when they are applied again.
+        are marked as lost until `unmark_lost` is called. Other children are found when they are applied again.
         """
         with self._lock:
             key = self.remove(obj)
@@ -268,7 +170,7 @@ class Store:
         with self._lock:
             return set(self._lost.get(key, ()))
 
-    def found(self, key: Key, object_id: ObjectId) -> None:
+    def unmark_lost(self, key: Key, object_id: ObjectId) -> None:
         """Removes the mark that `mark_lost` set."""
         with self._lock:
             self._lost.get(key, {}).pop(object_id, None)
@@ -278,13 +180,13 @@ class Store:
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
 
-    def _is_gone(self, kept: _Entry) -> bool:
+    def _is_gone(self, entry: Entry) -> bool:
         """Returns whether the object was deleted after this state.
 
         The answer to a write can arrive after the event of the deletion. An object that has only lost its label has
         this state or a newer one.
         """
-        return kept.version < self._gone.get(kept.uid, 0)
+        return entry.version < self._gone.get(entry.uid, 0)
 
     def replace(self, kind: str, objects: Iterable[Object], namespace: str | None = None) -> bool:
         """Replaces the stored objects of one kind by a complete list.
@@ -292,17 +194,17 @@ class Store:
         Returns whether an object has an older state in the list than in the store, as after a restore of etcd.
         `objects` is read page by page. Changes while it is read are newer than the list.
         """
-        listed: dict[tuple[Key, ObjectId], _Entry] = {}
+        entries: dict[tuple[Key, ObjectId], Entry] = {}
         unreadable: set[str] = set()
-        meanwhile = _ConcurrentChanges()
+        changes = _ConcurrentChanges()
         with self._lock:
-            self._listings.append(meanwhile)
+            self._listings.append(changes)
         try:
             for obj in objects:
                 try:
                     key = owner(obj)
                     if key is not None:
-                        listed[key, _object_id(obj)] = self._listed(key, obj)
+                        entries[key, _object_id(obj)] = self._listed(key, obj)
                 except Exception:
                     # One malformed object must not stop the listing. Its last state stays.
                     _log.exception("failed to read %s %s", kind, _described(obj))
@@ -311,72 +213,75 @@ class Store:
                 for key, group in list(self._objects.items()):
                     if namespace is not None and _namespace(key) != namespace:
                         continue
-                    missing = [p for p in group if p[0] == kind and (key, p) not in listed]
+                    missing = [o for o in group if o[0] == kind and (key, o) not in entries]
                     for object_id in missing:
-                        kept = group[object_id]
-                        if meanwhile.put.get((key, object_id)) is not kept and kept.uid not in unreadable:
+                        entry = group[object_id]
+                        if changes.put.get((key, object_id)) is not entry and entry.uid not in unreadable:
                             del group[object_id]
                     if not group:
                         del self._objects[key]
                 rolled_back = [
-                    self._set(key, object_id, kept, meanwhile)
-                    for (key, object_id), kept in listed.items()
-                    if kept.uid not in meanwhile.removed
+                    self._set(key, object_id, entry, changes)
+                    for (key, object_id), entry in entries.items()
+                    if entry.uid not in changes.removed
                 ]
-                self._forget_lost(kind, namespace, meanwhile)
+                for key in {key for (key, _), entry in entries.items() if entry.ended}:
+                    self._drop_ended(key, self._objects.get(key, {}))
+                self._forget_lost(kind, namespace, changes)
                 return any(rolled_back)
         finally:
             with self._lock:
-                self._listings.remove(meanwhile)
+                self._listings.remove(changes)
                 self._recount()
 
-    def _listed(self, key: Key, obj: Object) -> _Entry:
+    def _listed(self, key: Key, obj: Object) -> Entry:
         """Returns the state in a listing. Most are stored already and aren't compressed again."""
         with self._lock:
-            known = self._objects.get(key, {}).get(_object_id(obj))
+            last = self._objects.get(key, {}).get(_object_id(obj))
         metadata = obj["metadata"]
         state = metadata["uid"], int(metadata["resourceVersion"])
-        if known is not None and (known.uid, known.version) == state and not known.crowded:
-            return known
-        kept = _Entry.of(obj)
+        if last is not None and (last.uid, last.version) == state and not last.crowded:
+            return last
+        entry = _entry(obj)
         with self._lock:
-            return self._fitted(key, kept, known)
+            return self._fitted(key, entry, last)
 
-    def _set(self, key: Key, object_id: ObjectId, listed: _Entry, meanwhile: _ConcurrentChanges) -> bool:
+    def _set(self, key: Key, object_id: ObjectId, entry: Entry, changes: _ConcurrentChanges) -> bool:
         """Stores the state in a listing, or a concurrent newer one.
 
         Returns whether the store had a newer state than the listing.
         """
-        put = meanwhile.put.get((key, object_id))
-        kept = _newest(listed, put)
+        change = changes.put.get((key, object_id))
+        newest = _newest(entry, change)
         group = self._objects.setdefault(key, {})
-        known = group.get(object_id)
-        rolled_back = self._is_gone(listed) or (known is not None and known is not put and known.version > kept.version)
-        self._gone.pop(listed.uid, None)
-        if known is not None and (known.uid, known.version) == (kept.uid, kept.version) and not known.crowded:
+        last = group.get(object_id)
+        is_newer = last is not None and last is not change and last.version > newest.version
+        rolled_back = self._is_gone(entry) or is_newer
+        self._gone.pop(entry.uid, None)
+        if last is not None and (last.uid, last.version) == (newest.uid, newest.version) and not last.crowded:
             return rolled_back  # keeps the cached result of `map_kind`
-        group[object_id] = kept
+        group[object_id] = newest
         self._lost.get(key, {}).pop(object_id, None)
         for listing in self._listings:
-            if listing is not meanwhile:
-                listing.put[key, object_id] = _newest(kept, listing.put.get((key, object_id)))
+            if listing is not changes:
+                listing.put[key, object_id] = _newest(newest, listing.put.get((key, object_id)))
         return rolled_back
 
-    def _forget_lost(self, kind: str, namespace: str | None, meanwhile: _ConcurrentChanges) -> None:
+    def _forget_lost(self, kind: str, namespace: str | None, changes: _ConcurrentChanges) -> None:
         """Removes the marks that `mark_lost` set for one kind: a listing also contains objects without the label."""
-        for key, places in list(self._lost.items()):
+        for key, uids in list(self._lost.items()):
             if namespace is not None and _namespace(key) != namespace:
                 continue
             if kind == names.KIND and self.model(key) is None:
                 del self._lost[key]
-            for object_id in [p for p, uid in places.items() if p[0] == kind and uid not in meanwhile.removed]:
-                del places[object_id]
+            for object_id in [o for o, uid in uids.items() if o[0] == kind and uid not in changes.removed]:
+                del uids[object_id]
 
     def all_keys(self) -> list[Key]:
         """Returns the keys of all TritonModels, the most recently changed first."""
         with self._lock:
-            newest = {key: max(o.version for o in group.values()) for key, group in self._objects.items()}
-        return sorted(newest, key=newest.__getitem__, reverse=True)
+            versions = {key: max(e.version for e in group.values()) for key, group in self._objects.items()}
+        return sorted(versions, key=versions.__getitem__, reverse=True)
 
     def model(self, key: Key) -> Object | None:
         return next(iter(self.of_kind(key, names.KIND)), None)
@@ -388,45 +293,45 @@ class Store:
         and objects that are too large.
         """
         with self._lock:
-            found = [
-                (key, o)
+            entries = [
+                (key, entry)
                 for key, group in self._objects.items()
-                for (k, _), o in group.items()
-                if k == kind and not o.large
+                for (k, _), entry in group.items()
+                if k == kind and not entry.large
             ]
-        for key, kept in found:
-            if kept.seen is None:
+        for key, entry in entries:
+            if entry.seen is None:
                 try:
-                    kept.seen = function(kept.object)
+                    entry.seen = function(entry.object)
                 except Exception:
                     _log.exception("failed to read the %s of %s", kind, key)
-                    kept.seen = _UNREADABLE
-        return [(key, kept.seen) for key, kept in found if kept.seen is not _UNREADABLE]
+                    entry.seen = _UNREADABLE
+        return [(key, entry.seen) for key, entry in entries if entry.seen is not _UNREADABLE]
 
     def large(self, key: Key, uid: str) -> list[Large]:
         """Returns the objects of the TritonModel with this uid of which only `brief` is stored, including itself."""
         with self._lock:
             group = self._objects.get(key, {}).items()
-            found = [(object_id, o) for object_id, o in group if o.large and uid in (o.uid, o.controller)]
-            return [Large(*object_id, o.large, o.crowded) for object_id, o in found if o.large]
+            entries = [(object_id, e) for object_id, e in group if e.large and uid in (e.uid, e.controller)]
+            return [Large(*object_id, e.large, e.crowded) for object_id, e in entries if e.large]
 
     def of_kind(self, key: Key, kind: str) -> list[Object]:
         with self._lock:
-            found = [o for (k, _), o in self._objects.get(key, {}).items() if k == kind]
-        return [kept.object for kept in found]
+            entries = [entry for (k, _), entry in self._objects.get(key, {}).items() if k == kind]
+        return [entry.object for entry in entries]
 
     def children(self, key: Key, uid: str) -> list[Object]:
         """Returns the objects whose controller is the TritonModel with this uid."""
         with self._lock:
-            found = [o for (k, _), o in self._objects.get(key, {}).items() if k in _MADE and o.controller == uid]
-        return [kept.object for kept in found]
+            entries = [e for (k, _), e in self._objects.get(key, {}).items() if k in _MADE and e.controller == uid]
+        return [entry.object for entry in entries]
 
     def leftovers(self, key: Key, uid: str = "") -> list[Object]:
         """Returns the objects whose controller is a TritonModel with this name and another uid."""
         with self._lock:
             group = self._objects.get(key, {}).items()
-            found = [o for (k, _), o in group if k in _MADE and o.controller not in ("", uid)]
-        return [kept.object for kept in found]
+            entries = [e for (k, _), e in group if k in _MADE and e.controller not in ("", uid)]
+        return [entry.object for entry in entries]
 
 
 def controller(obj: Object, kind: Kind = kinds.TRITON_MODEL) -> Object | None:
@@ -451,20 +356,25 @@ def owner(obj: Object) -> Key | None:
     if obj["kind"] == names.KIND:
         return f"{metadata['namespace']}/{metadata['name']}"
     reference, labels = controller(obj), metadata.get("labels", {})
-    name = reference["name"] if reference else labels.get(names.LABEL_MODEL) or labels.get(names.LABEL_INSTANCE)
+    name = reference["name"] if reference else labels.get(names.LABEL_MODEL)
     return f"{metadata['namespace']}/{name}" if name else None
 
 
-def _is_old(known: _Entry | None, uid: str, version: int) -> bool:
-    """Returns whether `known` is a state of the same object, with this version or a newer one.
+def _entry(obj: Object) -> Entry:
+    reference = controller(obj)
+    return Entry.of(obj, reference["uid"] if reference else "")
+
+
+def _is_old(last: Entry | None, uid: str, version: int) -> bool:
+    """Returns whether `last` is a state of the same object, with this version or a newer one.
 
     resourceVersions are comparable as numbers, officially since Kubernetes 1.35.
     """
-    return known is not None and known.uid == uid and known.version >= version
+    return last is not None and last.uid == uid and last.version >= version
 
 
-def _newest(one: _Entry, other: _Entry | None) -> _Entry:
-    return one if other is None or one.version >= other.version else other
+def _newest(entry: Entry, other: Entry | None) -> Entry:
+    return entry if other is None or entry.version >= other.version else other
 
 
 def _namespace(key: Key) -> str:
@@ -486,8 +396,8 @@ def _uid(obj: Any) -> str:
 def _described(obj: Any) -> str:
     """namespace/name of a value that may not be an object."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    found = metadata if isinstance(metadata, dict) else {}
-    return f"{found.get('namespace', '')}/{found.get('name', '')}"
+    fields = metadata if isinstance(metadata, dict) else {}
+    return f"{fields.get('namespace', '')}/{fields.get('name', '')}"
 
 
 def _object_id(obj: Object) -> ObjectId:

@@ -31,35 +31,6 @@ _COLUMNS = [
 
 def definition() -> dict[str, Any]:
     """Returns the CRD of TritonModel, as in `crds/`."""
-    status = structural(TritonModelStatus)
-    status["properties"]["conditions"] |= {
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    }
-    schema = {
-        "type": "object",
-        "description": "A model repository served by NVIDIA Triton. The operator manages the servers, delivers the "
-        "repository to them, creates Services, autoscaler and alerts, and reports the state of each model.",
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string", "description": f"{names.API_VERSION}"},
-            "kind": {"type": "string", "description": names.KIND},
-            "metadata": {"type": "object"},
-            "spec": structural(TritonModelSpec),
-            "status": status,
-        },
-        "x-kubernetes-validations": [
-            rule(
-                f"size(self.metadata.name) <= {names.NAME_MAX}",
-                f"metadata.name must have at most {names.NAME_MAX} characters, because Services get this name",
-            ),
-            rule(
-                "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                "metadata.name must start with a letter, have only lower-case letters, digits and '-', and not "
-                "end with '-', because Services get this name",
-            ),
-        ],
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -84,7 +55,7 @@ def definition() -> dict[str, Any]:
                         {"name": n, "type": t, "jsonPath": p, "priority": w, "description": d}
                         for n, t, p, w, d in _COLUMNS
                     ],
-                    "schema": {"openAPIV3Schema": schema},
+                    "schema": {"openAPIV3Schema": _schema()},
                     "subresources": {
                         "status": {},
                         "scale": {
@@ -96,4 +67,36 @@ def definition() -> dict[str, Any]:
                 }
             ],
         },
+    }
+
+
+def _schema() -> dict[str, Any]:
+    status = structural(TritonModelStatus)
+    status["properties"]["conditions"] |= {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+    return {
+        "type": "object",
+        "description": "A model repository served by NVIDIA Triton. The operator manages the servers, delivers the "
+        "repository to them, creates Services, autoscaler and alerts, and reports the state of each model.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{names.API_VERSION}"},
+            "kind": {"type": "string", "description": names.KIND},
+            "metadata": {"type": "object"},
+            "spec": structural(TritonModelSpec),
+            "status": status,
+        },
+        "x-kubernetes-validations": [
+            rule(
+                f"size(self.metadata.name) <= {names.NAME_MAX}",
+                f"metadata.name must have at most {names.NAME_MAX} characters, because Services get this name",
+            ),
+            rule(
+                "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+                "metadata.name must start with a letter, have only lower-case letters, digits and '-', and not "
+                "end with '-', because Services get this name",
+            ),
+        ],
     }

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_operator.api import kinds, names
-from triton_operator.render.children import KINDS
-
-from . import policies
+from triton_operator.render.children import PLURALS
 
 Rule = dict[str, Any]
 
+SET_THRESHOLDS = "setthresholds"
+"""The verb on tritonmodels that allows setting thresholds. The policies in manifests/policies ask for it."""
+EDIT_GENERATED = "editgenerated"
+"""The verb on tritonmodels that allows writing generated objects."""
 _API_VERSION = "rbac.authorization.k8s.io/v1"
 _READ = ("get", "list", "watch")
 
@@ -29,22 +31,19 @@ class Grant:
     @property
     def rule(self) -> Rule:
         """Returns the grant as a rule of a Role."""
-        named = {"resourceNames": list(self.only)} if self.only else {}
-        return _rule(self.group, list(self.resources), list(self.verbs)) | named
+        objects = {"resourceNames": list(self.only)} if self.only else {}
+        return _rule(self.group, list(self.resources), list(self.verbs)) | objects
 
 
 def grants() -> list[Grant]:
     """Returns the permissions in the served namespaces, for a ClusterRole or for one Role in each."""
-    by_group: dict[str, tuple[str, ...]] = {}
-    for kind in KINDS:
-        by_group[kind.group] = (*by_group.get(kind.group, ()), kind.plural)
     models = names.PLURAL
     return [
         Grant(names.GROUP, (models,), _READ, "List and watch TritonModels, and check a uid before deleting leftovers."),
         Grant(
             names.GROUP,
             (models,),
-            (policies.EDIT_GENERATED,),
+            (EDIT_GENERATED,),
             "Pass the policy that protects generated objects.",
         ),
         Grant(names.GROUP, (f"{models}/status",), ("patch",), "Write the status, by server-side apply."),
@@ -55,31 +54,18 @@ def grants() -> list[Grant]:
             "Set blockOwnerDeletion where the plugin OwnerReferencesPermissionEnforcement is enabled.",
         ),
         *(Grant(group, plurals, _READ, "Watch the children, and detect name conflicts with other objects.")
-          for group, plurals in by_group.items()),
+          for group, plurals in PLURALS.items()),
         *(Grant(group, plurals, ("create", "patch"), "Create children and correct drift, by server-side apply.")
-          for group, plurals in by_group.items()),
+          for group, plurals in PLURALS.items()),
         *(Grant(group, plurals, ("delete",), "Delete unneeded children, and leftovers of deleted TritonModels, by uid.")
-          for group, plurals in by_group.items()),
+          for group, plurals in PLURALS.items()),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("list", "watch"), "Read the servers' state and addresses."),
         Grant(kinds.POD.group, (kinds.POD.plural,), ("delete",), "Delete servers whose ReplicaSet is gone, by uid."),
         Grant(
             kinds.POD.group,
-            (kinds.POD.plural,),
-            ("patch",),
-            "Note on a server which models of `server.loadModels` were loaded, or which model image it has, without a "
-            "restart.",
-        ),
-        Grant(
-            kinds.POD.group,
-            (f"{kinds.POD.plural}/ephemeralcontainers",),
-            ("patch",),
-            "Bring a changed model image to a running server, with `rollout.strategy: InPlace`. A policy limits this.",
-        ),
-        Grant(
-            kinds.REPLICA_SET.group,
-            (kinds.REPLICA_SET.plural,),
-            ("patch",),
-            "Give later servers the changed `server.loadModels` without replacing the running ones, by uid.",
+            (f"{kinds.POD.plural}/eviction",),
+            ("create",),
+            "Replace a server that has stopped answering `spec.healthRequest`.",
         ),
         Grant(
             kinds.REPLICA_SET.group,
@@ -100,7 +86,7 @@ def grants() -> list[Grant]:
 def cluster_grants() -> list[Grant]:
     """Returns the cluster-wide read permissions. Without one, only the named feature is missing."""
     return [
-        Grant("", ("nodes",), ("list",), "Detect the container runtimes once at start, for `delivery: Auto`."),
+        Grant("", ("nodes",), ("list",), "Detect the container runtimes, for a new Deployment with `delivery: Auto`."),
         Grant("", ("namespaces",), ("list",), "Evaluate the namespace selectors of Prometheus resources."),
         Grant(
             "monitoring.coreos.com",
@@ -148,12 +134,12 @@ def _pair(kind: str, granted: list[Grant], namespace: str) -> list[dict[str, Any
 
 def _joined(granted: list[Grant]) -> list[Grant]:
     """Merges the grants for the same objects into one rule."""
-    found: dict[tuple[Any, ...], Grant] = {}
+    by_objects: dict[tuple[Any, ...], Grant] = {}
     for grant in granted:
         key = (grant.group, grant.resources, grant.only)
-        before = found.get(key)
-        found[key] = replace(before, verbs=(*before.verbs, *grant.verbs)) if before else grant
-    return list(found.values())
+        before = by_objects.get(key)
+        by_objects[key] = replace(before, verbs=(*before.verbs, *grant.verbs)) if before else grant
+    return list(by_objects.values())
 
 
 def roles() -> list[dict[str, Any]]:
@@ -173,7 +159,7 @@ def roles() -> list[dict[str, Any]]:
             into="edit",
         ),
         # Without `update`, the admission policy allows changes of thresholds only.
-        _role("tritonmodel-oncall", [*read, _rule(group, [models], ["patch", policies.SET_THRESHOLDS])]),
+        _role("tritonmodel-oncall", [*read, _rule(group, [models], ["patch", SET_THRESHOLDS])]),
         # For `kubectl triton models`, `config`, `load`, `unload` and `reload`. Not a part of the developer's role,
         # because port-forward reaches every port of every pod in the namespace. Depending on its version, kubectl
         # opens the connection with `get` or `create`.

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from triton_operator.api.fields import EMBEDS
+from triton_operator.api.fields import EMBEDS, MODEL_CONFIG
 
-from . import embedded
+from . import embedded, model_config
 
 Schema = dict[str, Any]
 _KEEP = {
@@ -28,8 +28,9 @@ def structural(model: type[BaseModel]) -> Schema:
 def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
     node = _resolve(node, defs)
     if EMBEDS in node:
-        described = {"description": " ".join(node["description"].split())} if "description" in node else {}
-        return {**described, **embedded.schema(node[EMBEDS])}
+        description = {"description": " ".join(node["description"].split())} if "description" in node else {}
+        name = node[EMBEDS]
+        return {**description, **(model_config.schema() if name == MODEL_CONFIG else embedded.schema(name))}
     if node.get("x-kubernetes-int-or-string"):
         return {k: v for k, v in node.items() if k in _KEEP and v is not None}
     out = {k: v for k, v in node.items() if k in _KEEP and k != "anyOf" and v is not None}
@@ -73,5 +74,5 @@ def _resolve(node: Schema, defs: dict[str, Schema]) -> Schema:
             target = options[0]
         else:
             return node
-        beside = {k: v for k, v in node.items() if k not in ("$ref", "anyOf") and v is not None}
-        node = {**target, **beside}
+        siblings = {k: v for k, v in node.items() if k not in ("$ref", "anyOf") and v is not None}
+        node = {**target, **siblings}

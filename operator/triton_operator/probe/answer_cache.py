@@ -60,9 +60,10 @@ class AnswerCache:
 
 def size_of(answer: Answer) -> int:
     """Returns the memory that an answer takes, in bytes."""
-    entries = sum(sys.getsizeof(entry) for entry in answer.index)
-    texts = {text for e in answer.index for text in (e.name, e.version, e.state, e.reason)}
-    return sys.getsizeof(answer.index) + entries + sum(map(sys.getsizeof, texts))
+    entries = (*answer.index, *answer.unloaded)
+    size = sum(sys.getsizeof(entry) for entry in entries)
+    texts = {text for entry in entries for text in (entry.name, entry.version, entry.state, entry.reason)}
+    return sys.getsizeof(answer.index) + sys.getsizeof(answer.unloaded) + size + sum(map(sys.getsizeof, texts))
 
 
 def _namespace(key: str) -> str:

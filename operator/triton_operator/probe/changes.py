@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from triton_operator.api.servers import Change, Outcome, Server
+from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 
 from . import fetch
 from .lanes import Lane
@@ -22,22 +22,22 @@ _log = logging.getLogger(__name__)
 _PLACES = 256
 """Changes at the same time. Nearly all of them wait for a model to load."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 300.0
-_RUNNING = Outcome("Running")
-Make = Callable[[aiohttp.ClientSession, Server, Change], Awaitable[Outcome]]
+_RUNNING = ChangeOutcome("Running")
+Make = Callable[[aiohttp.ClientSession, RunningServer, Change], Awaitable[ChangeOutcome]]
 
 
 @dataclass(eq=False)
 class _Target:
-    """The change of one server to the models `wanted`.
+    """The change of the models of one server to `models`.
 
     `outcome`: None if another attempt may begin. `attempts`: how often the change was begun.
     """
 
     key: str
-    server: Server
+    server: RunningServer
     change: Change
-    wanted: tuple[str, ...]
-    outcome: Outcome | None = _RUNNING
+    models: tuple[str, ...]
+    outcome: ChangeOutcome | None = _RUNNING
     attempts: int = 0
     ended: bool = False
 
@@ -59,25 +59,32 @@ class ModelChanges:
         self._new: deque[_Target] = deque()
         self._wake: Callable[[], None] = lambda: None
 
-    def outcomes(self, key: str, wanted: Iterable[str], servers: Iterable[Server]) -> Mapping[str, Outcome]:
-        """Returns uid → the result of the change to `wanted` so far, and ends all other changes of `key`."""
-        models, present = tuple(wanted), {server.uid: server for server in servers}
+    def outcomes(
+        self, key: str, models: Iterable[str], servers: Iterable[RunningServer]
+    ) -> Mapping[str, ChangeOutcome]:
+        """Returns uid → the result of the change to `models` so far, and ends all other changes of `key`.
+
+        Call it before the models of the servers are read: it refreshes those of servers whose change has ended.
+        """
+        expected, present = tuple(models), {server.uid: server for server in servers}
         with self._lock:
-            known, ended = self._targets.get(key, {}), False
-            for uid, target in list(known.items()):
+            targets, ended = self._targets.get(key, {}), False
+            for uid, target in list(targets.items()):
                 server = present.get(uid)
-                if server is None or target.wanted != models:
-                    known.pop(uid).ended = ended = True
+                if server is None or target.models != expected:
+                    targets.pop(uid).ended = ended = True
+                    # The server may have made a part of the change, or makes it now.
+                    self._refresh(key, uid)
                 elif server.epoch[0] != target.server.epoch[0]:
-                    known[uid], ended = _restarted(target, server), True
-            if not known:
+                    targets[uid], ended = _restarted(target, server), True
+            if not targets:
                 self._targets.pop(key, None)
-            found = {uid: target.outcome for uid, target in known.items() if target.outcome is not None}
+            outcomes = {uid: target.outcome for uid, target in targets.items() if target.outcome is not None}
         if ended:
             self._wake()
-        return found
+        return outcomes
 
-    def start(self, key: str, server: Server, change: Change, wanted: Iterable[str]) -> None:
+    def start(self, key: str, server: RunningServer, change: Change, models: Iterable[str]) -> None:
         """Begins to change this server, unless that has begun already."""
         with self._lock:
             targets = self._targets.setdefault(key, {})
@@ -85,23 +92,23 @@ class ModelChanges:
             if target is not None and target.outcome is not None:
                 return
             attempts = target.attempts if target else 0
-            target = targets[server.uid] = _Target(key, server, change, tuple(wanted), attempts=attempts)
+            target = targets[server.uid] = _Target(key, server, change, tuple(models), attempts=attempts)
             self._new.append(target)
         self._wake()
 
     def forget(self, key: str) -> None:
         """Ends the changes of the servers of `key`."""
         with self._lock:
-            ended = self._targets.pop(key, {})
-            for target in ended.values():
+            targets = self._targets.pop(key, {})
+            for target in targets.values():
                 target.ended = True
-        if ended:
+        if targets:
             self._wake()
 
     async def run(self) -> None:
         """Makes changes until it is cancelled."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        lane, running = Lane(_PLACES), dict[_Target, asyncio.Task[None]]()
+        lane, jobs = Lane(_PLACES), dict[_Target, asyncio.Task[None]]()
         with self._lock:
             self._new = deque(t for group in self._targets.values() for t in group.values() if t.outcome == _RUNNING)
 
@@ -114,12 +121,12 @@ class ModelChanges:
                 woken.clear()
                 while self._new:
                     target = self._new.popleft()
-                    running[target] = tasks.create_task(self._change(client, target, lane))
-                for target, task in list(running.items()):
+                    jobs[target] = tasks.create_task(self._change(client, target, lane))
+                for target, task in list(jobs.items()):
                     if target.ended:
                         task.cancel()
                     if target.ended or task.done():
-                        del running[target]
+                        del jobs[target]
                 await woken.wait()
 
     async def _change(self, client: aiohttp.ClientSession, target: _Target, lane: Lane) -> None:
@@ -133,7 +140,7 @@ class ModelChanges:
                     outcome = await self._make(client, target.server, target.change)
             except Exception:
                 _log.exception("changing the models of %s failed", target.server.pod, extra={"key": target.key})
-                outcome = Outcome("Unreachable", "the operator has a bug, see its log")
+                outcome = ChangeOutcome("Unreachable", "the operator has a bug, see its log")
             self._refresh(target.key, target.server.uid)
             with self._lock:
                 if target.ended:
@@ -146,12 +153,12 @@ class ModelChanges:
                 return
 
 
-def _restarted(target: _Target, server: Server) -> _Target:
+def _restarted(target: _Target, server: RunningServer) -> _Target:
     """Returns the change after a restart of the server. There is no other attempt if a load may be the cause."""
     target.ended = True
     if target.outcome is not None and target.outcome.state in ("Running", "Unreachable"):
-        outcome: Outcome | None = Outcome("Refused", "the server restarted while it loaded its models")
+        outcome: ChangeOutcome | None = ChangeOutcome("Refused", "the server restarted while it loaded its models")
     else:
         # It was changed and began again with its old models. Or it refused a model, and does so again.
         outcome = target.outcome if target.outcome and target.outcome.state == "Refused" else None
-    return _Target(target.key, server, target.change, target.wanted, outcome, target.attempts)
+    return _Target(target.key, server, target.change, target.models, outcome, target.attempts)

@@ -1,17 +1,22 @@
-"""Reads the request counters of a Triton server from its metrics."""
+"""Reads the counters and gauges of a Triton server from its metrics."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import re
-from collections.abc import Collection, Mapping
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
-from triton_operator.api.servers import Counters
+from triton_operator.api.monitoring import Series
+from triton_operator.api.servers import Counters, ServerCounters, Subject
 
 from .fetch import FetchError, Limits, fetch
+
+_log = logging.getLogger(__name__)
 
 LIMITS = Limits(connect_seconds=1.0, total_seconds=4.0, body_bytes=1 << 20)
 """A server under the load that needs more servers may take seconds for its metrics. The time is shorter than the one
@@ -22,29 +27,70 @@ _FIELDS = {
     "nv_inference_request_failure": "failure",
     "nv_inference_pending_request_count": "pending",
 }
-# Parsing every line of a server with many models would cost more than the request.
-_LINE = re.compile(rb"^nv_inference_(?:request_success|request_failure|pending_request_count)\{[^\n]*$", re.MULTILINE)
 
 
-async def counters(client: aiohttp.ClientSession, address: str, models: Collection[str]) -> Mapping[str, Counters]:
-    """Returns the counters of `models` from the metrics at `address` (host:port).
+async def counters(client: aiohttp.ClientSession, address: str, subject: Subject) -> ServerCounters:
+    """Returns the counters of `subject` from the metrics at `address` (host:port).
 
-    Sums over versions and failure reasons. A model that the server doesn't report is missing. Raises FetchError.
+    Sums over versions and failure reasons, and tokens and streams over all labels. The cache is the fullest one. A
+    model that the server doesn't report is missing. Raises FetchError.
     """
-    body = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
-    lines = [match[0] for match in _LINE.finditer(body)]
-    if len(lines) > _MAX_LINES:
-        raise FetchError(f"the metrics have more than {_MAX_LINES} request counters")
+    page = await fetch(client, "GET", f"http://{address}/metrics", LIMITS)
+    series = (subject.tokens, subject.streams, subject.cache)
+    # One search in the page, which may be large.
+    body = _lines(page, (*_FIELDS, *(metric for named in series for metric, _ in named)))
+    models = {subject.entrypoint, *subject.steps}
+    sums: dict[str, dict[str, float]] = {}
+    for sample in _samples(body, tuple(_FIELDS)):
+        if (model := sample.labels.get("model", "")) in models:
+            counts = sums.setdefault(model, dict.fromkeys(_FIELDS.values(), 0.0))
+            counts[_FIELDS[sample.name]] += sample.value
+    tokens, streams, cache = (_values(body, named, address) for named in series)
+    models_counters = {model: Counters(**counts) for model, counts in sums.items()}
+    return ServerCounters(models_counters, sum(tokens), sum(streams), max(cache, default=0.0))
+
+
+def _values(body: bytes, series: tuple[Series, ...], address: str) -> list[float]:
+    """Returns the values of these series; NaN if they can't be read, because the requests count anyway."""
+    if not series:
+        return []
     try:
-        families = list(text_string_to_metric_families(b"\n".join(lines).decode() + "\n"))
+        samples = _samples(body, tuple(metric for metric, _ in series))
+    except FetchError as error:
+        _log.debug("no such series from %s: %s", address, error)
+        return [math.nan]
+    return [
+        sample.value
+        for sample in samples
+        if any(sample.name == metric and {*labels} <= sample.labels.items() for metric, labels in series)
+    ]
+
+
+def _samples(body: bytes, metrics: tuple[str, ...]) -> list[Sample]:
+    """Returns the samples of these metrics on a page. Raises FetchError."""
+    lines = _lines(body, metrics)
+    if lines.count(b"\n") > _MAX_LINES:
+        raise FetchError(f"the metrics have more than {_MAX_LINES} lines of {', '.join(metrics)}")
+    try:
+        families = list(text_string_to_metric_families(lines.decode()))
     except ValueError as error:
         raise FetchError(f"not Triton's metrics: {error}"[:300]) from None
-    sums: dict[str, dict[str, float]] = {}
-    for sample in (sample for family in families for sample in family.samples):
-        model, value = sample.labels.get("model", ""), float(sample.value)
-        if not (math.isfinite(value) and value >= 0):
-            raise FetchError(f"not Triton's metrics: {sample.name} is {value}")
-        if model in models:
-            fields = sums.setdefault(model, dict.fromkeys(_FIELDS.values(), 0.0))
-            fields[_FIELDS[sample.name]] += value
-    return {model: Counters(**fields) for model, fields in sums.items()}
+    samples = [sample for family in families for sample in family.samples]
+    for sample in samples:
+        if sample.name not in metrics or not (math.isfinite(sample.value) and sample.value >= 0):
+            raise FetchError(f"not Triton's metrics: {sample.name} is {sample.value}"[:300])
+    return samples
+
+
+def _lines(page: bytes, metrics: tuple[str, ...]) -> bytes:
+    """Returns the lines of these metrics."""
+    return b"".join(match[0] + b"\n" for match in _pattern(metrics).finditer(page))
+
+
+@functools.lru_cache(maxsize=256)
+def _pattern(metrics: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Returns the pattern of the lines of these metrics.
+
+    Parsing every line of a server with many models would cost more than the request.
+    """
+    return re.compile(rf"^(?:{'|'.join(map(re.escape, metrics))})[{{ ][^\n]*$".encode(), re.MULTILINE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -44,14 +44,16 @@ def session() -> aiohttp.ClientSession:
     )
 
 
-async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Limits) -> bytes:
+async def fetch(
+    client: aiohttp.ClientSession, method: str, url: str, limits: Limits, headers: Mapping[str, str] | None = None
+) -> bytes:
     """Returns the body of an answer with status 200. Follows no redirect. Raises FetchError."""
     timeout = aiohttp.ClientTimeout(total=limits.total_seconds, connect=limits.connect_seconds)
     body = bytearray()
     try:
         # aiohttp's own timeout isn't enough, because each interim response (100 Continue) restarts it.
         async with asyncio.timeout(limits.total_seconds):
-            async with client.request(method, url, allow_redirects=False, timeout=timeout) as response:
+            async with client.request(method, url, allow_redirects=False, timeout=timeout, headers=headers) as response:
                 if response.status != 200:
                     raise UnusableError(f"has the HTTP status {response.status}")
                 async for part in response.content.iter_any():
@@ -65,16 +67,30 @@ async def fetch(client: aiohttp.ClientSession, method: str, url: str, limits: Li
     return bytes(body)
 
 
-def blocking(client: aiohttp.ClientSession, limits: Limits) -> Callable[[str], bytes]:
+Get = Callable[[str, Mapping[str, str]], bytes]
+"""Returns the body at a URL; the second argument are additional headers. Raises FetchError."""
+
+
+def blocking(client: aiohttp.ClientSession, limits: Limits) -> Get:
     """Returns a blocking GET for other threads. The running event loop does the work."""
     loop = asyncio.get_running_loop()
 
-    def get(url: str) -> bytes:
-        answer = asyncio.run_coroutine_threadsafe(fetch(client, "GET", url, limits), loop)
+    async def answer(url: str, headers: Mapping[str, str]) -> bytes | FetchError:
+        # An error that is raised after the thread has given up would be logged as one that nobody has seen.
         try:
-            return answer.result(limits.total_seconds + 1)
+            return await fetch(client, "GET", url, limits, headers)
+        except FetchError as error:
+            return error
+
+    def get(url: str, headers: Mapping[str, str]) -> bytes:
+        future = asyncio.run_coroutine_threadsafe(answer(url, headers), loop)
+        try:
+            body = future.result(limits.total_seconds + 1)
         except TimeoutError:
-            answer.cancel()
+            future.cancel()
             raise FetchError(f"no complete answer within {limits.total_seconds:g} s") from None
+        if isinstance(body, FetchError):
+            raise body
+        return body
 
     return get

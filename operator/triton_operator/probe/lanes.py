@@ -42,23 +42,30 @@ class Lane:
     """A number of places, which the namespaces share. For one event loop."""
 
     def __init__(self, places: int) -> None:
-        self._queue = FairQueue[str, asyncio.Future[None]](places)
+        self._queue = FairQueue[str, tuple[str, asyncio.Future[None]]](places)
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:
         """Waits for a place, and holds it until the context ends."""
-        admitted = asyncio.get_running_loop().create_future()
-        self._queue.put(namespace, admitted)
+        admission = asyncio.get_running_loop().create_future()
+        self._queue.put(namespace, (namespace, admission))
         self._admit()
-        # A cancelled wait keeps its place in the queue. The prober cancels all waits at once, and creates new lanes.
-        await admitted
         try:
+            await admission
             yield
         finally:
-            self._queue.leave(namespace)
-            self._admit()
+            # A wait that is cancelled before it is admitted has no place. It stays in the queue until its turn.
+            if not admission.cancelled():
+                self._leave(namespace)
+
+    def _leave(self, namespace: str) -> None:
+        self._queue.leave(namespace)
+        self._admit()
 
     def _admit(self) -> None:
-        while (waiting := self._queue.take()) is not None:
-            if not waiting.done():
-                waiting.set_result(None)
+        while (entry := self._queue.take()) is not None:
+            namespace, admission = entry
+            if admission.cancelled():
+                self._queue.leave(namespace)
+            else:
+                admission.set_result(None)

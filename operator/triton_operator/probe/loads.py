@@ -6,16 +6,17 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
 
-from triton_operator.api.servers import Counters, History, Sample, Server, Subject
+from triton_operator.api.servers import History, RunningServer, Sample, ServerCounters, Subject
 
 from . import fetch
 from .counters import LIMITS, counters
 from .fetch import FetchError
+from .lanes import Lane
 from .schedule import jittered
 
 _log = logging.getLogger(__name__)
@@ -27,12 +28,12 @@ _MAX_SAMPLES = int(HISTORY_SECONDS / POLL_SECONDS) * 2
 _CONCURRENT_POLLS, _CONCURRENT_SLOW_POLLS = 64, 16
 _CONCURRENT_SERVERS = 16
 """Servers of one TritonModel that are polled at the same time."""
-Read = Callable[[aiohttp.ClientSession, str, Collection[str]], Awaitable[Mapping[str, Counters]]]
+Read = Callable[[aiohttp.ClientSession, str, Subject], Awaitable[ServerCounters]]
 
 
 @dataclass(eq=False)
 class _Target:
-    server: Server
+    server: RunningServer
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
 
 
@@ -60,7 +61,7 @@ class LoadProbes:
 
     A poll lasts at most PATIENCE_SECONDS. A server that doesn't answer in that time gets no sample. TritonModels whose
     poll takes longer than POLL_SECONDS, or with a server that doesn't answer, are polled in a slow lane, so that they
-    don't delay others.
+    don't delay others. In each lane the namespaces take turns.
     """
 
     def __init__(self, on_poll: Callable[[str], None], read: Read = counters) -> None:
@@ -69,7 +70,7 @@ class LoadProbes:
         self._groups: dict[str, _Group] = {}
         self._wake: Callable[[], None] = lambda: None
 
-    def track(self, key: str, servers: Iterable[Server], subject: Subject) -> Mapping[str, History]:
+    def track(self, key: str, servers: Iterable[RunningServer], subject: Subject) -> Mapping[str, History]:
         """Returns the samples of these servers of the TritonModel `key`, by pod name.
 
         From now on polls the counters of `subject` on these servers, and on no others of `key`.
@@ -78,9 +79,9 @@ class LoadProbes:
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = _Group(key, subject)
-            known, targets = group.targets if group.subject == subject else {}, {}
+            old_targets, targets = group.targets if group.subject == subject else {}, {}
             for server in servers:
-                target = known.get(server.uid)
+                target = old_targets.get(server.uid)
                 if target is None or target.server.epoch[0] != server.epoch[0]:
                     # The counters of a restarted server begin at zero.
                     target = _Target(server)
@@ -107,7 +108,7 @@ class LoadProbes:
         def wake() -> None:
             loop.call_soon_threadsafe(woken.set)
 
-        fast, slow = asyncio.Semaphore(_CONCURRENT_POLLS), asyncio.Semaphore(_CONCURRENT_SLOW_POLLS)
+        fast, slow = Lane(_CONCURRENT_POLLS), Lane(_CONCURRENT_SLOW_POLLS)
         with self._lock:
             for group in self._groups.values():
                 group.polled = False
@@ -116,21 +117,19 @@ class LoadProbes:
             while True:
                 woken.clear()
                 with self._lock:
-                    new = [group for group in self._groups.values() if not group.polled]
-                    for group in new:
+                    groups = [group for group in self._groups.values() if not group.polled]
+                    for group in groups:
                         group.polled = True
-                for group in new:
+                for group in groups:
                     tasks.create_task(self._poll(client, group, fast, slow))
                 await woken.wait()
 
-    async def _poll(
-        self, client: aiohttp.ClientSession, group: _Group, fast: asyncio.Semaphore, slow: asyncio.Semaphore
-    ) -> None:
+    async def _poll(self, client: aiohttp.ClientSession, group: _Group, fast: Lane, slow: Lane) -> None:
         """Polls the servers of one TritonModel until it is forgotten."""
         loop = asyncio.get_running_loop()
         while not group.removed:
             began = loop.time()
-            async with slow if group.slow else fast:
+            async with (slow if group.slow else fast).place(group.key.partition("/")[0]):
                 started = loop.time()
                 answered = await self._poll_once(client, group)
             group.slow = not answered or loop.time() - started > POLL_SECONDS
@@ -148,10 +147,9 @@ class LoadProbes:
         async def poll(target: _Target) -> bool:
             try:
                 async with asyncio.timeout_at(end), places:
-                    models = {subject.entrypoint, *subject.steps}
-                    found = await self._read(client, target.server.metrics, models)
+                    counts = await self._read(client, target.server.metrics, subject)
                 # A busy server counts at the end of its answer, after the request has waited.
-                sample = subject.sample(loop.time(), found)
+                sample = subject.sample(loop.time(), counts)
             except (FetchError, TimeoutError) as error:
                 _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
                 return False

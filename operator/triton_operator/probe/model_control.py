@@ -13,8 +13,8 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from triton_operator.api.servers import Change, Outcome, Server
-from triton_operator.api.text import one_line
+from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
+from triton_repository_check.text import one_line
 
 from .fetch import FetchError, Limits, fetch
 from .triton import repository_index
@@ -45,13 +45,13 @@ class StuckError(Exception):
     """A model is still LOADING after the maximum time."""
 
 
-async def make(client: aiohttp.ClientSession, server: Server, change: Change) -> Outcome:
+async def make(client: aiohttp.ClientSession, server: RunningServer, change: Change) -> ChangeOutcome:
     """Makes the change, and returns how it ended. Unloads nothing before every new model is ready. Never Running."""
     loaded: list[str] = []
     unloaded: list[str] = []
 
-    def ended(state: Any, message: str = "") -> Outcome:
-        return Outcome(state, message, tuple(loaded), tuple(unloaded))
+    def ended(state: Any, message: str = "") -> ChangeOutcome:
+        return ChangeOutcome(state, message, tuple(loaded), tuple(unloaded))
 
     try:
         for name in change.load:
@@ -73,7 +73,7 @@ async def make(client: aiohttp.ClientSession, server: Server, change: Change) ->
     return ended("Done")
 
 
-async def _load(client: aiohttp.ClientSession, server: Server, name: str, seconds: float) -> None:
+async def _load(client: aiohttp.ClientSession, server: RunningServer, name: str, seconds: float) -> None:
     """Returns when the server serves the model. Raises RefusedError, StuckError or FetchError."""
     try:
         await _call(server, _LOAD, name, seconds)
@@ -84,7 +84,7 @@ async def _load(client: aiohttp.ClientSession, server: Server, name: str, second
         raise FetchError(f"no answer to the load of {name} within {seconds:g} s") from None
 
 
-async def _unload(client: aiohttp.ClientSession, server: Server, name: str, seconds: float) -> None:
+async def _unload(client: aiohttp.ClientSession, server: RunningServer, name: str, seconds: float) -> None:
     """Returns when the model is gone, with the steps that only it needs. Triton finishes running requests first."""
     try:
         async with asyncio.timeout(seconds):
@@ -96,12 +96,12 @@ async def _unload(client: aiohttp.ClientSession, server: Server, name: str, seco
         raise FetchError(f"{name} isn't unloaded after {seconds:g} s") from None
 
 
-async def _states(client: aiohttp.ClientSession, server: Server, name: str) -> set[str]:
+async def _states(client: aiohttp.ClientSession, server: RunningServer, name: str) -> set[str]:
     answer = await repository_index(client, server.address)
     return {entry.state for entry in answer.index if entry.name == name}
 
 
-async def _needed(client: aiohttp.ClientSession, server: Server, roots: Sequence[str]) -> set[str]:
+async def _needed(client: aiohttp.ClientSession, server: RunningServer, roots: Sequence[str]) -> set[str]:
     """Returns `roots` and the steps of the ensembles among them, on this server. Raises FetchError or RefusedError."""
     needed, todo = set(roots), list(roots)
     while todo:
@@ -120,8 +120,8 @@ def steps(body: bytes) -> list[str]:
     """Returns the models of an ensemble from its configuration; none for other models. Raises RefusedError."""
     try:
         config = orjson.loads(body)
-        listed = (config.get("ensemble_scheduling") or {}).get("step") or []
-        names = [step["model_name"] for step in listed]
+        entries = (config.get("ensemble_scheduling") or {}).get("step") or []
+        names = [step["model_name"] for step in entries]
     except (ValueError, AttributeError, TypeError, KeyError):
         names = [None]
     if not all(isinstance(name, str) for name in names):
@@ -135,12 +135,12 @@ _WITH_STEPS = (
 )
 
 
-async def _call(server: Server, method: str, name: str, seconds: float, more: bytes = b"") -> None:
+async def _call(server: RunningServer, method: str, name: str, seconds: float, parameters: bytes = b"") -> None:
     """Sends a RepositoryModelLoadRequest or UnloadRequest. Raises TimeoutError, RefusedError or FetchError."""
     import grpc  # takes 20 MiB of memory, which most operators never need
 
     text = name.encode()
-    message = b"\x12" + _varint(len(text)) + text + more  # field 2: model_name
+    message = b"\x12" + _varint(len(text)) + text + parameters  # field 2: model_name
     async with grpc.aio.insecure_channel(server.grpc, options=_OPTIONS) as channel:
         try:
             async with asyncio.timeout(seconds + 1):

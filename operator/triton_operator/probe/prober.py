@@ -8,11 +8,10 @@ import threading
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from triton_operator.api import names
-
 from .changes import ModelChanges
+from .credentials import Headers
 from .loads import LoadProbes
-from .prometheuses import PrometheusProbes
+from .prometheus_probes import PrometheusProbes
 from .servers import ServerProbes
 from .statistics import uncounted
 
@@ -25,8 +24,8 @@ class Prober:
 
     - `on_change(key)`: called in the prober's thread when an answer about the TritonModel `key` has changed.
     - `namespaces`: limits the Prometheus queries to these; empty means all.
-    - `sample_limit`: the maximum number of samples that Prometheus takes from one scrape of a server.
     - `on_answer(target, answered)`: called after each poll of a `server` or a `prometheus`.
+    - `credentials`: the credentials for a Prometheus.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class Prober:
         on_change: Callable[[str], None],
         namespaces: Collection[str] = (),
         on_answer: Callable[[str, bool], None] = lambda *_: None,
-        sample_limit: int = names.SAMPLE_LIMIT,
+        credentials: Headers = lambda _: {},
     ) -> None:
         self.loads = LoadProbes(on_change)
         self.servers = ServerProbes(
@@ -42,7 +41,7 @@ class Prober:
         )
         self.changes = ModelChanges(on_change, self.servers.refresh)
         self.prometheuses = PrometheusProbes(
-            on_change, namespaces, lambda answered: on_answer("prometheus", answered), sample_limit
+            on_change, namespaces, lambda answered: on_answer("prometheus", answered), credentials
         )
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from prometheus_api_client import PrometheusConnect
@@ -13,26 +14,33 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter
 from requests.exceptions import ConnectionError, JSONDecodeError, RequestException
 
-from triton_operator.api import names
+from triton_operator.api.monitoring import ServerFault
 from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render.rules.alerts import NOT_COUNTED
-from triton_operator.render.rules.churn import series_churn
+from triton_operator.render.rules.alerts import FAILS, HANGS, NOT_COUNTED
 
 from .fetch import FetchError, Limits, UnusableError
 
 LIMITS = Limits(connect_seconds=2.0, total_seconds=3.0, body_bytes=4 << 20)
 """Limits of one query. The answer for a thousand TritonModels is smaller than 1 MiB."""
-_COUNTERS = 50
-"""Maximum number of counter names in one query."""
+_METRICS = 50
+"""Maximum number of metrics in one query."""
+_RECENT = "5m"
+"""How far back a metric counts: as far as the rules keep a load. A failed scrape ends every series of its server."""
 Key = str
 """namespace/name of a TritonModel."""
 Values = Mapping[ThresholdKey, float]
-Counted = tuple[Key, str]
-"""A TritonModel, and the name of a counter that it has."""
-Uncounted = Mapping[Key, tuple[str, ...]]
-"""The models whose requests aren't counted."""
+Measured = tuple[Key, str]
+"""A TritonModel, and the name of a metric that it has."""
 _MAX_MODELS, _MAX_NAME = 20, 256
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """What the firing alerts say about one TritonModel: models whose requests aren't counted, and `Answer.faults`."""
+
+    uncounted: tuple[str, ...] = ()
+    faults: tuple[ServerFault, ...] = ()
 
 
 class QueryError(Exception):
@@ -66,83 +74,81 @@ class Client:
     """Queries one Prometheus.
 
     `get`: fetches a URL within limits, or raises FetchError. `namespaces`: limits the queries to these; empty means
-    all. `sample_limit`: the maximum number of samples of one scrape of a server. Every method blocks for at most the
-    time limit of `get` per query. Raises QueryError.
+    all. Every method blocks for at most the time limit of `get` per query. Raises QueryError.
     """
 
-    def __init__(
-        self,
-        url: str,
-        get: Callable[[str], bytes],
-        namespaces: Collection[str] = (),
-        sample_limit: int = names.SAMPLE_LIMIT,
-    ) -> None:
+    def __init__(self, url: str, get: Callable[[str], bytes], namespaces: Collection[str] = ()) -> None:
         session = Session()
         session.trust_env = False
         self._client = PrometheusConnect(url, session=session)
         # Replaces the adapter that PrometheusConnect has mounted.
         session.mount(url, _Bounded(get))
-        self._shown = re.sub(r"//[^/@]*@", "//", url)
+        self._public_url = re.sub(r"//[^/]*@", "//", url)
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
-        self._ours, self._sample_limit = f'tritonmodel!=""{chosen}', sample_limit
+        self._ours = f'tritonmodel!=""{chosen}'
 
     def thresholds(self) -> Mapping[Key, Values]:
         """The thresholds that the rules use."""
         return self._ask(f"tritonmodel:threshold:effective{{{self._ours}}}", _values)
 
-    def counters(self, names: Iterable[str]) -> frozenset[Counted]:
-        """The TritonModels that have a counter with one of these names."""
-        found, wanted = set[Counted](), sorted(set(names))
-        for start in range(0, len(wanted), _COUNTERS):
-            pattern = "|".join(map(re.escape, wanted[start : start + _COUNTERS]))
-            query = f'count by (namespace,tritonmodel,__name__) ({{__name__=~"{pattern}",{self._ours}}})'
-            found |= self._ask(query, _counted)
-        return frozenset(found)
+    def metrics(self, names: Iterable[str]) -> frozenset[Measured]:
+        """The TritonModels that have a metric with one of these names, or had it before the last scrapes failed."""
+        measured, unique_names = set[Measured](), sorted(set(names))
+        for start in range(0, len(unique_names), _METRICS):
+            pattern = "|".join(map(re.escape, unique_names[start : start + _METRICS]))
+            series = f'{{__name__=~"{pattern}",{self._ours}}}'
+            query = f"count by (namespace,tritonmodel,__name__) (last_over_time({series}[{_RECENT}]))"
+            measured |= self._ask(query, _measured)
+        return frozenset(measured)
 
-    def churning(self) -> frozenset[Key]:
-        """The TritonModels with a server that replaces its series."""
-        return self._ask(series_churn(self._sample_limit, self._ours), _keys)
-
-    def uncounted(self) -> Uncounted:
-        """The models whose requests aren't counted, as the firing alerts say."""
-        return self._ask(f'ALERTS{{alertname="{NOT_COUNTED}",alertstate="firing",{self._ours}}}', _models)
+    def alerts(self) -> Mapping[Key, Alerts]:
+        """What the firing alerts about models that answer nothing, or aren't counted, say."""
+        names = "|".join((NOT_COUNTED, FAILS, HANGS))
+        return self._ask(f'ALERTS{{alertname=~"{names}",alertstate="firing",{self._ours}}}', _alerts)
 
     def _ask(self, query: str, read: Callable[[list[Any]], T]) -> T:
         try:
             return read(self._client.custom_query(query))
         except (JSONDecodeError, LookupError, TypeError, AttributeError, RecursionError):
-            raise QueryError(f"the server at {self._shown} is not a Prometheus") from None
+            raise QueryError(f"the server at {self._public_url} is not a Prometheus") from None
         except (RequestException, PrometheusApiClientException, ValueError) as error:
-            raise QueryError(f"no usable answer from Prometheus at {self._shown}: {str(error)[:300]}") from None
+            raise QueryError(f"no usable answer from Prometheus at {self._public_url}: {str(error)[:300]}") from None
 
 
 def _values(series: list[Any]) -> Mapping[Key, Values]:
-    found: dict[Key, dict[ThresholdKey, float]] = {}
-    for one in series:
-        labels, value = one["metric"], float(one["value"][1])
+    values: dict[Key, dict[ThresholdKey, float]] = {}
+    for sample in series:
+        labels, value = sample["metric"], float(sample["value"][1])
         # Series of this name may also come from others.
         if {"namespace", "tritonmodel", "kind"} <= labels.keys():
-            slots = found.setdefault(_key(labels), {})
+            slots = values.setdefault(_key(labels), {})
             slots[ThresholdKey(labels["kind"], labels.get("version", ""))] = value
-    return found
+    return values
 
 
-def _counted(series: list[Any]) -> frozenset[Counted]:
-    labels = (one["metric"] for one in series)
-    return frozenset((_key(one), one["__name__"]) for one in labels if {"namespace", "__name__"} <= one.keys())
+def _measured(series: list[Any]) -> frozenset[Measured]:
+    metrics = (sample["metric"] for sample in series)
+    return frozenset(
+        (_key(labels), labels["__name__"]) for labels in metrics if {"namespace", "__name__"} <= labels.keys()
+    )
 
 
-def _keys(series: list[Any]) -> frozenset[Key]:
-    labels = (one["metric"] for one in series)
-    return frozenset(_key(one) for one in labels if "namespace" in one)
-
-
-def _models(series: list[Any]) -> Uncounted:
-    found: dict[Key, set[str]] = {}
-    for labels in (one["metric"] for one in series):
-        if {"namespace", "model"} <= labels.keys():
-            found.setdefault(_key(labels), set()).add(labels["model"][:_MAX_NAME])
-    return {key: tuple(sorted(models)[:_MAX_MODELS]) for key, models in found.items()}
+def _alerts(series: list[Any]) -> Mapping[Key, Alerts]:
+    models: dict[Key, set[str]] = {}
+    faults: dict[Key, set[ServerFault]] = {}
+    for labels in (sample["metric"] for sample in series):
+        # The servers choose the name of a model.
+        name, model, pod = labels.get("alertname"), labels.get("model", "")[:_MAX_NAME], labels.get("pod", "")
+        if "namespace" not in labels or not model:
+            continue
+        if name == NOT_COUNTED:
+            models.setdefault(_key(labels), set()).add(model)
+        elif pod:
+            faults.setdefault(_key(labels), set()).add(ServerFault(pod[:_MAX_NAME], model, hangs=name == HANGS))
+    return {
+        key: Alerts(tuple(sorted(models.get(key, ()))[:_MAX_MODELS]), tuple(sorted(faults.get(key, ()))[:_MAX_MODELS]))
+        for key in models.keys() | faults.keys()
+    }
 
 
 def _key(labels: Mapping[str, str]) -> Key:

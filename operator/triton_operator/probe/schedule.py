@@ -33,13 +33,13 @@ class Schedule(Generic[K]):
 
     def due(self, now: float) -> list[K]:
         """Removes and returns the keys that are due, the earliest first."""
-        found = []
+        keys = []
         while self._heap and (self._heap[0][0] <= now or not self._valid()):
             _, number, key = heapq.heappop(self._heap)
             if self._entries.get(key) == number:
                 del self._entries[key]
-                found.append(key)
-        return found
+                keys.append(key)
+        return keys
 
     def next(self) -> float | None:
         """Returns the time at which the next key is due; None if there are no keys."""

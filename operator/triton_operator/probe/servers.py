@@ -6,12 +6,12 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 import aiohttp
 
-from triton_operator.api.servers import Index, Server, Uncounted
+from triton_operator.api.servers import RunningServer, ServerAnswers, Uncounted
 
 from . import fetch
 from .answer_cache import AnswerCache
@@ -33,22 +33,6 @@ Read = Callable[[aiohttp.ClientSession, str], Awaitable[Answer]]
 Count = Callable[[aiohttp.ClientSession, str, str], Awaitable[Uncounted]]
 
 
-@dataclass(frozen=True)
-class ServerAnswers:
-    """The last answers of a TritonModel's servers.
-
-    - `indexes`: pod name → models, for the servers with a usable answer.
-    - `unusable`: pod name → why the server's answer can't be used.
-    - `pending`: whether a server hasn't been polled since it started or since its readiness changed.
-    - `uncounted`: models that answer requests without Triton counting them, each with the evidence.
-    """
-
-    indexes: Mapping[str, Index] = field(default_factory=dict)
-    unusable: Mapping[str, str] = field(default_factory=dict)
-    pending: bool = False
-    uncounted: Uncounted = ()
-
-
 @dataclass(eq=False, slots=True)
 class _Target:
     """One server and its last answer.
@@ -60,7 +44,7 @@ class _Target:
     """
 
     key: str
-    server: Server
+    server: RunningServer
     rest_seconds: float
     entrypoint: str = ""
     answer: Answer | None = None
@@ -104,7 +88,7 @@ class ServerProbes:
         self._wake: Callable[[], None] = lambda: None
 
     def track(
-        self, key: str, servers: Iterable[Server], *, explicit: bool = False, entrypoint: str = ""
+        self, key: str, servers: Iterable[RunningServer], *, explicit: bool = False, entrypoint: str = ""
     ) -> ServerAnswers:
         """Returns the last answers of these servers of the TritonModel `key`.
 
@@ -113,9 +97,9 @@ class ServerProbes:
         """
         rest = EXPLICIT_REST_SECONDS if explicit else REST_SECONDS
         with self._lock:
-            known, targets = self._targets.pop(key, {}), {}
+            old_targets, targets = self._targets.pop(key, {}), {}
             for server in servers:
-                target = known.pop(server.uid, None)
+                target = old_targets.pop(server.uid, None)
                 if target is None:
                     target = _Target(key, server, rest)
                     self._due_now.append(target)
@@ -128,13 +112,13 @@ class ServerProbes:
                     self._due_now.append(target)
                 target.rest_seconds, target.entrypoint = rest, entrypoint
                 targets[server.uid] = target
-            for gone in known.values():
-                self._remove(gone)
+            for target in old_targets.values():
+                self._remove(target)
             if targets:
                 self._targets[key] = targets
-            indexes = {t.server.pod: t.answer.index for t in targets.values() if t.answer is not None}
+            indexes = {t.server.pod: t.answer.index + t.answer.unloaded for t in targets.values() if t.answer}
             unusable = {t.server.pod: t.unusable for t in targets.values() if t.unusable}
-            uncounted = {one for target in targets.values() for one in target.uncounted}
+            uncounted = {pair for target in targets.values() for pair in target.uncounted}
             pending = any(target.pending for target in targets.values())
             wake = bool(self._due_now)
         if wake:
@@ -219,8 +203,8 @@ class ServerProbes:
             return
         self._on_answer(answer is not None)
         current = (target.server, target.changes) == (server, changes)
-        wait = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
-        schedule.put(target, loop.time() + wait)
+        delay = server_delay(target.answer, target.repeats, target.rest_seconds) if current else 0.0
+        schedule.put(target, loop.time() + delay)
         woken.set()
         if changed:
             self._on_change(target.key)
@@ -236,14 +220,20 @@ class ServerProbes:
             return target.uncounted
 
     def _record(
-        self, target: _Target, server: Server, changes: int, answer: Answer | None, unusable: str, uncounted: Uncounted
+        self,
+        target: _Target,
+        server: RunningServer,
+        changes: int,
+        answer: Answer | None,
+        unusable: str,
+        uncounted: Uncounted,
     ) -> bool:
         """Stores an answer; returns whether it differs from the last one."""
         with self._lock:
             target.polling = False
             if target.removed or (target.server, target.changes) != (server, changes):
                 return False
-            before, pending = (target.answer, target.unusable, target.uncounted), target.pending
+            state, pending = (target.answer, target.unusable, target.uncounted), target.pending
             was_ready = target.answer is not None and target.answer.all_ready
             target.repeats = 0 if pending or was_ready else target.repeats + 1
             target.pending = False
@@ -255,7 +245,7 @@ class ServerProbes:
                 silent.discard(server.uid)
                 if not silent:
                     del self._silent[target.key]
-            return pending or before != (target.answer, target.unusable, target.uncounted)
+            return pending or state != (target.answer, target.unusable, target.uncounted)
 
     def _set(self, target: _Target, answer: Answer | None, unusable: str) -> None:
         """Stores the last answer of this server, if there is room for it."""

@@ -35,10 +35,10 @@ def parse(body: bytes) -> dict[str, int]:
     """Returns the answered requests of each model, of all its versions. Raises FetchError."""
     counts: dict[str, int] = {}
     try:
-        for one in orjson.loads(body)["model_stats"]:
-            stats = one["inference_stats"]
+        for entry in orjson.loads(body)["model_stats"]:
+            stats = entry["inference_stats"]
             number = int(stats["success"]["count"]) + int(stats["fail"]["count"])
-            counts[str(one["name"])] = counts.get(str(one["name"]), 0) + number
+            counts[str(entry["name"])] = counts.get(str(entry["name"]), 0) + number
     except (ValueError, TypeError, KeyError, AttributeError):
         raise FetchError("not Triton's statistics") from None
     return counts
@@ -58,5 +58,5 @@ def find(entrypoint: str, counts: Mapping[str, int], config: Any) -> Uncounted:
     cached = (config.get("response_cache") or {}).get("enable", False)
     if cached or counts[entrypoint] < _MIN_REQUESTS:
         return ()
-    silent = sorted({str(step["model_name"])[:_MAX_NAME] for step in steps if counts.get(step["model_name"]) == 0})
-    return tuple((name, f"requests of the ensemble {entrypoint} are counted") for name in silent[:_MAX_MODELS])
+    names = sorted({str(step["model_name"])[:_MAX_NAME] for step in steps if counts.get(step["model_name"]) == 0})
+    return tuple((name, f"requests of the ensemble {entrypoint} are counted") for name in names[:_MAX_MODELS])

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 
 from .fetch import Limits, UnusableError, fetch
 
@@ -33,6 +33,8 @@ class Answer:
 
     index: Index
     all_ready: bool
+    unloaded: Index = ()
+    """The models that a client or the operator has unloaded."""
 
 
 async def repository_index(client: aiohttp.ClientSession, address: str) -> Answer:
@@ -46,21 +48,22 @@ def parse(body: bytes) -> Answer:
     Raises UnusableError, whose message contains no text from the answer.
     """
     try:
-        listed = orjson.loads(body)
+        items = orjson.loads(body)
     except ValueError:
         raise UnusableError("isn't JSON") from None
-    if not isinstance(listed, list):
+    if not isinstance(items, list):
         raise UnusableError("isn't a list")
     # Most entries have the same version and state. Each text is stored once.
     texts: dict[str, str] = {}
-    entries = [_entry(one, lambda text: texts.setdefault(text, text)) for one in listed]
+    entries = [_entry(item, lambda text: texts.setdefault(text, text)) for item in items]
     index = tuple(entry for entry in entries if _counts(entry))
+    unloaded = tuple(entry for entry in entries if entry.reason == UNLOADED)[:MAX_ENTRIES]
     if len(index) > MAX_ENTRIES:
         raise UnusableError(f"lists more than {MAX_ENTRIES} models that should be loaded")
-    return Answer(index, bool(listed) and all(entry.state == READY for entry in index))
+    return Answer(index, bool(items) and all(entry.state == READY for entry in index), unloaded)
 
 
-def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
+def _entry(entry: Any, store: Callable[[str], str]) -> IndexEntry:
     try:
         fields = [entry["name"], *(entry.get(key, "") for key in ("version", "state", "reason"))]
     except (TypeError, KeyError, AttributeError):
@@ -69,12 +72,12 @@ def _entry(entry: Any, once: Callable[[str], str]) -> IndexEntry:
         raise UnusableError("has an entry with a field that isn't a string")
     name, version, state, reason = fields
     reason = "" if state == READY else _IMPORT_FRAMES.sub("", reason[:_MAX_REASON]).strip()
-    return IndexEntry(once(name[:_MAX_NAME]), once(version[:_MAX_NAME]), once(state[:_MAX_NAME]), once(reason))
+    return IndexEntry(store(name[:_MAX_NAME]), store(version[:_MAX_NAME]), store(state[:_MAX_NAME]), store(reason))
 
 
 def _counts(entry: IndexEntry) -> bool:
     """Returns whether the model should be loaded.
 
-    A model that was never loaded has no state. The reason "unloaded" means that it was unloaded on purpose.
+    A model that was never loaded has no state. The reason UNLOADED means that it was unloaded on purpose.
     """
-    return bool(entry.state) and entry.reason != "unloaded"
+    return bool(entry.state) and entry.reason != UNLOADED

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from triton_operator.api.status import RepairStatus
 from triton_operator.plan import Applied, Compared, Identity
+from triton_operator.pods import Problem
 from triton_operator.scaling import State
 
 
@@ -17,8 +19,11 @@ class ReconcileCache:
     - `due`: the earliest time of the next status update that isn't urgent. None before the first one.
     - `pending`: the time since which a server's answer has been missing.
     - `scaling`: the state of the engine Direct; None before its first decision.
-    - `rollout`: the field of which a change replaces the servers, and why; "" if none does.
-    - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile.
+    - `rollout`: why a change of spec.server.loadModels replaces the servers, "" if it doesn't.
+    - `generation`: the generation of the spec that was last reconciled; 0 before the first reconcile. `pods_spec`: the
+      hash of its fields that concern pods.
+    - `evicted`: the server that was evicted, until it is in the status.
+    - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 
@@ -29,4 +34,7 @@ class ReconcileCache:
     scaling: State | None = None
     rollout: str = ""
     generation: int = 0
+    pods_spec: str = ""
+    evicted: RepairStatus | None = None
+    eviction_refusal: tuple[datetime, Problem] | None = None
     cleaned_up: str = ""

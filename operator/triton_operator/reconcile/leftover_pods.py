@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -63,24 +63,19 @@ class LeftoverPodCollector:
         # Read the pods before the list: the ReplicaSet of a later pod may be missing in it.
         pods = [pod for pod in self._store.of_kind(key, kinds.POD.kind) if not is_deleting(pod)]
         # A stale list does no harm: the owners are read again before anything is deleted.
-        sets = [
-            found
-            for selector in _selectors(name, pods)
-            for found in self._api.list(
-                kinds.REPLICA_SET, namespace, names.as_query(selector), cached=True, metadata=True
-            )
-        ]
+        selector = names.as_query(names.selector(name))
+        sets = self._api.list(kinds.REPLICA_SET, namespace, selector, cached=True, metadata=True)
         stale = _of_another(sets, name, uid)
         if stale:
             # The list may contain ReplicaSets of a newer Deployment that no watch has reported yet.
             stale = _of_another(stale, name, self._api.uid_of(kinds.DEPLOYMENT, namespace, name))
-        for found in stale:
-            self._delete(key, kinds.REPLICA_SET, found)
-        known = {found["metadata"]["uid"] for found in sets}
+        for replica_set in stale:
+            self._delete(key, kinds.REPLICA_SET, replica_set)
+        uids = {replica_set["metadata"]["uid"] for replica_set in sets}
         for pod in pods:
             owner = controller(pod, kinds.REPLICA_SET)
             # A ReplicaSet that isn't in the list may have lost its labels.
-            if owner and owner["uid"] not in known and not self._exists(namespace, owner):
+            if owner and owner["uid"] not in uids and not self._exists(namespace, owner):
                 self._delete(key, kinds.POD, pod)
 
     def _exists(self, namespace: str, owner: Object) -> bool:
@@ -100,14 +95,9 @@ class LeftoverPodCollector:
             _log.info("deleted %s %s: its owner is gone", kind.kind, metadata["name"], extra={"key": key})
 
 
-def _selectors(name: str, pods: Iterable[Object]) -> Iterator[dict[str, str]]:
-    """Yields the labels of the TritonModel's ReplicaSets: a ReplicaSet has those of its pods."""
-    yield names.selector(name)
-    if any(names.LABEL_MODEL not in pod["metadata"].get("labels", {}) for pod in pods):
-        yield names.former_labels(name)
-
-
 def _of_another(sets: Iterable[Object], name: str, uid: str) -> list[Object]:
     """Returns the ReplicaSets that belong to a Deployment with this name and another uid."""
-    owners = ((found, controller(found, kinds.DEPLOYMENT)) for found in sets if not is_deleting(found))
-    return [found for found, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]
+    owners = (
+        (replica_set, controller(replica_set, kinds.DEPLOYMENT)) for replica_set in sets if not is_deleting(replica_set)
+    )
+    return [replica_set for replica_set, owner in owners if owner and owner["name"] == name and owner["uid"] != uid]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,26 +12,16 @@ from triton_operator.api.kinds import is_deleting
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity, identity
+from triton_operator.pods import Problem
 from triton_operator.render import children
-from triton_operator.status.observation import Problem
+
+from .outcome import Outcome
 
 Object = dict[str, Any]
 _log = logging.getLogger(__name__)
 _GRACE_PERIOD = timedelta(seconds=10)
 """Grace period for Kubernetes' garbage collector before we delete leftovers whose names a new TritonModel needs. The
 garbage collector usually needs one or two seconds."""
-
-
-@dataclass(frozen=True)
-class Leftovers:
-    """Leftovers of a deleted TritonModel of the same name.
-
-    `blocked`: the problem to report for each. `wait`: the remaining seconds of the grace period, before which
-    nothing is reported.
-    """
-
-    blocked: dict[Identity, Problem] = field(default_factory=dict)
-    wait: float = 0
 
 
 class LeftoverCollector:
@@ -52,19 +41,27 @@ class LeftoverCollector:
         self._api, self._store, self._clock, self._grace_period = api, store, clock, grace_period
         self._ends: dict[str, datetime] = {}
 
-    def delete_leftovers(self, key: str, uid: str) -> Leftovers:
+    def delete_leftovers(self, key: str, uid: str, outcome: Outcome) -> None:
         """Deletes the leftovers that block the TritonModel with this uid, after the grace period.
 
-        Raises ApiError for failures that a retry may fix.
+        Records in `outcome` what is still blocked: all leftovers if a deletion fails for a time. Raises ApiError if the
+        API server doesn't answer.
         """
         left = self._store.leftovers(key, uid)
         if not left:
             self._ends.pop(key, None)
-            return Leftovers()
-        wait = self._wait(key, _GRACE_PERIOD)
-        if wait:
-            return Leftovers({identity(obj): _leftover_problem(obj, "it will be deleted") for obj in left}, wait)
-        return Leftovers(self._collect(key, uid, left))
+            return
+        if wait := self._wait(key, _GRACE_PERIOD):
+            outcome.blocked = {identity(obj): _leftover_problem(obj, "it will be deleted") for obj in left}
+            outcome.grace = wait
+            return
+        try:
+            outcome.blocked = self._collect(key, uid, left)
+        except ApiError as error:
+            if error.unanswered:
+                raise
+            outcome.passing = outcome.passing or error.transient
+            outcome.blocked = {identity(obj): _leftover_problem(obj, error.message) for obj in left}
 
     def clean_up(self, key: str) -> float:
         """Deletes the leftovers of a deleted TritonModel after the grace period.

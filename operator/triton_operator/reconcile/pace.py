@@ -9,7 +9,7 @@ from collections.abc import Callable
 from triton_operator.fairness import TokenBuckets
 
 SPEC_BURST, SPEC_SECONDS = 5, 20.0
-"""Rate limit of the changes of one spec. Most of them replace the servers."""
+"""Rate limit of the changes of one spec that replace the servers."""
 URGENT_BURST, URGENT_SECONDS = 10, 5.0
 """Rate limit of the urgent status updates of one TritonModel."""
 
@@ -26,7 +26,7 @@ class Pace:
         self._urgent = TokenBuckets[str](URGENT_BURST, URGENT_SECONDS)
 
     def spend_spec(self, key: str) -> float:
-        """Takes a token for a changed spec. Returns 0, or the seconds until there is one."""
+        """Takes a token for a spec that replaces the servers. Returns 0, or the seconds until there is one."""
         return self._spend(self._specs, key)
 
     def spend_urgent(self, key: str) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from triton_operator.api import names
+from triton_operator.api import kinds, names
+from triton_operator.api.kinds import Kind
+from triton_operator.api.status import PROGRESSING
+from triton_operator.cluster.entry import LARGEST, Large
 from triton_operator.cluster.shallow import MAX_BYTES, max_values
-from triton_operator.cluster.store import LARGEST, Large
-from triton_operator.status.observation import Problem
+from triton_operator.pods import Problem
+from triton_operator.render.children import CHILDREN
 
+SPEC_INVALID = "SpecInvalid"
 _MAX_NAMED = 5
 """Maximum number of faults, or of objects, that a message names."""
 _UNTOUCHED = "until then the operator changes nothing, and the servers keep running"
@@ -40,6 +44,22 @@ def too_large(large: Sequence[Large]) -> Problem:
     )
 
 
+ESSENTIAL = frozenset({kinds.POD.kind, *(child.kind.kind for child in CHILDREN if child.condition == PROGRESSING)})
+"""Kinds that the operator must be able to read before it changes anything of a TritonModel."""
+
+
+def unreadable(refused: Mapping[Kind, str]) -> dict[str, Problem]:
+    """Returns the problem of each kind that the operator can't read. `refused`: the API server's answers."""
+    return {
+        kind.kind: Problem(
+            "NotPermitted",
+            f"the operator can't read {kind.plural}, so it doesn't change any: {message}. Install the roles of this "
+            "version of the operator",
+        )
+        for kind, message in refused.items()
+    }
+
+
 def _sized(large: Large) -> str:
     size = large.size
     return f"{large.kind} {large.name} has {_about(size.bytes >> 10)} KiB of JSON with {_about(size.values)} values"
@@ -61,4 +81,4 @@ def invalid(error: ValidationError) -> Problem:
         for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_NAMED]
     ]
     more = [f"and {error.error_count() - _MAX_NAMED} more faults"] if error.error_count() > _MAX_NAMED else []
-    return Problem("SpecInvalid", f"the spec can't be read: {'; '.join(faults + more)}")
+    return Problem(SPEC_INVALID, f"the spec can't be read: {'; '.join(faults + more)}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from triton_operator.api import kinds, names, secrets
@@ -22,23 +21,13 @@ from triton_operator.plan import (
     identity,
     port_cleanup,
 )
+from triton_operator.pods import Problem
 from triton_operator.render import children
-from triton_operator.status.observation import Problem
+
+from .outcome import Outcome
 
 _ABOUT_CONTENT = (400, 413, 422, 500)
-
-
-@dataclass
-class Written:
-    """The result of the writes.
-
-    `refused`: the problem of a refused write, by kind. `states`: versions of the applied objects. `forbidden`: whether
-    a write was refused with 403, for lack of permissions or by a quota.
-    """
-
-    refused: dict[str, Problem] = field(default_factory=dict)
-    states: set[str] = field(default_factory=set)
-    forbidden: bool = False
+_TAKEN = "NameTaken"
 
 
 class ChildWriter:
@@ -52,25 +41,24 @@ class ChildWriter:
         model: TritonModel,
         steps: Iterable[Apply | Delete],
         applied: MutableMapping[Identity, Applied],
-        blocked: Mapping[Identity, Problem],
+        outcome: Outcome,
         log: logging.LoggerAdapter[logging.Logger],
-    ) -> Written:
-        """Executes the steps in order, except for `blocked` objects.
+    ) -> None:
+        """Executes the steps in order, except for `outcome.blocked` objects.
 
-        A refused write doesn't stop the other writes. Records the API server's answers to applies in `applied`. Raises
-        ApiError for failures that a retry may fix.
+        A refused write stops only what depends on it: no pod may run as an account that belongs to others, or without
+        its NetworkPolicy, and no Service may select the pods of a Deployment that belongs to others. Records the API
+        server's answers to applies in `applied`. Raises ApiError if the API server doesn't answer.
         """
-        written = Written()
-        foreign, hidden = set[str](), secrets.values(model)
+        missing, has_foreign_deployment = set[Identity](), False
         for step in steps:
             obj = step.desired if isinstance(step, Apply) else step.live
             name = f"{obj['kind']} {obj['metadata']['name']}"
-            if _account(obj) in foreign:
-                # The ServiceAccount doesn't belong to this TritonModel. Pods must not run with its permissions.
+            if missing & _needs(obj) or (has_foreign_deployment and obj["kind"] == kinds.SERVICE.kind):
                 continue
-            if problem := blocked.get(identity(obj)):
-                written.refused.setdefault(obj["kind"], problem)
-                foreign |= _own_account(obj)
+            if problem := outcome.blocked.get(identity(obj)):
+                outcome.refused.setdefault(obj["kind"], problem)
+                missing.add(identity(obj))
                 continue
             try:
                 if isinstance(step, Delete):
@@ -78,43 +66,49 @@ class ChildWriter:
                     log.info("deleted %s: no longer desired", name)
                 else:
                     answer = self._apply_or_adopt(step, log)
-                    written.states.add(state(answer))
+                    outcome.states.add(state(answer))
                     applied[identity(step.desired)] = applied_record(step.desired, answer)
                     log.info("applied %s: %s", name, step.why)
             except ApiError as refusal:
                 # The API server quotes refused values. They may be secret, and the message goes to logs and Events.
-                error = ApiError(refusal.code, refusal.reason, secrets.redact(refusal.message, hidden))
-                # A transient failure of an optional kind, such as a webhook that is down, must not stop the others.
-                if error.transient and not children.of(obj).kind.optional:
-                    raise error from None
+                error = ApiError(refusal.code, refusal.reason, secrets.redact(refusal.message, outcome.hidden))
                 log.warning("%s: %s", name, error.message)
-                written.forbidden = written.forbidden or error.code == 403
-                written.refused.setdefault(obj["kind"], self._refusal(model, obj, step.live, error))
+                problem = self._refuse(model, obj, step.live, error, outcome)
                 if isinstance(step, Apply) and step.live is None:
-                    foreign |= _own_account(obj)
-        return written
+                    missing.add(identity(obj))
+                    if obj["kind"] == kinds.DEPLOYMENT.kind:
+                        has_foreign_deployment = problem is not None and problem.reason == _TAKEN
 
-    def find_lost(self, model: TritonModel, desired: Iterable[dict[str, Any]]) -> bool:
-        """Reads the objects that have lost their label and aren't `desired`.
+    def _refuse(self, model: TritonModel, obj: Any, live: Any, error: ApiError, outcome: Outcome) -> Problem | None:
+        """Records a refused write with its reason, and returns that. Raises ApiError without an answer."""
+        try:
+            problem = None if error.unanswered else self._refusal(model, obj, live, error)
+        except ApiError as later:
+            problem, error = None, later
+        if problem is not None:
+            outcome.refused.setdefault(obj["kind"], problem)
+        name = f"{obj['kind']} {obj['metadata']['name']}"
+        outcome.refuse(obj["kind"], error, f"the API server refuses {name}: {error.message}")
+        return problem
 
-        Returns whether one of them still exists and belongs to the TritonModel. Desired objects are found when they are
-        applied. Raises ApiError for failures that a retry may fix.
+    def read_lost(self, model: TritonModel, lost: Iterable[Identity], outcome: Outcome) -> None:
+        """Reads objects that have lost their label. What still belongs to the TritonModel is for the next reconcile.
+
+        Raises ApiError if the API server doesn't answer.
         """
-        found = False
-        for kind, name in self._store.lost(model.key) - {identity(obj) for obj in desired}:
+        for kind, name in lost:
             try:
                 there = self._api.get(children.BY_NAME[kind].kind, model.namespace, name)
             except ApiError as error:
-                if error.transient:
-                    raise
                 if error.code == 404:
-                    self._store.found(model.key, (kind, name))
+                    self._store.unmark_lost(model.key, (kind, name))
+                elif error.transient:
+                    outcome.refuse(kind, error, f"the API server can't read {kind} {name}: {error.message}")
                 continue
-            self._store.found(model.key, (kind, name))
+            self._store.unmark_lost(model.key, (kind, name))
             if controller(there) is not None:
                 self._store.put(there)
-                found = True
-        return found
+                outcome.reconcile_after(0)
 
     def _apply_or_adopt(self, step: Apply, log: logging.LoggerAdapter[logging.Logger]) -> dict[str, Any]:
         """Applies the object.
@@ -211,7 +205,7 @@ class ChildWriter:
                 "WaitingForKEDA", f"{name} belongs to KEDA and isn't deleted yet; the number of servers stays"
             )
         return Problem(
-            "NameTaken",
+            _TAKEN,
             f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "
             "TritonModel, or delete that object",
         )
@@ -226,19 +220,19 @@ def is_orphan(there: Any, model: str) -> bool:
     """
     metadata = there["metadata"]
     applied = applied_fields(there).get("f:metadata", {}).get("f:labels", {})
-    found = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}
+    labels = {key: value for key, value in metadata.get("labels", {}).items() if f"f:{key}" in applied}
     return (
         not kinds.is_deleting(there)
         and not any(reference.get("controller") for reference in metadata.get("ownerReferences", ()))
-        and any(labels.items() <= found.items() for labels in (names.labels(model), names.former_labels(model)))
+        and names.labels(model).items() <= labels.items()
     )
 
 
-def _account(obj: Any) -> str:
-    """Returns the ServiceAccount of a Deployment's pods; "" for other objects."""
-    return str(obj.get("spec", {}).get("template", {}).get("spec", {}).get("serviceAccountName", ""))
-
-
-def _own_account(obj: Any) -> set[str]:
-    """Returns the name of a ServiceAccount; none for other objects."""
-    return {str(obj["metadata"]["name"])} if obj["kind"] == kinds.SERVICE_ACCOUNT.kind else set()
+def _needs(obj: Any) -> set[Identity]:
+    """Returns the objects without which pods must not start; none for what isn't a Deployment."""
+    if obj["kind"] != kinds.DEPLOYMENT.kind:
+        return set()
+    account = str(obj["spec"]["template"]["spec"].get("serviceAccountName", ""))
+    # The ConfigMap with the models has the account's name.
+    named = {(kind.kind, account) for kind in (kinds.SERVICE_ACCOUNT, kinds.CONFIG_MAP)}
+    return {*named, (kinds.NETWORK_POLICY.kind, obj["metadata"]["name"])}

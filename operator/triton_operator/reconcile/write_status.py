@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from triton_operator.api import kinds, names, thresholds
-from triton_operator.api.status import AutoscalingStatus, TritonModelStatus
+from triton_operator.api.status import AutoscalingStatus, RepairStatus, TritonModelStatus
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store
 from triton_operator.scaling import SCALED_UP
 from triton_operator.status.conditions import transitions
-from triton_operator.status.load import THRESHOLD_INVALID
+from triton_operator.status.threshold_live import THRESHOLD_INVALID
 from triton_operator.status.thresholds import changes
 
 from .events import Recorder
@@ -25,7 +25,8 @@ _log = logging.getLogger(__name__)
 class StatusWriter:
     """Writes the status of TritonModels. Safe to use from several threads, with one thread at a time for each key.
 
-    `on_threshold(kind, result)` is called for every threshold that was accepted or refused.
+    `on_threshold(kind, result)` is called for every threshold that was accepted or refused, and `on_repair(reason)` for
+    every repair of a server.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class StatusWriter:
         api: KubernetesApi,
         store: Store,
         on_threshold: Callable[[str, str], None],
+        on_repair: Callable[[str], None],
         clock: Callable[[], datetime],
     ) -> None:
-        self._api, self._store, self._on_threshold = api, store, on_threshold
+        self._api, self._store, self._on_threshold, self._on_repair = api, store, on_threshold, on_repair
         self._events = Recorder(api, clock)
 
     def write(
@@ -64,6 +66,7 @@ class StatusWriter:
         self._store.put(answer)
         self._report_thresholds(raw, before, status)
         self._report_scaling(raw, before.autoscaling, status.autoscaling)
+        self._report_repair(raw, before.last_repair, status.last_repair)
         for transition in transitions(before.conditions, status.conditions):
             log.info("%s: %s", transition.reason, transition.message)
             self._events.post(raw, transition.kind, transition.reason, transition.message)
@@ -89,6 +92,11 @@ class StatusWriter:
         was_up = before is not None and before.reason == SCALED_UP
         if now is not None and was_up != (now.reason == SCALED_UP):
             self._events.post(raw, "Normal", now.reason, now.message)
+
+    def _report_repair(self, raw: Object, before: RepairStatus | None, now: RepairStatus | None) -> None:
+        if now is not None and (before is None or now.time > before.time):
+            self._on_repair(now.reason)
+            self._events.post(raw, "Warning", now.reason, f"{now.server}: {now.message}")
 
     def _still_there(self, raw: Object) -> bool:
         try:

@@ -8,12 +8,11 @@ from triton_operator.api.types import TritonModel
 
 from .children import CHILDREN
 from .choices import Choices
-from .choose import choose, switched
-from .common import selector
 from .deployment import template_hash
 from .service import endpoint
+from .template_choice import choose
 
-__all__ = ["Choices", "choose", "endpoint", "render", "selector", "switched", "template_hash"]
+__all__ = ["Choices", "choose", "endpoint", "render", "template_hash"]
 
 
 def render(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from triton_operator.api import kinds, names
 from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import TritonModel
 
-from .child import Child
+from .child_type import Child
 from .choices import Choices
 from .common import obj, only_conditions
 
@@ -42,10 +42,10 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
     threshold takes effect for the autoscaler and for the alerts at the same time. Without the metric the autoscaler
     doesn't change the number of servers.
     """
-    wanted = model.scaling
-    if wanted is None or model.is_keda:
+    scaling = model.scaling
+    if scaling is None or model.is_keda:
         return []
-    target = f"{max(1, round(wanted.utilization * 1000))}m"
+    target = f"{max(1, round(scaling.utilization * 1000))}m"
     scaler = obj(
         model,
         kinds.AUTOSCALER,
@@ -55,8 +55,8 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
                 "kind": kinds.DEPLOYMENT.kind,
                 "name": model.name,
             },
-            "minReplicas": max(wanted.min, choices.autoscaler_floor),
-            "maxReplicas": wanted.max,
+            "minReplicas": max(scaling.min, choices.autoscaler_floor),
+            "maxReplicas": scaling.max,
             "metrics": [
                 {
                     "type": "Object",
@@ -71,7 +71,7 @@ def autoscalers(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
                     },
                 }
             ],
-            "behavior": wanted.behavior or BEHAVIOR,
+            "behavior": scaling.behavior or BEHAVIOR,
         },
     )
     return [scaler]

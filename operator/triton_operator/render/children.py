@@ -14,6 +14,7 @@ from . import (
     autoscaler,
     deployment,
     disruption_budget,
+    load_models,
     network_policy,
     pod_monitor,
     prometheus_rule,
@@ -21,14 +22,16 @@ from . import (
     service,
     service_account,
 )
-from .child import Child
+from .child_type import Child
 
 CHILDREN: tuple[Child, ...] = (
     service_account.CHILD,
-    service.CHILD,
-    # Before the Deployment, so that no server runs without it.
+    # Before the Deployment, so that no server runs without them.
     network_policy.CHILD,
+    load_models.CHILD,
     deployment.CHILD,
+    # After the Deployment, so that none selects the pods of another user's with this name.
+    service.CHILD,
     disruption_budget.CHILD,
     pod_monitor.CHILD,
     prometheus_rule.CHILD,
@@ -38,6 +41,11 @@ CHILDREN: tuple[Child, ...] = (
 """In the order in which the operator applies them."""
 
 KINDS: tuple[Kind, ...] = tuple(child.kind for child in CHILDREN)
+PLURALS: Mapping[str, tuple[str, ...]] = {
+    group: tuple(kind.plural for kind in KINDS if kind.group == group)
+    for group in dict.fromkeys(k.group for k in KINDS)
+}
+"""The names of the resources by their API group."""
 CONDITIONAL: frozenset[Kind] = frozenset(child.kind for child in CHILDREN if not child.always)
 """Kinds that not every TritonModel has."""
 BY_NAME: Mapping[str, Child] = {child.kind.kind: child for child in CHILDREN}

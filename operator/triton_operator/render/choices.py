@@ -10,63 +10,97 @@ from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 
 Delivery = Literal["Copy", "ImageVolume"]
-Field = Literal["", "spec.server.loadModels", "spec.modelImage.reference"]
-LOAD_MODELS: Field = "spec.server.loadModels"
-REFERENCE: Field = "spec.modelImage.reference"
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models of spec.server.loadModels, now and before.
+
+    Attributes:
+        listed: the models that servers load when they start.
+        others: further models that servers may have, because the spec had them.
+    """
+
+    listed: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Both."""
+        return (*self.listed, *self.others)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator's settings say about the rendered objects."""
+
+    operator_namespace: str = names.FIELD_MANAGER
+    """The operator's namespace, which a NetworkPolicy must admit."""
+    metrics_job: str = names.METRICS_JOB
+    """The label `job` of the operator's metrics in Prometheus."""
+    sample_limit: int = names.SAMPLE_LIMIT
+    """The maximum number of samples of one scrape of a server."""
+    runbooks: str = names.RUNBOOKS
+    """Base URL of the alerts' runbooks."""
+    keda_authentication: str = ""
+    """How KEDA authenticates to Prometheus, as MODE/NAME of a ClusterTriggerAuthentication; "" without."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What the cluster has."""
+
+    monitoring: bool = True
+    """Whether it has the CRDs of prometheus-operator."""
+    keda: bool = True
+    """Whether it has those of KEDA."""
+
+
+@dataclass(frozen=True)
+class NewTemplate:
+    """The decision to render a new pod template."""
+
+    replaced: str = ""
+    """The value of ANNOTATION_REPLACED in it."""
+
+
+@dataclass(frozen=True)
+class KeptTemplate:
+    """The decision to keep the pod template of the live Deployment."""
+
+    template: dict[str, Any]
+    newer: bool
+    """Whether a new one would differ."""
+    replaced: str
+    """The value of ANNOTATION_REPLACED in the live pod template."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The input of rendering that isn't in the spec.
-
-    - `tools_image`: the operator's own image, for the init containers.
-    - `delivery`: the value of spec.modelImage.delivery, with Auto resolved.
-    - `replicas`: the desired number of servers, from the spec or from the live Deployment.
-    - `entrypoint`: the model that clients call, "" if it isn't known yet. `ensemble`: whether it is an ensemble.
-    - `thresholds`: the effective thresholds; the rules contain them as fallback values.
-    - `monitoring`: whether the cluster has the CRDs of prometheus-operator. `keda`: whether it has those of KEDA.
-    - `prometheus`: URL of the Prometheus that KEDA queries, "" if none is known.
-    - `operator_namespace`: the operator's namespace, which a NetworkPolicy must admit.
-    - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
-    - `suspended`: whether the scraping is suspended, because a server replaces its series.
-    - `sample_limit`: the maximum number of samples of one scrape of a server.
-    - `series`: the (model, version) that Prometheus keeps; empty for version 1 of the entrypoint.
-    - `target_labels`: labels that the Prometheus of the administrator adds to targets.
-    - `runbooks`: base URL of the alerts' runbooks.
-    - `template`: the pod template to keep, None to render a new one. `newer_template`: whether a new one would differ.
-    - `load_models`: the models in `template` while they differ from spec.server.loadModels; None otherwise.
-    - `reference`: the model image in `template` while it differs from spec.modelImage.reference; None otherwise.
-    - `only`: the only changed field of the pods' part of the spec, if it can change without new servers. `rollout`: the
-      changed field, and why its change needs new servers.
-    - `initial_replicas`: the number of servers of a new Deployment that an autoscaler scales, None for the default.
-    - `autoscaler_floor`: minReplicas of the autoscaler if the engine Direct has raised it.
-    - `former_selector`: whether the Deployment has the immutable selector of earlier versions of the operator.
-    - `former_account`: whether servers run as the ServiceAccount of earlier versions.
-    """
+    """What is known of one TritonModel at one moment, and isn't in its spec."""
 
     tools_image: str
+    """The operator's own image, for the init containers."""
     delivery: Delivery
+    """The value of spec.modelImage.delivery, with Auto resolved."""
     replicas: int = 1
+    """The desired number of servers, from the spec or from the live Deployment."""
     entrypoint: str = ""
+    """The model that clients call; "" if it isn't known yet."""
     ensemble: bool = False
+    """Whether the entrypoint is an ensemble."""
+    decoupled: tuple[str, ...] = ()
+    """Models that may answer a request with several responses."""
     thresholds: Mapping[ThresholdKey, float] = field(default_factory=dict)
-    monitoring: bool = True
-    keda: bool = True
+    """The effective thresholds. The rules contain them as fallback values."""
     prometheus: str = ""
-    operator_namespace: str = names.FIELD_MANAGER
-    metrics_job: str = names.METRICS_JOB
-    suspended: bool = False
-    sample_limit: int = names.SAMPLE_LIMIT
-    series: tuple[tuple[str, str], ...] = ()
-    target_labels: tuple[str, ...] = ()
-    runbooks: str = names.RUNBOOKS
-    template: dict[str, Any] | None = None
-    newer_template: bool = False
-    load_models: tuple[str, ...] | None = None
-    reference: str | None = None
-    only: Field = ""
-    rollout: str = ""
+    """URL of the Prometheus that KEDA queries; "" if none is known."""
+    models: Models | None = None
+    """What is known about spec.server.loadModels; None for a new TritonModel."""
     initial_replicas: int | None = None
+    """The number of servers of a new Deployment that an autoscaler scales; None for the default."""
     autoscaler_floor: int = 0
-    former_selector: bool = False
-    former_account: bool = False
+    """minReplicas of the autoscaler if the engine Direct has raised it."""
+    settings: Settings = Settings()
+    cluster: Capabilities = Capabilities()
+    template: NewTemplate | KeptTemplate = NewTemplate()

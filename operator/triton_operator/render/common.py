@@ -9,13 +9,6 @@ from triton_operator.api import names
 from triton_operator.api.kinds import Kind
 from triton_operator.api.types import TritonModel
 
-from .choices import Choices
-
-
-def selector(model: TritonModel, choices: Choices) -> dict[str, str]:
-    """Returns the labels by which the Deployment of `model` selects its pods."""
-    return names.former_selector(model.name) if choices.former_selector else names.selector(model.name)
-
 
 def obj(model: TritonModel, kind: Kind, name: str = "", **fields: Any) -> dict[str, Any]:
     """Returns an object of `kind` that `model` owns, with `fields` at its root. `name`: by default that of `model`."""

@@ -8,9 +8,10 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
-from .child import Child
-from .choices import Choices
-from .common import obj, selector
+from . import load_models
+from .child_type import Child
+from .choices import Choices, KeptTemplate
+from .common import obj
 from .delivery import init_containers, volumes
 from .kept_template import digest, pack, spec_hash
 from .merge import merge
@@ -29,7 +30,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
     autoscaler or another client that scales it.
     """
     spec = model.spec
-    template = pod_template(model, choices) if choices.template is None else choices.template
+    template = _chosen_template(model, choices)
     packed = pack(template)
     number = spec.replicas if spec.replicas is not None else choices.initial_replicas
     replicas = {"replicas": number} if number is not None else {}
@@ -38,7 +39,7 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
         kinds.DEPLOYMENT,
         spec={
             **replicas,
-            "selector": {"matchLabels": selector(model, choices)},
+            "selector": {"matchLabels": names.selector(model.name)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": surge(spec)},
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": spec.rollout.startup_seconds + _PULL_SECONDS,
@@ -47,9 +48,8 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
     )
     out["metadata"]["annotations"] = {
         names.ANNOTATION_TEMPLATE: template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE],
-        names.ANNOTATION_TOOLS_IMAGE: choices.tools_image,
         names.ANNOTATION_DELIVERY: choices.delivery,
-        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery, choices.load_models, choices.reference),
+        names.ANNOTATION_SPEC: spec_hash(model, choices.delivery),
         **({names.ANNOTATION_POD_TEMPLATE: packed} if packed else {}),
     }
     return out
@@ -57,12 +57,17 @@ def deployment(model: TritonModel, choices: Choices) -> dict[str, Any]:
 
 def template_hash(model: TritonModel, choices: Choices) -> str:
     """Returns the hash of the pod template, which the pods have as an annotation."""
-    template = pod_template(model, choices) if choices.template is None else choices.template
-    return str(template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+    return str(_chosen_template(model, choices)["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+
+def _chosen_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
+    """Returns the pod template that was chosen."""
+    chosen = choices.template
+    return chosen.template if isinstance(chosen, KeptTemplate) else pod_template(model, choices)
 
 
 def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
-    """Returns the pod template: the operator's, merged with the user's, and then the labels that selectors need."""
+    """Returns a new pod template: the operator's, merged with the user's, and then the labels that selectors need."""
     user = model.spec.pod_template
     template: dict[str, Any] = merge(
         {"metadata": {}, "spec": _pod_spec(model, choices)},
@@ -72,15 +77,14 @@ def pod_template(model: TritonModel, choices: Choices) -> dict[str, Any]:
         },
     )
     metadata = template["metadata"]
-    metadata["labels"] = {**metadata["labels"], **names.labels(model.name), **selector(model, choices)}
+    metadata["labels"] = {**metadata["labels"], **names.labels(model.name)}
     if model.spec.rollout.restarted_at:
         metadata["annotations"] = {
             **metadata["annotations"],
             names.ANNOTATION_RESTARTED: model.spec.rollout.restarted_at,
         }
-    if model.is_in_place and choices.delivery == "Copy":
-        reference = model.spec.model_image.reference
-        metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_MODEL_IMAGE: reference}
+    if replaced := choices.template.replaced:
+        metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_REPLACED: replaced}
     metadata["annotations"] = {**metadata["annotations"], names.ANNOTATION_TEMPLATE: digest(template)}
     return template
 
@@ -106,6 +110,7 @@ def _pod_spec(model: TritonModel, choices: Choices) -> dict[str, Any]:
         "containers": [container(model, choices)],
         "volumes": [
             *volumes(model, choices),
+            *load_models.volumes(model),
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(spec)}},
             {"name": "tmp", "emptyDir": {}},
         ],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
-from .child import Child
+from .child_type import Child
 from .choices import Choices
-from .common import obj, selector
+from .common import obj
 
 
 def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
@@ -18,7 +18,7 @@ def disruption_budgets(model: TritonModel, choices: Choices) -> list[dict[str, A
         return []
     spec = {
         "maxUnavailable": model.spec.disruption.max_unavailable,
-        "selector": {"matchLabels": selector(model, choices)},
+        "selector": {"matchLabels": names.selector(model.name)},
         # A pod that isn't ready serves no requests, so it must not block a drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }

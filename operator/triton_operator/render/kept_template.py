@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_operator.api import names
@@ -18,25 +19,45 @@ from triton_operator.api.types import TritonModel
 
 NOT_IN_PODS = frozenset({"replicas", "autoscaling", "monitoring", "service", "network_policy", "disruption"})
 """Fields of the spec that the pod template doesn't depend on."""
+FIRST_DEFAULTS: Mapping[tuple[str, ...], Any] = {}
+"""The first default of each field whose default has changed since the version in which the field came, by the path in
+the spec. The API server has stored that default in older TritonModels, so a field with it is one that nobody set."""
 _MAX_PACKED = 64 << 10
 """Kubernetes limits all annotations of an object together to 256 KiB."""
 _MAX_UNPACKED = 1 << 20
 
 
-def spec_hash(
-    model: TritonModel, delivery: str, load_models: Sequence[str] | None = None, reference: str | None = None
-) -> str:
+def spec_hash(model: TritonModel, delivery: str) -> str:
     """Returns a hash of the spec fields that concern pods.
 
-    It excludes fields with their default value, so that it stays the same when a later version adds fields.
-    `load_models`, `reference`: used instead of spec.server.loadModels and spec.modelImage.reference.
+    It excludes fields with their first default, so that it stays the same when a later version adds fields or changes
+    defaults.
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude=set(NOT_IN_PODS), exclude_defaults=True)
-    if load_models is not None:
-        spec["server"]["loadModels"] = list(load_models)
-    if reference is not None:
-        spec["modelImage"]["reference"] = reference
+    if model.changes_models:
+        spec["server"].pop("loadModels", None)
+    everything = model.spec.model_dump(mode="json", by_alias=True) if FIRST_DEFAULTS else {}
+    for path, first in FIRST_DEFAULTS.items():
+        _set(spec, path, _at(everything, path), first)
     return digest([spec, delivery])
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    return functools.reduce(lambda part, key: None if part is None else part.get(key), path, value)
+
+
+def _set(spec: dict[str, Any], path: Sequence[str], value: Any, first: Any) -> None:
+    """Puts the value at the path into `spec`, or removes it with the maps that become empty if it is `first`."""
+    key, *rest = path
+    if rest:
+        below = spec.setdefault(key, {})
+        _set(below, rest, value, first)
+        if not below:
+            del spec[key]
+    elif value == first:
+        spec.pop(key, None)
+    else:
+        spec[key] = value
 
 
 def digest(value: Any) -> str:

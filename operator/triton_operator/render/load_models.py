@@ -1,47 +1,73 @@
-"""The models of spec.server.loadModels in a pod template, which can change without new servers."""
+"""The models of spec.server.loadModels that servers load when they start.
+
+They are in a ConfigMap and not in the pod template, so that a change of them replaces no server
+(docs/decisions/0039-load-models-in-a-configmap.md).
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from triton_operator.api import names
+from triton_operator.api import kinds, names
+from triton_operator.api.types import TritonModel
 
-_FLAG, _CHECK_FLAG = "--load-model=", "--load-models="
+from .child_type import Child
+from .choices import Choices, Models
+from .common import obj
 
-
-def flags(models: Sequence[str]) -> list[str]:
-    """Returns the flags of tritonserver that load these models at start."""
-    return [f"{_FLAG}{name}" for name in models]
-
-
-def check_flags(models: Sequence[str]) -> list[str]:
-    """Returns the flag of the repository check with these models; none if there are no models."""
-    return [f"{_CHECK_FLAG}{','.join(models)}"] if models else []
+FOLDER = "/.triton-operator/load-models"
+VOLUME = {"name": "load-models", "mountPath": FOLDER, "readOnly": True}
+LIST = f"{FOLDER}/models"
+"""The file with a model in each line."""
 
 
-def listed(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the models that the server of a PodSpec loads at start, in order."""
-    found: Mapping[str, Any] = next((c for c in spec["containers"] if c.get("name") == names.CONTAINER_SERVER), {})
-    return tuple(a.removeprefix(_FLAG) for a in found.get("args") or () if a.startswith(_FLAG))
+def name(model: TritonModel) -> str:
+    """Returns the name of the ConfigMap."""
+    return names.account(model.name)
 
 
-def with_models(template: dict[str, Any], models: Sequence[str]) -> dict[str, Any]:
-    """Returns `template` with other models in the arguments of the server and of the repository check."""
-    out = copy.deepcopy(template)
-    for container in out["spec"]["containers"]:
-        if container["name"] == names.CONTAINER_SERVER:
-            _replace(container, "args", _FLAG, flags(models))
-    for container in out["spec"].get("initContainers", ()):
-        if container["name"] == names.CONTAINER_CHECK:
-            _replace(container, "command", _CHECK_FLAG, check_flags(models))
-    return out
+def config_maps(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+    """Returns the ConfigMap with the models; none if a change of them replaces the servers."""
+    if not model.changes_models:
+        return []
+    models = choices.models or Models(tuple(model.spec.server.load_models))
+    data = {"models": _lines(models.listed), "others": _lines(models.others)}
+    return [obj(model, kinds.CONFIG_MAP, name(model), data=data)]
 
 
-def _replace(container: dict[str, Any], field: str, flag: str, new: Sequence[str]) -> None:
-    """Puts `new` in the place of the first argument that begins with `flag`, and removes the others."""
-    old = container.get(field) or []
-    at = next((k for k, argument in enumerate(old) if argument.startswith(flag)), len(old))
-    rest = [argument for argument in old[at:] if not argument.startswith(flag)]
-    container[field] = [*old[:at], *new, *rest]
+def read(config_map: Mapping[str, Any] | None) -> Models | None:
+    """Returns the models in the ConfigMap; None without one."""
+    if config_map is None:
+        return None
+    data = config_map.get("data") or {}
+    return Models(*(tuple(data.get(key, "").split()) for key in ("models", "others")))
+
+
+def _lines(models: Iterable[str]) -> str:
+    return "".join(f"{model}\n" for model in models)
+
+
+def volumes(model: TritonModel) -> list[dict[str, Any]]:
+    """Returns the volume of the ConfigMap; none without one."""
+    return [{"name": VOLUME["name"], "configMap": {"name": name(model)}}] if model.changes_models else []
+
+
+def mounts(model: TritonModel) -> list[dict[str, Any]]:
+    """Returns the mount of that volume."""
+    return [VOLUME] if model.changes_models else []
+
+
+def flags(model: TritonModel) -> list[str]:
+    """Returns the flags of tritonserver for models that aren't in the ConfigMap."""
+    return [] if model.changes_models else [f"--load-model={name}" for name in model.spec.server.load_models]
+
+
+def check_flags(model: TritonModel) -> list[str]:
+    """Returns the flag of the repository check in the pod with the models; none if there are no models."""
+    if model.changes_models:
+        return [f"--load-models-file={LIST}"]
+    return [f"--load-models={','.join(model.spec.server.load_models)}"] if model.spec.server.load_models else []
+
+
+CHILD = Child(kinds.CONFIG_MAP, config_maps)

@@ -9,9 +9,9 @@ from triton_operator.api import kinds, names
 from triton_operator.api.network import NetworkPolicyPeer
 from triton_operator.api.types import TritonModel
 
-from .child import Child
+from .child_type import Child
 from .choices import Choices
-from .common import obj, selector
+from .common import obj
 
 _SAME_NAMESPACE: list[dict[str, Any]] = [{"podSelector": {}}]
 _ANY_NAMESPACE: list[dict[str, Any]] = [{"namespaceSelector": {}}]
@@ -23,25 +23,25 @@ def network_policies(model: TritonModel, choices: Choices) -> list[dict[str, Any
     It has no rule for the kubelet's probes, because every network plugin allows connections from the node. A rule
     without peers would allow every client, so empty lists of peers add no rule.
     """
-    wanted = model.spec.network_policy
-    if wanted is None:
+    policy = model.spec.network_policy
+    if policy is None:
         return []
     operator = {
-        "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.operator_namespace}},
+        "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: choices.settings.operator_namespace}},
         "podSelector": {"matchLabels": {names.LABEL_NAME: names.FIELD_MANAGER}},
     }
     # The operator reads the repository index, loads models, and reads the counters for the engine Direct.
     ports = ["http", *(["grpc"] if model.is_explicit else []), *(["metrics"] if model.is_direct else [])]
     ingress = [
-        (_peers(wanted.clients, _SAME_NAMESPACE), ["http", "grpc"]),
-        (_peers(wanted.monitoring, _ANY_NAMESPACE), ["metrics"]),
+        (_peers(policy.clients, _SAME_NAMESPACE), ["http", "grpc"]),
+        (_peers(policy.monitoring, _ANY_NAMESPACE), ["metrics"]),
         ([operator], ports),
     ]
     spec = {
-        "podSelector": {"matchLabels": selector(model, choices)},
+        "podSelector": {"matchLabels": names.selector(model.name)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": peers, "ports": _ports(open)} for peers, open in ingress if peers],
-        "egress": [_written(rule) for rule in wanted.egress],
+        "ingress": [{"from": peers, "ports": _ports(port_names)} for peers, port_names in ingress if peers],
+        "egress": [_written(rule) for rule in policy.egress],
     }
     return [obj(model, kinds.NETWORK_POLICY, spec=spec)]
 
@@ -50,9 +50,9 @@ def _peers(peers: Sequence[NetworkPolicyPeer] | None, default: list[dict[str, An
     return default if peers is None else [_written(peer) for peer in peers]
 
 
-def _ports(wanted: list[str]) -> list[dict[str, Any]]:
+def _ports(port_names: list[str]) -> list[dict[str, Any]]:
     """Returns ports by number, because podTemplate can change the names of a pod's ports."""
-    return [{"protocol": "TCP", "port": names.PORTS[name]} for name in wanted]
+    return [{"protocol": "TCP", "port": names.PORTS[name]} for name in port_names]
 
 
 def _written(part: Any) -> dict[str, Any]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_operator.api import kinds
+from triton_operator.api import kinds, names
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
-from . import series
-from .child import Child
+from .child_type import Child
 from .choices import Choices
-from .common import obj, selector
+from .common import obj
+from .server import asks_for_summaries
+
+RESERVED = "triton_operator_.*|triton(model)?:.*|ALERTS(_FOR_STATE)?|up|scrape_.*"
+"""Names of series that only the operator, the rules or Prometheus may create. A model that exposed them could change
+its limits or suppress its alerts."""
+SUMMARIES = "nv_(inference_(queue|compute_[a-z]+)|cache_(hit|miss))_summary_us(_sum|_count)?"
+"""Summaries that no rule and no dashboard reads: half of a page's samples. Triton exposes all summaries or none."""
 
 LIMITS = {
     # A target has about ten labels, a metric of Triton up to four.
@@ -21,12 +27,9 @@ LIMITS = {
     "labelValueLengthLimit": 512,
 }
 """Limits for the labels of a sample. If a scrape exceeds a limit, Prometheus drops all of it and sets `up` to 0."""
-_BYTES_OF_A_SAMPLE = 512
+_BYTES_OF_A_SAMPLE = 256
 """Maximum size of a page, in bytes per allowed sample. Triton's pages have 190 to 310, because of the summaries that
-are dropped. It must be small: Prometheus remembers every line of a page, also of dropped series, until the next scrape.
-"""
-_LEAST_BYTES, _MOST_BYTES = 64 << 10, 256
-"""The smallest limit of a page in bytes, and the largest in bytes per sample of `Choices.sample_limit`."""
+are dropped."""
 _SCRAPE_TIMEOUT = 10
 """Maximum timeout in seconds. Prometheus refuses a timeout above the interval."""
 
@@ -34,14 +37,12 @@ _SCRAPE_TIMEOUT = 10
 def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
     """Returns a PodMonitor for Triton's metrics. Every series gets the label `tritonmodel`, which the rules use.
 
-    The servers run the code of tenants. So the PodMonitor limits their metrics pages, keeps only known series, and
-    ignores their target labels and timestamps. It has no podTargetLabels: a pod label `version` would rename Triton's
-    label to exported_version.
+    The servers run the code of tenants. So the PodMonitor limits their metrics pages, drops series with names that
+    others own, and ignores their target labels and timestamps. It has no podTargetLabels: a pod label `version` would
+    rename Triton's label to exported_version.
     """
     monitoring = model.spec.monitoring
-    pairs = choices.series or ([(choices.entrypoint, "1")] if choices.entrypoint else [])
-    limit = min(choices.sample_limit, series.samples(model, max(len(pairs), series.LEAST)))
-    size = min(max(_LEAST_BYTES, limit * _BYTES_OF_A_SAMPLE), choices.sample_limit * _MOST_BYTES)
+    series = [RESERVED, *([] if asks_for_summaries(model) else [SUMMARIES])]
     relabelings = [
         # During its init containers, a pod has an address but no metrics.
         {"sourceLabels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
@@ -57,27 +58,26 @@ def pod_monitor(model: TritonModel, choices: Choices) -> dict[str, Any]:
         # A redirect could make Prometheus send requests to any address.
         "followRedirects": False,
         "relabelings": relabelings,
-        "metricRelabelings": series.keep(model, pairs, choices.target_labels),
+        "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": name, "action": "drop"} for name in series],
     }
     spec = {
-        "selector": {"matchLabels": selector(model, choices)},
+        "selector": {"matchLabels": names.selector(model.name)},
         "podMetricsEndpoints": [endpoint],
-        "sampleLimit": limit,
+        "sampleLimit": choices.settings.sample_limit,
         # Applies before metricRelabelings drop samples.
-        "bodySizeLimit": f"{size}B",
+        "bodySizeLimit": f"{choices.settings.sample_limit * _BYTES_OF_A_SAMPLE}B",
         **LIMITS,
     }
     return labelled(obj(model, kinds.POD_MONITOR, spec=spec), model)
 
 
 def pod_monitors(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
-    """Returns the PodMonitor, or nothing while the scraping is suspended."""
-    return [pod_monitor(model, choices)] if monitored(model, choices) and not choices.suspended else []
+    return [pod_monitor(model, choices)] if monitored(model, choices) else []
 
 
 def monitored(model: TritonModel, choices: Choices) -> bool:
     """Whether a Prometheus is to monitor the TritonModel."""
-    return choices.monitoring and model.spec.monitoring.enabled
+    return choices.cluster.monitoring and model.spec.monitoring.enabled
 
 
 def labelled(manifest: dict[str, Any], model: TritonModel) -> dict[str, Any]:

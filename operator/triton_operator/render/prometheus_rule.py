@@ -8,7 +8,7 @@ from triton_operator.api import kinds
 from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.api.types import TritonModel
 
-from .child import Child
+from .child_type import Child
 from .choices import Choices
 from .common import obj
 from .pod_monitor import labelled, monitored
@@ -16,6 +16,7 @@ from .rules.alerts import limit_alerts, slow_alerts
 from .rules.promql import Rule
 from .rules.recording import queue_recording, recording, server_recording, threshold_recording
 from .rules.slo import slo_recording
+from .rules.streaming import decoupled_recording, streaming_recording
 from .rules.subject import subject
 
 
@@ -26,10 +27,12 @@ def prometheus_rule(model: TritonModel, choices: Choices) -> dict[str, Any]:
     groups = [
         # Half the interval, because a changed threshold waits for this rule.
         _group(f"{model.name}-limits", max(1, every // 2), threshold_recording(about)),
-        _group(model.name, every, [*recording(about), *(limit_alerts(about) if monitoring.alerts else [])]),
+        _group(model.name, every, [
+            *streaming_recording(about), *recording(about), *(limit_alerts(about) if monitoring.alerts else []),
+        ]),
         # A rule costs Prometheus most by its evaluation, even if it has no result.
         _group(f"{model.name}-slow", about.slow_seconds, [
-            *server_recording(about), *queue_recording(about), *slo_recording(about),
+            *server_recording(about), *queue_recording(about), *slo_recording(about), *decoupled_recording(about),
             *(slow_alerts(about) if monitoring.alerts else []),
         ]),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from triton_operator.api.status import AUTOSCALER_ACTIVE
 from triton_operator.api.types import Autoscaling, TritonModel
 
 from .autoscaler import BEHAVIOR
-from .child import Child
+from .child_type import Child
 from .choices import Choices
 from .common import obj, only_conditions
 from .rules.promql import Scope
@@ -38,8 +38,8 @@ def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]
     Contains no field with its zero value, such as restoreToOriginalReplicaCount: false. KEDA removes these when it
     writes the object, and the operator would add them again.
     """
-    wanted = model.scaling
-    if wanted is None or not (model.is_keda and choices.keda and choices.prometheus):
+    scaling = model.scaling
+    if scaling is None or not (model.is_keda and choices.cluster.keda and choices.prometheus):
         return []
     spec: dict[str, Any] = {
         "scaleTargetRef": {
@@ -47,23 +47,26 @@ def scaled_objects(model: TritonModel, choices: Choices) -> list[dict[str, Any]]
             "kind": kinds.DEPLOYMENT.kind,
             "name": model.name,
         },
-        "minReplicaCount": wanted.min,
-        "maxReplicaCount": wanted.max,
+        "minReplicaCount": scaling.min,
+        "maxReplicaCount": scaling.max,
         "fallback": {
             "failureThreshold": _FAILURES,
-            "replicas": max(wanted.min, 1),
+            "replicas": max(scaling.min, 1),
             "behavior": "currentReplicasIfHigher",
         },
         "advanced": {
             "horizontalPodAutoscalerConfig": {
                 "name": model.name,
-                "behavior": _as_keda_writes(wanted.behavior or BEHAVIOR),
+                "behavior": _as_keda_writes(scaling.behavior or BEHAVIOR),
             },
         },
-        "triggers": _triggers(Scope(model.namespace, model.name), wanted, choices.prometheus),
+        "triggers": [
+            _authenticated(trigger, choices.settings.keda_authentication)
+            for trigger in _triggers(Scope(model.namespace, model.name), scaling, choices.prometheus)
+        ],
     }
-    if not wanted.min:
-        cooldown = _cooldown(wanted)
+    if not scaling.min:
+        cooldown = _cooldown(scaling)
         spec |= {
             "pollingInterval": _POLLING_SECONDS,
             "cooldownPeriod": cooldown,
@@ -80,17 +83,17 @@ def address(scaled_object: Mapping[str, Any] | None) -> str:
     return str(triggers[0].get("metadata", {}).get("serverAddress", "")) if triggers else ""
 
 
-def _triggers(scope: Scope, wanted: Autoscaling, prometheus: str) -> list[dict[str, Any]]:
+def _triggers(scope: Scope, scaling: Autoscaling, prometheus: str) -> list[dict[str, Any]]:
     """Returns the triggers: the load and, to scale from zero, the requests that arrive.
 
     The load is the one that prometheus-adapter serves, without NaN and infinity. At zero servers there is none, so it
     is 0 then. Every other missing value is an error: KEDA removes no server then.
     """
     load = f"max(clamp_max({scope.pick(AUTOSCALER_LOAD)} >= 0, 1e6))"
-    if wanted.min:
-        return [_trigger("load", prometheus, load, _target(wanted.utilization))]
+    if scaling.min:
+        return [_trigger("load", prometheus, load, _target(scaling.utilization))]
     return [
-        _trigger("load", prometheus, f"{load} or max({scope.pick(DESIRED)} == 0)", _target(wanted.utilization)),
+        _trigger("load", prometheus, f"{load} or max({scope.pick(DESIRED)} == 0)", _target(scaling.utilization)),
         _trigger("arrivals", prometheus, f"max({scope.pick(ARRIVALS)} >= 0)", _ANY_DEMAND),
     ]
 
@@ -98,6 +101,15 @@ def _triggers(scope: Scope, wanted: Autoscaling, prometheus: str) -> list[dict[s
 def _trigger(name: str, prometheus: str, query: str, target: str) -> dict[str, Any]:
     metadata = {"serverAddress": prometheus, "query": query, "threshold": target, "ignoreNullValues": "false"}
     return {"type": "prometheus", "name": name, "metricType": "AverageValue", "metadata": metadata}
+
+
+def _authenticated(trigger: dict[str, Any], authentication: str) -> dict[str, Any]:
+    """Returns the trigger with a reference to the administrator's credentials, which the tenant can't read."""
+    mode, _, name = authentication.partition("/")
+    if not name:
+        return trigger
+    reference = {"kind": "ClusterTriggerAuthentication", "name": name}
+    return {**trigger, "metadata": {**trigger["metadata"], "authModes": mode}, "authenticationRef": reference}
 
 
 def _target(utilization: float) -> str:
@@ -122,15 +134,15 @@ def _parts(behavior: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 def _canonical(amount: Any) -> Any:
     """Returns a quantity as Kubernetes writes it, such as 50m for 0.05; other values as they are."""
     try:
-        parsed = quantity.parse(amount)
+        number = quantity.parse(amount)
     except ValueError:
         return amount
-    return next((f"{n:.0f}{unit}" for unit, size in _UNITS if (n := parsed * size) % 1 == 0), amount)
+    return next((f"{n:.0f}{unit}" for unit, size in _UNITS if (n := number * size) % 1 == 0), amount)
 
 
-def _cooldown(wanted: Autoscaling) -> int:
+def _cooldown(scaling: Autoscaling) -> int:
     """Returns the seconds without requests after which the last server is removed: the window of scaleDown."""
-    window = dict(_parts(wanted.behavior or {})).get("scaleDown", {}).get("stabilizationWindowSeconds")
+    window = dict(_parts(scaling.behavior or {})).get("scaleDown", {}).get("stabilizationWindowSeconds")
     return max(_COOLDOWN_SECONDS if window is None else int(window), _SHORTEST_COOLDOWN_SECONDS)
 
 

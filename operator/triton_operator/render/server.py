@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
+from triton_repository_check.model import SERVED_AT
 
-from . import load_models
+from . import load_models, overrides, readiness, start
 from .choices import Choices
-from .delivery import CONTAINER_SECURITY, SHM, mount, repository
+from .delivery import CONTAINER_SECURITY, SHM, TOOLS, mount
 
 
 def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
@@ -23,18 +23,23 @@ def container(model: TritonModel, choices: Choices) -> dict[str, Any]:
     return {
         "name": names.CONTAINER_SERVER,
         "image": spec.server.image,
-        "command": ["tritonserver"],
+        "command": start.command(model.spec.repair),
         "args": arguments(model),
         "env": environment(model),
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in names.PORTS.items()],
         "resources": resources,
-        "volumeMounts": [mount(model, choices), SHM, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        "volumeMounts": [
+            *overrides.server_mounts(model, mount(model, choices)),
+            *({**TOOLS, "readOnly": True}, SHM),
+            *load_models.mounts(model),
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
         "securityContext": CONTAINER_SECURITY,
         # Triton writes no termination message, so the last lines of its log explain why it ended.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/v2/health/live", period=1, failures=spec.rollout.startup_seconds),
         "livenessProbe": _probe("/v2/health/live", period=10, failures=3, timeout=5),
-        "readinessProbe": _probe(readiness_path(model), period=2, failures=3, timeout=2),
+        "readinessProbe": readiness.probe(model),
         **lifecycle,
     }
 
@@ -51,9 +56,9 @@ def arguments(model: TritonModel) -> list[str]:
     # Latency quantiles for the dashboards. Triton uses the first value of this option, not the last.
     quantiles = [] if asks_for_summaries(model) else [_QUANTILES]
     return [
-        f"--model-repository={repository(model)}",
+        f"--model-repository={SERVED_AT}",
         f"--model-control-mode={server.model_control}",
-        *load_models.flags(server.load_models),
+        *load_models.flags(model),
         # If a model fails to load, the server keeps running and reports it through the API.
         "--exit-on-error=false",
         "--strict-readiness=true",
@@ -75,13 +80,6 @@ def environment(model: TritonModel) -> list[dict[str, Any]]:
     env = model.spec.server.env
     named = any(variable.get("name") == "HOME" for variable in env)
     return env if named else [{"name": "HOME", "value": "/tmp"}, *env]  # noqa: S108
-
-
-def readiness_path(model: TritonModel) -> str:
-    """Returns the path of the readiness probe: for the entrypoint, or for all models if the spec has none."""
-    if model.spec.entrypoint:
-        return f"/v2/models/{quote(model.spec.entrypoint, safe='')}/ready"
-    return "/v2/health/ready"
 
 
 def _probe(path: str, *, period: int, failures: int, timeout: int = 1) -> dict[str, Any]:

@@ -7,29 +7,29 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.types import TritonModel
 
-from .child import Child
+from .child_type import Child
 from .choices import Choices
-from .common import obj, selector
+from .common import obj
 
 HEADLESS = "-headless"
 
 
-def services(model: TritonModel, choices: Choices) -> list[dict[str, Any]]:
+def services(model: TritonModel, _: Choices) -> list[dict[str, Any]]:
     """Returns a Service with a cluster IP and a headless one.
 
     gRPC clients need the headless Service to balance over the pods: a channel through the cluster IP sends all requests
     to one pod. Clients of stateful models need it to choose one pod for each sequence.
     """
     spec = {
-        "selector": selector(model, choices),
+        "selector": names.selector(model.name),
         "ports": [
             {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
             | ({"appProtocol": "kubernetes.io/h2c"} if name == "grpc" else {})
             for name, port in names.PORTS.items()
         ],
     }
-    wanted = model.spec.service.session_affinity
-    affinity = {"sessionAffinity": wanted} if wanted != "None" else {}
+    mode = model.spec.service.session_affinity
+    affinity = {"sessionAffinity": mode} if mode != "None" else {}
     return [
         obj(model, kinds.SERVICE, spec={"type": "ClusterIP", **affinity, **spec}),
         obj(model, kinds.SERVICE, model.name + HEADLESS, spec={"type": "ClusterIP", "clusterIP": "None", **spec}),

@@ -11,6 +11,11 @@ from triton_operator.api.fields import IntOrPercent
 from triton_operator.api.names import CONTAINER_SERVER
 from triton_operator.api.types import ResourceRequirements, TritonModelSpec
 
+_NO_GPUS = (
+    "aws.amazon.com/", "cambricon.com/", "google.com/tpu", "gpu.intel.com/", "habana.ai/", "huawei.com/",
+    "npu.intel.com/", "rdma/", "vpc.amazonaws.com/",
+)  # fmt: skip
+"""The starts of the names of devices that Triton's KIND_GPU can't use. Others may be GPUs under a provider's name."""
 _MIN_SHARED_MEMORY = Decimal(64 << 20)
 
 
@@ -33,16 +38,25 @@ def devices(spec: TritonModelSpec) -> int | None:
 
     A claim doesn't say how many. Devices may also be limits in spec.podTemplate, which override spec.server.resources.
     """
+    return _devices(spec, ())
+
+
+def gpus(spec: TritonModelSpec) -> int | None:
+    """Returns the number of devices that may be GPUs for Triton: without those of other kinds."""
+    return _devices(spec, _NO_GPUS)
+
+
+def _devices(spec: TritonModelSpec, others: tuple[str, ...]) -> int | None:
     limits = {**(spec.server.resources.limits or {}), **_limits_in(spec.pod_template.spec)}
-    number = sum(_number(amount) for name, amount in limits.items() if "/" in name)
+    number = sum(_number(amount) for name, amount in limits.items() if "/" in name and not name.startswith(others))
     return None if not number and spec.pod_template.spec.get("resourceClaims") else number
 
 
 def _limits_in(pod_spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the limits of the server's container in a pod's spec, which may have any values."""
     containers = pod_spec.get("containers")
-    for one in containers if isinstance(containers, list) else ():
-        resources = one.get("resources") if isinstance(one, dict) and one.get("name") == CONTAINER_SERVER else None
+    for item in containers if isinstance(containers, list) else ():
+        resources = item.get("resources") if isinstance(item, dict) and item.get("name") == CONTAINER_SERVER else None
         limits = resources.get("limits") if isinstance(resources, dict) else None
         if isinstance(limits, dict):
             return limits
@@ -66,8 +80,8 @@ def host_resources(resources: ResourceRequirements) -> dict[str, dict[str, objec
     def pick(values: Mapping[str, object] | None) -> dict[str, object]:
         return {k: v for k, v in (values or {}).items() if k in ("cpu", "memory")}
 
-    picked = {"limits": pick(resources.limits), "requests": pick(resources.requests)}
-    return {k: v for k, v in picked.items() if v}
+    fields = {"limits": pick(resources.limits), "requests": pick(resources.requests)}
+    return {k: v for k, v in fields.items() if v}
 
 
 def surge(spec: TritonModelSpec) -> dict[str, IntOrPercent]:

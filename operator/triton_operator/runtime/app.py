@@ -6,34 +6,40 @@ import asyncio
 import contextlib
 import logging
 import random
+import signal
 import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
-from triton_operator.cluster import nodes
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
+from triton_operator.cluster.nodes import Nodes
 from triton_operator.cluster.store import Store, controller, state
+from triton_operator.pods import Pod
 from triton_operator.probe import Prober
+from triton_operator.probe.credentials import headers
 from triton_operator.reconcile import Reconciler
-from triton_operator.render import Choices
+from triton_operator.render import Choices, choices
 
-from . import health, watch
+from . import health
 from .elector import Elector
 from .listing import Listing
 from .metrics import Metrics, facts
 from .queue import WorkQueue
 from .settings import Settings
+from .watch import Watches
 from .work import Workers
 
 _log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 15
-"""How long to wait for running reconciles after a signal. Together with releasing the Lease and stopping the watches
-it is less than the pod's grace period of 30 s."""
-_WATCHES_SECONDS = 2
-"""How long to wait for the watches to end."""
+"""How long to wait for running reconciles after a signal. Together with releasing the Lease it is less than the pod's
+grace period of 30 s."""
 _STUCK_SECONDS = 300
+_CONNECTIONS = 24
+"""Connections to the API server beside the workers': for the watches, the Lease and listings."""
 _OBJECTS = 3
 """The store's part of the memory, in sixteenths. If it needs more, each namespace is limited to its share. It never
 takes more than twice this part. The process itself, the servers' answers and the reconciles need the rest."""
@@ -47,7 +53,7 @@ class App:
     def __init__(self, settings: Settings, api: KubernetesApi | None = None, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics or Metrics()
-        self._api = api or KubernetesApi.from_environment(settings.workers + 4, self._metrics.on_request)
+        self._api = api or KubernetesApi.from_environment(settings.workers + _CONNECTIONS, self._metrics.on_request)
         self._store = Store((settings.memory_mib << 20) * _OBJECTS // 16)
         self._queue = WorkQueue(settings.workers, waited=self._metrics.waited.observe)
         self._workers = Workers(settings.workers, self._queue, self._metrics, self._on_permissions_restored)
@@ -59,56 +65,47 @@ class App:
             settings.identity,
             on_version_rollback=self._on_version_rollback,
         )
-        self._stop, self._watching = asyncio.Event(), asyncio.Event()
-        self._known, self._listed = asyncio.Event(), asyncio.Event()
-        self._relisted, self._due, self._restart_requested = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._stop, self._known, self._listed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._relisted, self._due, self._kinds_changed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._watches = Watches(self._api, self._on_event, lambda: self._call_soon(self._on_begin))
         self._monitoring = Monitoring(self._api, settings.prometheus_url, settings.prometheus_namespaces)
-        self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe, settings.sample_limit)
+        credentials = headers(settings.prometheus_url, settings.prometheus_credentials)
+        self._prober = Prober(self._add_from_prober, settings.namespaces, self._metrics.on_probe, credentials)
         self._reconciler: Reconciler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = time.monotonic()
         self._metrics.count_models(
             lambda: self._store.map_kind(names.KIND, facts),
-            lambda: dict(found for _, found in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
+            lambda: dict(pair for _, pair in self._store.map_kind(kinds.DEPLOYMENT.kind, _desired_replicas)),
+            lambda: Counter(key for key, ready in self._store.map_kind(kinds.POD.kind, _is_ready) if ready),
         )
+        self._metrics.count_refused(lambda: ((kind.plural, ns or "") for kind, ns in self._listing.refused))
         self._metrics.depth.set_function(lambda: len(self._queue))
         self._metrics.leading.set_function(lambda: float(self._elector.leading.is_set()))
 
     async def run(self) -> int:
-        """Runs until a signal, or until the lease is lost. Returns 0 after a signal, otherwise 1.
-
-        Starts all other tasks before the watches, because kopf cancels tasks that are created while it runs.
-        """
+        """Runs until a signal, or until the lease is lost. Returns 0 after a signal, otherwise 1."""
         self._loop = asyncio.get_running_loop()
-        watch.stop_on_signals(self._stop)
-        server = await health.serve(
-            self._settings.port, self._liveness_error, self._readiness_error, self._metrics.registry
-        )
+        # Process 1 has no default handlers.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        settings = self._settings
+        probes = await health.serve_probes(settings.probe_port, self._liveness_error, self._readiness_error)
+        end_metrics = health.serve_metrics(settings.port, self._metrics.registry, settings.metrics_seconds)
         try:
             stop = asyncio.create_task(self._stop.wait(), name="stop")
-            served = asyncio.create_task(self._wait_for_crd(), name="served")
-            await asyncio.wait({stop, served}, return_when=asyncio.FIRST_COMPLETED)
+            crd = asyncio.create_task(self._wait_for_crd(), name="served")
+            await asyncio.wait({stop, crd}, return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
                 return 0  # without waiting for hanging requests
-            served.result()
+            crd.result()
             lead = asyncio.create_task(self._lead(), name="lead")
-            lead.add_done_callback(lambda _: self._stop.set())
-            await asyncio.sleep(0.1)  # lets it create its tasks
-            watching = asyncio.create_task(
-                watch.watch(
-                    self._on_event,
-                    self._discover,
-                    self._settings.namespaces,
-                    self._stop,
-                    self._restart_requested,
-                    self._watching,
-                ),
-                name="watch",
-            )
-            await asyncio.wait({stop, lead, watching}, return_when=asyncio.FIRST_COMPLETED)
+            watches = asyncio.create_task(self._keep_watches(), name="watches")
+            await asyncio.wait({stop, lead, watches}, return_when=asyncio.FIRST_COMPLETED)
             self._queue.close()
-            if watching.done():
-                watching.result()  # a failure ends the process
+            if watches.done():
+                watches.result()  # a failure ends the process
+            watches.cancel()
             if not lead.done():
                 await self._workers.drain(_DRAIN_SECONDS, lead.done)
             if lead.done():
@@ -117,22 +114,31 @@ class App:
             await asyncio.gather(lead, return_exceptions=True)
             if self._elector.held:
                 await self._elector.release()
-            await asyncio.wait({watching}, timeout=_WATCHES_SECONDS)
             return 0
         finally:
+            self._watches.stop()
             self._workers.close()
-            server.close()
+            probes.close()
+            end_metrics()
+
+    async def _keep_watches(self) -> None:
+        """Starts the watches, and changes them when the cluster's kinds or the readable namespaces change."""
+        while True:
+            self._watches.set(self._listing.kinds(), self._listing.open_namespaces())
+            await self._kinds_changed.wait()
+            self._kinds_changed.clear()
 
     async def _lead(self) -> None:
         """Waits for the Lease, reconciles while it holds it, and returns when the Lease is lost."""
         async with asyncio.TaskGroup() as group:
-            beside = (
+            coroutines = (
                 self._resync(),
+                self._poll_refused(),
                 self._resync_when_leading(),
                 self._poll_discovery(),
                 self._workers.retry_refused(),
             )
-            work = [group.create_task(each) for each in beside]
+            work = [group.create_task(coroutine) for coroutine in coroutines]
             work += [group.create_task(self._work(), name=f"worker-{n}") for n in range(self._settings.workers)]
             await self._elector.run()
             for task in work:
@@ -159,8 +165,11 @@ class App:
                     self._reconciler = await asyncio.to_thread(self._make_reconciler)
                     if self._known.is_set():
                         self._enqueue_all()
+                places = self._listing.refused.keys()
                 if await asyncio.to_thread(self._listing.list_all):
                     self._restart_watches()
+                elif self._listing.refused.keys() != places:
+                    self._kinds_changed.set()
             except Exception as error:
                 # Watches and workers continue after any failure.
                 failures += 1
@@ -172,13 +181,31 @@ class App:
                 continue
             failures = 0
             self._known.set()
+            self._watches.compare(await asyncio.to_thread(self._listed_uids))
             if leads:
                 self._enqueue_all()
             await self._wait_for_next_resync(self._settings.resync_seconds * random.uniform(0.9, 1.1), leads=leads)  # noqa: S311
 
+    async def _poll_refused(self) -> None:
+        """Lists everything again as soon as the API server lists something that it refused before."""
+        while True:
+            await asyncio.sleep(random.uniform(2.0, 5.0))  # noqa: S311
+            if not self._listing.refused:
+                continue
+            with contextlib.suppress(ApiError):
+                if await asyncio.to_thread(self._listing.is_readable_again):
+                    self._due.set()
+
+    def _listed_uids(self) -> list[str]:
+        closed = self._listing.refused_namespaces
+        models = (self._store.model(key) for key in self._store.all_keys() if key.partition("/")[0] not in closed)
+        return [model["metadata"]["uid"] for model in models if model is not None]
+
     def _enqueue_all(self) -> None:
+        namespaces = self._listing.refused_namespaces
         for key in self._store.all_keys():
-            self._queue.add(key)
+            if key.partition("/")[0] not in namespaces:
+                self._queue.add(key)
         self._listed.set()
 
     async def _wait_for_next_resync(self, seconds: float, *, leads: bool) -> None:
@@ -191,10 +218,7 @@ class App:
             self._relisted.clear()
 
     async def _pause(self, seconds: float) -> None:
-        """Waits for `seconds`, or until a listing is due.
-
-        Creates no task, because kopf waits 5 s for tasks that were created while it ran.
-        """
+        """Waits for `seconds`, or until a listing is due."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._due.wait()
@@ -207,8 +231,7 @@ class App:
 
     def _on_version_rollback(self) -> None:
         """Restarts the watches. The elector calls this in its own thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._restart_watches)
+        self._call_soon(self._restart_watches)
 
     def _restart_watches(self) -> None:
         """Restarts the watches and the listing.
@@ -217,7 +240,7 @@ class App:
         the cluster has reached that number again.
         """
         _log.warning("resourceVersions are lower than before, as after a restore of etcd: reading all objects again")
-        self._restart_requested.set()
+        self._watches.restart()
         self._relist()
 
     async def _resync_when_leading(self) -> None:
@@ -227,12 +250,12 @@ class App:
 
     async def _discover(self) -> tuple[Kind, ...]:
         """Discovers the optional kinds; returns all kinds to watch."""
-        served = await asyncio.to_thread(self._listing.discover)
-        if served != self._listing.served and self._known.is_set():
-            _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in served)) or "none")
+        optional_kinds = await asyncio.to_thread(self._listing.discover)
+        if optional_kinds != self._listing.served and self._known.is_set():
+            _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in optional_kinds)) or "none")
             self._monitoring.forget()
             self._relist()
-        self._listing.served = served
+        self._listing.served = optional_kinds
         return self._listing.kinds()
 
     async def _poll_discovery(self) -> None:
@@ -242,26 +265,25 @@ class App:
         """
         while True:
             await asyncio.sleep(self._settings.discovery_seconds)
-            before = self._listing.served
+            optional_kinds = self._listing.served
             try:
                 await self._discover()
             except ApiError as error:
                 _log.warning("could not discover the cluster's kinds: %s", error.message)
                 continue
-            if self._listing.served != before:
-                self._restart_requested.set()
-            known = self._store.all_keys() if self._listed.is_set() and self._listing.served else []
-            namespaces = {key.split("/")[0] for key in known}
+            if self._listing.served != optional_kinds:
+                self._kinds_changed.set()
+            keys = self._store.all_keys() if self._listed.is_set() and self._listing.served else []
+            namespaces = {key.split("/")[0] for key in keys}
             if not namespaces:
                 continue
             if await asyncio.to_thread(self._monitoring.changed, namespaces):
-                for key in known:
+                for key in keys:
                     self._queue.add(key)
 
     def _add_from_prober(self, key: str) -> None:
         """Adds a key to the queue. The prober calls this in its own thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._queue.add, key)
+        self._call_soon(self._queue.add, key)
 
     async def _work(self) -> None:
         # The first reconcile needs the complete listing.
@@ -269,16 +291,19 @@ class App:
         await self._workers.work(cast(Reconciler, self._reconciler).reconcile)
 
     def _make_reconciler(self) -> Reconciler:
-        delivery = nodes.best_delivery(self._api)
+        nodes = Nodes(self._api)
+        delivery = nodes.delivery()
         _log.info("delivery Auto means %s on this cluster", delivery)
         defaults = Choices(
             self._settings.tools_image,
             delivery,
-            operator_namespace=self._settings.namespace,
-            metrics_job=self._settings.metrics_job,
-            sample_limit=self._settings.sample_limit,
-            target_labels=self._settings.target_labels,
-            runbooks=self._settings.runbooks,
+            settings=choices.Settings(
+                operator_namespace=self._settings.namespace,
+                metrics_job=self._settings.metrics_job,
+                sample_limit=self._settings.sample_limit,
+                runbooks=self._settings.runbooks,
+                keda_authentication=self._settings.keda_authentication,
+            ),
         )
         self._prober.start()
         return Reconciler(
@@ -293,11 +318,13 @@ class App:
             self._settings.progress_seconds,
             self._settings.collect_seconds,
             on_scale_up=self._metrics.scale_ups.inc,
-            samples_per_namespace=self._settings.samples_per_namespace,
+            delivery=nodes.delivery,
+            refused_kinds=lambda: self._listing.refused_kinds,
+            on_repair=self._metrics.on_repair,
         )
 
     async def _wait_for_crd(self) -> None:
-        """Waits until the API server serves TritonModels, because kopf discovers kinds only when it starts."""
+        """Waits until the API server serves TritonModels and lists them."""
         while not self._stop.is_set():
             try:
                 await asyncio.to_thread(self._listing.list_models)
@@ -313,42 +340,61 @@ class App:
         _log.info("the API server allows the operator's writes again")
         self._monitoring.forget()
 
-    def _on_event(self, kind: str | None, obj: dict[str, Any]) -> None:
-        if kind is None and self._known.is_set():
-            # The watch was restarted, so it may have missed deletions.
+    def _call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Calls the function in the event loop. Other threads call this."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _on_begin(self) -> None:
+        """Lists everything again when a watch has begun again: it may have missed deletions."""
+        if self._known.is_set():
             self._relist()
-        key = self._store.mark_lost(obj) if kind == "DELETED" else self._store.put(obj)
-        if key is None:
-            return
-        if kind == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj):
+
+    def _on_event(self, event: str, obj: dict[str, Any]) -> None:
+        """Stores an event of a watch. The watches call this in their own threads."""
+        key = self._store.mark_lost(obj) if event == "DELETED" else self._store.put(obj)
+        if key is not None:
+            spec_changed = event == "MODIFIED" and obj["kind"] == names.KIND and _is_change_of_spec(obj)
+            self._call_soon(self._on_change, key, state(obj), spec_changed)
+
+    def _on_change(self, key: str, state_: str, spec_changed: bool) -> None:
+        if spec_changed:
             # Reconcile a changed spec at once, without the backoff of the previous one.
             self._queue.forget(key)
         # A replica that doesn't lead doesn't reconcile. When leading begins, all keys are enqueued.
         if self._elector.leading.is_set():
-            self._queue.add(key, state(obj))
+            self._queue.add(key, state_)
 
     def _liveness_error(self) -> str:
         if self._workers.busy_seconds > _STUCK_SECONDS:
             return f"a reconcile has been running for more than {_STUCK_SECONDS} s"
-        if self._watching.is_set():
+        if not (closed := self._watches.closed):
             self._watched_at = time.monotonic()
         elif time.monotonic() - self._watched_at > _STUCK_SECONDS:
-            return f"the watches have been down for more than {_STUCK_SECONDS} s"
+            return f"watches have been down for more than {_STUCK_SECONDS} s: {', '.join(sorted(closed))}"
         return ""
 
     def _readiness_error(self) -> str:
-        return "" if self._watching.is_set() else "the watches have not started"
+        if closed := self._watches.closed:
+            return f"watches have not started: {', '.join(sorted(closed))}"
+        if self._elector.leading.is_set() and not self._listed.is_set():
+            return "this replica leads and hasn't listed the objects yet"
+        return ""
 
 
-def _retry_seconds(error: Exception, failures: int, took: float) -> float:
+def _retry_seconds(error: Exception, failures: int, seconds: float) -> float:
     """Returns the delay before a failed listing is retried.
 
     A forbidden one is retried every 2 to 5 s, because permissions may return at any moment; less often if it takes long
     until the refusal.
     """
     if isinstance(error, ApiError) and error.code == 403:
-        return min(60.0, random.uniform(2.0, 5.0) + 10 * took)  # noqa: S311
-    return min(60.0, 2.0**failures)
+        return min(60.0, random.uniform(2.0, 5.0) + 10 * seconds)  # noqa: S311
+    return min(60.0, 2.0 ** min(failures, 16))
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    return Pod(pod).is_ready
 
 
 def _desired_replicas(deployment: dict[str, Any]) -> tuple[str, int]:

@@ -68,8 +68,8 @@ class Elector:
         self._until = renewed + RENEW_SECONDS
         self.leading.set()
         try:
-            while (left := self._until - self._clock()) > 0:
-                await asyncio.sleep(min(RETRY_SECONDS, left))
+            while (seconds := self._until - self._clock()) > 0:
+                await asyncio.sleep(min(RETRY_SECONDS, seconds))
                 started = self._clock()
                 # Never wait past the deadline, because then another replica may lead.
                 if await self._attempt(min(ATTEMPT_SECONDS, self._until - started)):
@@ -78,7 +78,7 @@ class Elector:
             self._until = float("-inf")
             self.leading.clear()
         self.held = False
-        _log.error("could not renew the lease within %s s: no longer leading", RENEW_SECONDS)
+        _log.error("the lease belongs to another replica, or wasn't renewed within %s s: not leading", RENEW_SECONDS)
 
     def may_write(self) -> bool:
         """Returns whether this process leads according to the clock.
@@ -130,26 +130,28 @@ class Elector:
         return await asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def _take(self) -> bool:
-        before = self._version
+        version = self._version
         try:
             lease = self._api.get(LEASES, self._namespace, self._name)
         except ApiError as error:
             if error.code != 404:
                 raise
-            if not self._may_take():
+            # Someone has deleted the lease. Its holder doesn't know that yet, and creates it again.
+            if self._is_held(self._seen[0], LEASE_SECONDS) or not self._may_take():
                 return False
             self._api.create(LEASES, self._namespace, self._new())
             return True
         self._version = int(lease["metadata"]["resourceVersion"])
-        if self._version < before:
+        if self._version < version:
             self._on_version_rollback()
         spec = lease.setdefault("spec", {})
-        seen = (spec.get("holderIdentity"), spec.get("renewTime"))
-        if seen != self._seen:
-            self._seen, self._seen_at = seen, self._clock()
+        record = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if record != self._seen:
+            self._seen, self._seen_at = record, self._clock()
         holder = spec.get("holderIdentity")
-        running = self._clock() - self._seen_at < spec.get("leaseDurationSeconds", LEASE_SECONDS)
-        if holder and holder != self._identity and running:
+        if self._is_held(holder, spec.get("leaseDurationSeconds", LEASE_SECONDS)):
+            # If we lead, someone has deleted or edited the lease, and the other one leads too.
+            self._until = float("-inf")
             return False
         if holder != self._identity:
             spec |= {"acquireTime": _now(), "leaseTransitions": spec.get("leaseTransitions", 0) + 1}
@@ -158,6 +160,10 @@ class Elector:
             return False
         self._api.replace(LEASES, self._namespace, self._name, lease)
         return True
+
+    def _is_held(self, holder: str | None, seconds: float) -> bool:
+        """Returns whether another replica holds the lease: it has renewed it within `seconds`."""
+        return bool(holder) and holder != self._identity and self._clock() - self._seen_at < seconds
 
     def _may_take(self) -> bool:
         """Returns whether the lease may be taken. False after `release`, in case an attempt is still in flight."""

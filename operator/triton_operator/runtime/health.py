@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics.
+"""/healthz and /readyz on one port, and /metrics on another.
 
 Uses a small server of its own. Web frameworks wait for slow clients during shutdown, and limit neither the number of
 connections nor their idle time.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from http import HTTPStatus
 from typing import cast
 
@@ -18,8 +21,10 @@ from prometheus_client.registry import CollectorRegistry
 
 Check = Callable[[], str]
 """Returns an error message, "" if there is no error."""
+Page = Callable[[], bytes]
+"""Returns a complete response."""
 _CONNECTIONS = 32
-"""Maximum number of open connections. A new one closes the oldest, so that idle clients can't block the kubelet."""
+"""Maximum number of open connections. More are refused."""
 _SECONDS = 10.0
 """Maximum duration of a connection."""
 _REQUEST_BYTES = 16_384
@@ -28,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class Server:
-    """An HTTP server. It runs in the main event loop, so a blocked loop fails the liveness probe too."""
+    """An HTTP server with these pages, for the event loop in which `listen` is called."""
 
-    def __init__(self, healthy: Check, ready: Check, registry: CollectorRegistry) -> None:
-        self._checks, self._registry = {"/healthz": healthy, "/readyz": ready}, registry
-        self._open: dict[_Connection, None] = {}
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+        self._open: set[_Connection] = set()
         self._listener: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
@@ -45,15 +50,15 @@ class Server:
         for connection in list(self._open):
             connection.abort()
 
-    def opened(self, connection: _Connection) -> None:
-        self._open[connection] = None
-        if len(self._open) > _CONNECTIONS:
-            oldest = next(iter(self._open))
-            self.closed(oldest)
-            oldest.abort()
+    def opened(self, connection: _Connection) -> bool:
+        """Returns whether there is a place for the connection."""
+        if len(self._open) >= _CONNECTIONS:
+            return False
+        self._open.add(connection)
+        return True
 
     def closed(self, connection: _Connection) -> None:
-        self._open.pop(connection, None)
+        self._open.discard(connection)
 
     def answer(self, request: bytes) -> bytes:
         """Returns the complete response to a request head."""
@@ -63,24 +68,19 @@ class Server:
             return _answer(HTTPStatus.BAD_REQUEST, b"not an HTTP request")
         if method not in ("GET", "HEAD"):
             return _answer(HTTPStatus.METHOD_NOT_ALLOWED, b"use GET or HEAD")
+        page = self._pages.get(target.partition("?")[0])
+        if page is None:
+            return _answer(HTTPStatus.NOT_FOUND, f"not found; use {' or '.join(self._pages)}".encode())
         try:
-            found = self._check(target.partition("?")[0])
+            response = page()
         except Exception:
             _log.exception("could not answer %s", target)
-            found = _answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log")
-        return found if method == "GET" else found.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-
-    def _check(self, path: str) -> bytes:
-        if path == "/metrics":
-            return _answer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
-        if path not in self._checks:
-            return _answer(HTTPStatus.NOT_FOUND, b"not found; use /healthz, /readyz or /metrics")
-        wrong = self._checks[path]()
-        return _answer(HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK, (wrong or "ok").encode())
+            response = _answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log")
+        return response if method == "GET" else response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its response. Uses no task, because kopf waits for tasks when it ends."""
+    """One request and its response."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -90,8 +90,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._end = asyncio.get_running_loop().call_later(_SECONDS, self.abort)
-        self._server.opened(self)
+        if self._server.opened(self):
+            self._end = asyncio.get_running_loop().call_later(_SECONDS, self.abort)
+        else:
+            self.abort()
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._end is not None:
@@ -113,11 +115,63 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-async def serve(port: int, healthy: Check, ready: Check, registry: CollectorRegistry) -> Server:
-    """Serves until the returned server is closed."""
-    server = Server(healthy, ready, registry)
+async def serve_probes(port: int, healthy: Check, ready: Check) -> Server:
+    """Serves the kubelet's probes in this event loop, so that a blocked loop fails them, until the server is closed."""
+
+    def page(check: Check) -> Page:
+        def response() -> bytes:
+            error = check()
+            return _answer(HTTPStatus.SERVICE_UNAVAILABLE if error else HTTPStatus.OK, (error or "ok").encode())
+
+        return response
+
+    server = Server({"/healthz": page(healthy), "/readyz": page(ready)})
     await server.listen(port)
     return server
+
+
+def serve_metrics(port: int, registry: CollectorRegistry, seconds: float) -> Callable[[], None]:
+    """Serves the metrics in a thread of its own, so that no request delays the event loop that renews the Lease.
+
+    Renders the page at most once every `seconds`. Returns a function that ends the server. Raises OSError if the port
+    isn't free.
+    """
+    ended = asyncio.Event()
+    future: Future[asyncio.AbstractEventLoop] = Future()
+
+    async def run() -> None:
+        server = Server({"/metrics": _Metrics(registry, seconds)})
+        try:
+            await server.listen(port)
+        except OSError as error:
+            future.set_exception(error)
+            return
+        future.set_result(asyncio.get_running_loop())
+        await ended.wait()
+        server.close()
+
+    threading.Thread(target=lambda: asyncio.run(run()), name="metrics", daemon=True).start()
+    loop = future.result()
+
+    def end() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(ended.set)
+
+    return end
+
+
+class _Metrics:
+    """The response with all metrics."""
+
+    def __init__(self, registry: CollectorRegistry, seconds: float) -> None:
+        self._registry, self._seconds = registry, seconds
+        self._response, self._at = b"", float("-inf")
+
+    def __call__(self) -> bytes:
+        if time.monotonic() - self._at >= self._seconds:
+            self._response = _answer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+            self._at = time.monotonic()
+        return self._response
 
 
 def _answer(status: HTTPStatus, body: bytes, content_type: str = _TEXT) -> bytes:

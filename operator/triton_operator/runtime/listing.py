@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from triton_operator.api import kinds, names
@@ -11,11 +12,17 @@ from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller
 from triton_operator.render.children import CONDITIONAL, KINDS
 
+_log = logging.getLogger(__name__)
 _OPTIONAL = tuple(kind for kind in KINDS if kind.optional)
+Place = tuple[Kind, str | None]
+"""A kind, and the namespace in which it is listed; None for all namespaces."""
 
 
 class Listing:
     """Lists the objects in `namespaces`, or in all. Every method blocks, and raises ApiError.
+
+    A kind that the API server refuses to list blocks only itself, and a namespace only itself: see `refused_kinds` and
+    `refused_namespaces`.
 
     `served`: the optional kinds to list, from the last `discover`.
     """
@@ -23,7 +30,37 @@ class Listing:
     def __init__(self, api: KubernetesApi, store: Store, namespaces: tuple[str, ...]) -> None:
         self._api, self._store = api, store
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        # Replaced and never changed, because reconciles read it in other threads.
+        self._refused: Mapping[Place, str] = {}
         self.served: frozenset[Kind] = frozenset()
+
+    @property
+    def refused(self) -> Mapping[Place, str]:
+        """Returns why the API server refuses to list something, from the last listing."""
+        return self._refused
+
+    @property
+    def refused_namespaces(self) -> frozenset[str]:
+        """Returns the namespaces that can't be read: TritonModels, or a kind that can be read in others."""
+        refused, kinds_refused = self._refused, self.refused_kinds
+        return frozenset(namespace for kind, namespace in refused if namespace and kind not in kinds_refused)
+
+    @property
+    def refused_kinds(self) -> Mapping[Kind, str]:
+        """Returns the kinds of children that can be read in no namespace, each with the API server's answer."""
+        refused = self._refused
+        closed = {ns for kind, ns in refused if kind == kinds.TRITON_MODEL}
+        open_ = [ns for ns in self._namespaces if ns not in closed]
+        return {
+            kind: refused[kind, open_[0]]
+            for kind in (*KINDS, kinds.POD)
+            if open_ and all((kind, ns) in refused for ns in open_)
+        }
+
+    def open_namespaces(self) -> tuple[str, ...]:
+        """Returns the namespaces to watch; none for all of the cluster."""
+        namespaces, refused = [ns for ns in self._namespaces if ns], self.refused_namespaces
+        return tuple([ns for ns in namespaces if ns not in refused] or namespaces)
 
     def discover(self) -> frozenset[Kind]:
         """Returns the optional kinds that the cluster has now."""
@@ -33,23 +70,56 @@ class Listing:
         return not kind.optional or kind in self.served
 
     def kinds(self) -> tuple[Kind, ...]:
-        """Returns the kinds to watch: all that the cluster has."""
-        return (kinds.TRITON_MODEL, *filter(self.serves, KINDS), kinds.POD)
+        """Returns the kinds to watch: all that the cluster has and that can be read."""
+        refused = self.refused_kinds
+        candidates = (kinds.TRITON_MODEL, *filter(self.serves, KINDS), kinds.POD)
+        return tuple(kind for kind in candidates if kind not in refused)
 
     def list_all(self) -> bool:
         """Lists all kinds; returns whether resourceVersions are lower than before, as after a restore of etcd."""
         rolled_back = False
         for namespace in self._namespaces:
             for kind in (*KINDS, kinds.POD):
-                rolled_back |= self._store.replace(kind.kind, self._children(kind, namespace), namespace)
+                rolled_back |= self._list(kind, namespace, self._children(kind, namespace))
         return self.list_models() or rolled_back
 
     def list_models(self) -> bool:
-        """Lists the TritonModels; returns whether resourceVersions are lower than before."""
-        rolled_back = False
+        """Lists the TritonModels; returns whether resourceVersions are lower than before.
+
+        Raises ApiError if they can be read in no namespace.
+        """
+        rolled_back, kind = False, kinds.TRITON_MODEL
         for namespace in self._namespaces:
-            found = self._api.list(kinds.TRITON_MODEL, namespace)
-            rolled_back |= self._store.replace(kinds.TRITON_MODEL.kind, found, namespace)
+            rolled_back |= self._list(kind, namespace, self._api.list(kind, namespace))
+        if all((kind, namespace) in self._refused for namespace in self._namespaces):
+            raise ApiError(403, "Forbidden", self._refused[kind, self._namespaces[0]])
+        return rolled_back
+
+    def is_readable_again(self) -> bool:
+        """Returns whether the API server lists something now that it refused before."""
+        return any(self._is_readable(*place) for place in self.refused)
+
+    def _is_readable(self, kind: Kind, namespace: str | None) -> bool:
+        try:
+            next(iter(self._api.list(kind, namespace, names.MANAGED_SELECTOR)), None)
+        except ApiError as error:
+            if error.transient:
+                raise
+            return False
+        return True
+
+    def _list(self, kind: Kind, namespace: str | None, objects: Iterator[dict[str, Any]]) -> bool:
+        """Puts the objects into the store. Raises ApiError for failures that a retry may fix."""
+        try:
+            rolled_back = self._store.replace(kind.kind, objects, namespace)
+        except ApiError as error:
+            if error.transient:
+                raise
+            if (kind, namespace) not in self._refused:
+                _log.warning("can't list %s in %s: %s", kind.plural, namespace or "all namespaces", error.message)
+            self._refused = {**self._refused, (kind, namespace): error.message}
+            return False
+        self._refused = {place: why for place, why in self._refused.items() if place != (kind, namespace)}
         return rolled_back
 
     def _children(self, kind: Kind, namespace: str | None) -> Iterator[dict[str, Any]]:
@@ -70,11 +140,11 @@ class Listing:
 
         Only for kinds that a TritonModel may no longer need. All other kinds are found when they are applied.
         """
-        for found in self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True):
-            if controller(found) is None:
+        for child in self._api.list(kind, namespace, names.UNMANAGED_SELECTOR, metadata=True):
+            if controller(child) is None:
                 continue
             try:
-                yield self._api.get(kind, found["metadata"]["namespace"], found["metadata"]["name"])
+                yield self._api.get(kind, child["metadata"]["namespace"], child["metadata"]["name"])
             except ApiError as error:
                 if error.code != 404:  # deleted in the meantime
                     raise

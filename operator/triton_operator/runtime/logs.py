@@ -8,7 +8,7 @@ from types import TracebackType
 
 from pythonjsonlogger.json import JsonFormatter
 
-from triton_operator.api.text import one_line
+from triton_repository_check.text import one_line
 
 _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -41,6 +41,6 @@ def configure(form: str, level: str) -> None:
     else:
         handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # kopf logs every event.
-    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    # kopf logs every event, each retry of a request, and an error that ends it several times. ModelWatch logs it once.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

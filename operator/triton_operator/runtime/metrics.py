@@ -30,19 +30,17 @@ class Facts:
     limits: tuple[tuple[str, str, float], ...]
     invalid: int
     seen: int
-    ready_replicas: int
     floor: int | None
 
 
 def facts(model: dict[str, Any]) -> Facts:
-    found, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
+    limits, metadata, status = thresholds.of(model), model["metadata"], model.get("status", {})
     return Facts(
         metadata["uid"],
         next((str(c["status"]) for c in status.get("conditions", []) if c["type"] == READY), "Unknown"),
-        tuple((s.kind, s.version, value) for s, value in thresholds.effective_of(model, found).items()),
-        len(found.invalid),
+        tuple((s.kind, s.version, value) for s, value in thresholds.effective_of(model, limits).items()),
+        len(limits.invalid),
         int(metadata["resourceVersion"]),
-        status.get("readyReplicas", 0),
         status.get("autoscaling", {}).get("desired"),
     )
 
@@ -80,6 +78,12 @@ class Metrics:
             ["target", "result"], registry=registry,
         )  # fmt: skip
         self.scale_ups = PromCounter("triton_operator_scale_ups", "Scale-ups by the engine Direct.", registry=registry)
+        self.repairs = PromCounter(
+            "triton_operator_repairs",
+            "Restarts of servers because of spec.repair, by kind.",
+            ["kind"],
+            registry=registry,
+        )
         self.leading = Gauge("triton_operator_leading", "1 on the replica that holds the Lease.", registry=registry)
 
     def on_request(self, verb: str, resource: str, code: int) -> None:
@@ -91,16 +95,41 @@ class Metrics:
     def on_threshold(self, kind: str, result: str) -> None:
         self.threshold_changes.labels(kind, result).inc()
 
+    def on_repair(self, reason: str) -> None:
+        self.repairs.labels(reason).inc()
+
+    def count_refused(self, places: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        """Adds a gauge of what the API server refuses to list: resource and namespace, "" for all."""
+        self.registry.register(_Refused(places))
+
     def count_models(
-        self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
+        self,
+        models: Callable[[], Iterable[tuple[str, Facts]]],
+        wanted: Callable[[], Mapping[str, int]],
+        ready: Callable[[], Mapping[str, int]],
     ) -> None:
         """Adds gauges: the number of TritonModels by their Ready condition, and thresholds and servers of each.
 
-        Each scrape, on every replica of the operator, reads them from `models` (key and values) and `wanted` (desired
-        number of servers, by the TritonModel's uid).
+        Each scrape, on every replica of the operator, reads them from `models` (key and values), `wanted` (desired
+        number of servers, by the TritonModel's uid) and `ready` (ready servers, by the TritonModel's key).
         """
         self.registry.register(_Models(models))
-        self.registry.register(_Thresholds(models, wanted))
+        self.registry.register(_Thresholds(models, wanted, ready))
+
+
+class _Refused(Collector):
+    def __init__(self, places: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        self._places = places
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(
+            "triton_operator_listing_refused",
+            "1 for each kind that the API server refuses to list, in a namespace or (empty) in all.",
+            labels=["resource", "watched"],
+        )
+        for place in self._places():
+            family.add_metric(place, 1)
+        yield family
 
 
 class _Models(Collector):
@@ -118,9 +147,12 @@ class _Thresholds(Collector):
     """The thresholds that the recording rules use (render/rules)."""
 
     def __init__(
-        self, models: Callable[[], Iterable[tuple[str, Facts]]], wanted: Callable[[], Mapping[str, int]]
+        self,
+        models: Callable[[], Iterable[tuple[str, Facts]]],
+        wanted: Callable[[], Mapping[str, int]],
+        ready: Callable[[], Mapping[str, int]],
     ) -> None:
-        self._models, self._wanted = models, wanted
+        self._models, self._wanted, self._ready = models, wanted, ready
 
     def collect(self) -> Iterable[Metric]:
         own = ["namespace", "tritonmodel"]
@@ -132,7 +164,7 @@ class _Thresholds(Collector):
         invalid = GaugeMetricFamily(
             "triton_operator_thresholds_invalid", "Number of invalid threshold annotations.", labels=own
         )
-        seen = GaugeMetricFamily(
+        versions = GaugeMetricFamily(
             "triton_operator_resource_version",
             "resourceVersion of the TritonModel in this replica. The replica with the highest one is up to date.",
             labels=own,
@@ -143,15 +175,15 @@ class _Thresholds(Collector):
         floor = GaugeMetricFamily(
             "triton_operator_autoscaling_desired", "Servers that the engine Direct asks for.", labels=own
         )
-        wanted = self._wanted()
+        wanted, ready = self._wanted(), self._ready()
         for key, model in self._models():
             place = key.split("/")
             for kind, version, value in model.limits:
                 limits.add_metric([*place, kind, version], value)
             invalid.add_metric(place, model.invalid)
-            seen.add_metric(place, model.seen)
+            versions.add_metric(place, model.seen)
             servers.add_metric([*place, "wanted"], wanted.get(model.uid, 0))
-            servers.add_metric([*place, "ready"], model.ready_replicas)
+            servers.add_metric([*place, "ready"], ready.get(key, 0))
             if model.floor is not None:
                 floor.add_metric(place, model.floor)
-        yield from (limits, seen, invalid, servers, floor)
+        yield from (limits, versions, invalid, servers, floor)

@@ -73,11 +73,11 @@ class WorkQueue:
             handle.cancel()
         self._later[key] = loop.call_later(seconds, self._add_delayed, key)
 
-    def add_rate_limited(self, key: str) -> None:
-        """Makes `key` due after a delay that doubles with each call until `forget`."""
+    def add_rate_limited(self, key: str, at_least: float = 0.0) -> None:
+        """Makes `key` due after a delay that doubles with each call until `forget`, and is `at_least` so long."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self.add_after(key, min(self._cap, self._base * 2.0 ** min(failures, 16)))
+        self.add_after(key, min(self._cap, max(at_least, self._base * 2.0 ** min(failures, 16))))
 
     def forget(self, key: str) -> None:
         """Resets the backoff of `key`."""

@@ -23,11 +23,11 @@ class Settings:
     - `collect_seconds`: grace period for Kubernetes' garbage collector after a TritonModel was deleted.
     - `memory_mib`: the container's memory limit.
     - `prometheus_url`: the Prometheus to query; empty means the one that selects the rules.
+    - `prometheus_credentials`: the directory with the credentials for that Prometheus; empty means none.
+    - `keda_authentication`: how KEDA authenticates to it, as MODE/NAME of a ClusterTriggerAuthentication; empty: not.
     - `prometheus_namespaces`: namespaces whose Prometheus resources the operator queries.
     - `metrics_job`: the label `job` of the operator's metrics in Prometheus.
     - `sample_limit`: the maximum number of samples of one scrape of a server.
-    - `samples_per_namespace`: the same of all servers of a namespace.
-    - `target_labels`: labels that Prometheus adds to targets, other than those of a PodMonitor.
     - `runbooks`: base URL of the alerts' runbooks.
     """
 
@@ -37,16 +37,18 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     workers: int = 8
     port: int = 8080
+    probe_port: int = 8081
+    metrics_seconds: float = 1.0
     resync_seconds: float = 600.0
     discovery_seconds: float = 30.0
     progress_seconds: float = 5.0
     collect_seconds: float = 300.0
     memory_mib: int = 512
     prometheus_url: str = ""
+    prometheus_credentials: str = ""
+    keda_authentication: str = ""
     prometheus_namespaces: tuple[str, ...] = (names.PROMETHEUS_NAMESPACE,)
     sample_limit: int = names.SAMPLE_LIMIT
-    samples_per_namespace: int = names.SAMPLES_PER_NAMESPACE
-    target_labels: tuple[str, ...] = ()
     runbooks: str = names.RUNBOOKS
     metrics_job: str = names.METRICS_JOB
     log_format: str = "json"
@@ -68,16 +70,18 @@ class Settings:
             namespaces=_list(env, "WATCH_NAMESPACES"),
             workers=_number(env, "WORKERS", 8),
             port=_number(env, "PORT", 8080),
+            probe_port=_number(env, "PROBE_PORT", 8081),
+            metrics_seconds=float(_number(env, "METRICS_SECONDS", 1, minimum=0)),
             resync_seconds=float(_number(env, "RESYNC_SECONDS", 600)),
             discovery_seconds=float(_number(env, "DISCOVERY_SECONDS", 30)),
             progress_seconds=float(_number(env, "PROGRESS_SECONDS", 5, minimum=0)),
             collect_seconds=float(_number(env, "COLLECT_SECONDS", 300)),
             memory_mib=_number(env, "MEMORY_MIB", 512),
             prometheus_url=_url(env, "PROMETHEUS_URL"),
+            prometheus_credentials=env.get("PROMETHEUS_CREDENTIALS", ""),
+            keda_authentication=_authentication(env, "KEDA_AUTHENTICATION"),
             prometheus_namespaces=_list(env, "PROMETHEUS_NAMESPACES", names.PROMETHEUS_NAMESPACE),
             sample_limit=_number(env, "SAMPLE_LIMIT", names.SAMPLE_LIMIT, minimum=100),
-            samples_per_namespace=_number(env, "SAMPLES_PER_NAMESPACE", names.SAMPLES_PER_NAMESPACE, minimum=100),
-            target_labels=_labels(env, "TARGET_LABELS"),
             runbooks=_url(env, "RUNBOOKS_URL") or names.RUNBOOKS,
             metrics_job=env.get("METRICS_JOB") or names.METRICS_JOB,
             log_format=_choice(env, "LOG_FORMAT", ("json", "plain")),
@@ -89,13 +93,6 @@ def _list(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, ..
     return tuple(part.strip() for part in env.get(name, default).split(",") if part.strip())
 
 
-def _labels(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    found = _list(env, name)
-    if wrong := next((label for label in found if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label)), None):
-        raise ValueError(f"{name} must be names of labels, separated by commas; {wrong!r} isn't one")
-    return found
-
-
 def _number(env: Mapping[str, str], name: str, default: int, minimum: int = 1) -> int:
     text = env.get(name) or str(default)
     if not text.isdecimal() or int(text) < minimum:
@@ -105,8 +102,24 @@ def _number(env: Mapping[str, str], name: str, default: int, minimum: int = 1) -
 
 def _url(env: Mapping[str, str], name: str) -> str:
     value = env.get(name, "")
+    if "@" in value.partition("//")[2].partition("/")[0]:
+        raise ValueError(
+            f"{name} contains a user name or a password, which conditions and ScaledObjects would show: "
+            "mount a Secret, and set PROMETHEUS_CREDENTIALS to its directory (docs/operations.md)"
+        )
     if value and not re.match(r"^https?://[^\s/]+", value):
-        raise ValueError(f"{name} must be an http or https URL, not {value!r}")
+        suffix = "" if "@" in value else f", not {value!r}"
+        raise ValueError(f"{name} must be an http or https URL{suffix}")
+    return value
+
+
+def _authentication(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name, "")
+    if value and not re.fullmatch(r"(basic|bearer|tls|custom)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value):
+        raise ValueError(
+            f"{name} must be MODE/NAME, with the mode basic, bearer, tls or custom and the name of a "
+            f"ClusterTriggerAuthentication, such as bearer/prometheus, not {value!r}"
+        )
     return value
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .decision import SCALED_UP, Decision, Observed, State, decide
+from .decision import SCALED_UP, Observed, ScaleDecision, State, decide
 
-__all__ = ["SCALED_UP", "Decision", "Observed", "State", "decide"]
+__all__ = ["SCALED_UP", "Observed", "ScaleDecision", "State", "decide"]

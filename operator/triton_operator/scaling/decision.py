@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from triton_operator.api.servers import History
 
 from . import prediction, speed
-from .demand import demand, queued
+from .demand import Counted, arrived, cached, demand, generated, queued, streamed
 from .prediction import Loads
 from .speed import Timeline
 
@@ -32,7 +32,9 @@ class Observed:
 
     - `now`: seconds of a monotonic clock, as in the samples.
     - `histories`: samples of each ready server.
-    - `per_server`: requests per second that one server is for. `coefficient`: the ensemble coefficient.
+    - `per_server`, `tokens_per_server`: requests and tokens per second that one server is for, infinite if none.
+    - `streams_per_server`, `cache_per_server`: the same for open streams, and for the share of the KV cache in use.
+    - `coefficient`: the ensemble coefficient.
     - `least`, `most`, `utilization`, `predict`: of spec.autoscaling.
     - `replicas`: the Deployment's desired number of servers.
     - `floor`: minReplicas of the HorizontalPodAutoscaler. `behavior`: its behavior.
@@ -53,6 +55,9 @@ class Observed:
     limited: bool = False
     rollout: bool = False
     predict: bool = False
+    tokens_per_server: float = math.inf
+    streams_per_server: float = math.inf
+    cache_per_server: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScaleDecision:
     """The decision.
 
     - `target`: the number of servers to scale up to; the present number if there is nothing to do.
@@ -88,7 +93,7 @@ class Decision:
     message: str
 
 
-def decide(before: State | None, seen: Observed) -> tuple[State, Decision]:
+def decide(before: State | None, seen: Observed) -> tuple[State, ScaleDecision]:
     """Returns the next state and the decision.
 
     - Only adds servers. The HorizontalPodAutoscaler removes them.
@@ -99,8 +104,8 @@ def decide(before: State | None, seen: Observed) -> tuple[State, Decision]:
     """
     state, load = _load(_observe(before, seen), seen)
     if load is not None:
-        wanted = _servers(load, seen)
-        state = replace(state, wanted=speed.record(state.wanted, seen.now, wanted))
+        servers = _servers(load, seen)
+        state = replace(state, wanted=speed.record(state.wanted, seen.now, servers))
     target = seen.replicas
     if load is not None and seen.replicas > 0:
         up = seen.behavior.get("scaleUp", {})
@@ -111,7 +116,7 @@ def decide(before: State | None, seen: Observed) -> tuple[State, Decision]:
     floor = _floor(state, seen, target)
     if floor <= seen.least:
         state = replace(state, rose=None)
-    return state, Decision(target, floor, load, *_why(seen, load, target, floor))
+    return state, ScaleDecision(target, floor, load, *_why(seen, load, target, floor))
 
 
 def _observe(before: State | None, seen: Observed) -> State:
@@ -131,21 +136,42 @@ def _observe(before: State | None, seen: Observed) -> State:
 def _load(state: State, seen: Observed) -> tuple[State, float | None]:
     """Returns the next state, and the load as a number of servers at full use; None if it isn't known.
 
-    During a rollout, only the stable window counts, because servers that start and stop move requests and queues.
+    It is the largest one of the loads of requests, tokens, streams and the cache. Only numbers of events are random, so
+    streams and the cache have no noise. The streams include those that wait.
     """
-    if math.isinf(seen.per_server):
+    queues = queued(seen.histories) / DRAIN_SECONDS
+    loads = [
+        [value * weight / limit for value in demands]
+        for limit, weight, counted, waiting, noise in (
+            (seen.per_server, seen.coefficient, arrived, queues, _NOISE),
+            (seen.tokens_per_server, 1.0, generated, 0.0, _NOISE),
+            (seen.streams_per_server, 1.0, streamed, 0.0, 0.0),
+            (seen.cache_per_server, 1.0, cached, 0.0, 0.0),
+        )
+        if not math.isinf(limit) and (demands := _demands(state, seen, counted, waiting, noise))
+    ]
+    if not loads:
         return state, None
-    stable, panic = (
-        demand(seen.histories, state.since, seen.now, seconds) for seconds in (STABLE_SECONDS, PANIC_SECONDS)
-    )
-    if stable is None or panic is None:
-        return state, None
-    # The number of requests in a window varies by its square root, although the load is the same.
-    certain = panic - _NOISE * math.sqrt(max(panic, 0.0) / PANIC_SECONDS)
-    now = 0.0 if seen.rollout else certain + queued(seen.histories) / DRAIN_SECONDS
-    load, present = (requests * seen.coefficient / seen.per_server for requests in (max(stable, now), stable))
+    load, present = (max(values) for values in zip(*loads, strict=True))
     state = replace(state, loads=prediction.record(state.loads, seen.now, present))
     return state, max(load, prediction.predicted(state.loads, seen.now)) if seen.predict else load
+
+
+def _demands(
+    state: State, seen: Observed, counted: Counted, waiting: float, noise: float
+) -> tuple[float, float] | None:
+    """Returns the demand that counts now and that of the stable window, per second; None if they aren't known.
+
+    During a rollout, only the stable window counts, because servers that start and stop move requests and queues.
+    """
+    stable, panic = (
+        demand(seen.histories, state.since, seen.now, seconds, counted) for seconds in (STABLE_SECONDS, PANIC_SECONDS)
+    )
+    if stable is None or panic is None:
+        return None
+    # The number of requests in a window varies by its square root, although the load is the same.
+    certain = panic - noise * math.sqrt(max(panic, 0.0) / PANIC_SECONDS)
+    return max(stable, 0.0 if seen.rollout else certain + waiting), stable
 
 
 def _servers(load: float, seen: Observed) -> int:
@@ -159,18 +185,19 @@ def _floor(state: State, seen: Observed, target: int) -> int:
     if handed_over or not state.wanted:
         return seen.least
     window = seen.behavior.get("scaleDown", {}).get("stabilizationWindowSeconds", 300)
-    held = max(speed.values(state.wanted, seen.now, max(window, HANDOVER_SECONDS)))
-    return max(seen.least, min(held, target, seen.most))
+    peak = max(speed.values(state.wanted, seen.now, max(window, HANDOVER_SECONDS)))
+    return max(seen.least, min(peak, target, seen.most))
 
 
 def _why(seen: Observed, load: float | None, target: int, floor: int) -> tuple[Reason, str]:
     if floor > seen.least:
         if target > seen.replicas and load is not None:
-            what = f"the load of {load:.3g} servers at full use needs {_servers(load, seen)} servers"
-            return SCALED_UP, f"{what}: scaled up from {seen.replicas} to {target}"
+            cause = f"the load of {load:.3g} servers at full use needs {_servers(load, seen)} servers"
+            return SCALED_UP, f"{cause}: scaled up from {seen.replicas} to {target}"
         return SCALED_UP, f"the load of the last minutes needed {floor} servers"
-    if math.isinf(seen.per_server):
-        return "NoThreshold", "there is no max-qps-per-replica; the HorizontalPodAutoscaler decides alone"
+    limits = (seen.per_server, seen.tokens_per_server, seen.streams_per_server, seen.cache_per_server)
+    if all(map(math.isinf, limits)):
+        return "NoThreshold", "there is no limit for each server; the HorizontalPodAutoscaler decides alone"
     if load is None:
         return "NoAnswer", "no server has answered with its counters; the HorizontalPodAutoscaler decides alone"
     return "LeftToHPA", "the servers are enough for the load; the HorizontalPodAutoscaler decides alone"

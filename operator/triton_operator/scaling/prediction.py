@@ -15,8 +15,8 @@ _MOST = 1e15
 
 def record(loads: Loads, now: float, load: float) -> Loads:
     """Returns `loads` with the load at `now`, about every ten seconds, and without what is too old."""
-    kept = loads if loads and now - loads[-1][0] < _EVERY_SECONDS else (*loads, (now, min(load, _MOST)))
-    return tuple(one for one in kept if one[0] > now - TREND_SECONDS)
+    entries = loads if loads and now - loads[-1][0] < _EVERY_SECONDS else (*loads, (now, min(load, _MOST)))
+    return tuple(entry for entry in entries if entry[0] > now - TREND_SECONDS)
 
 
 def predicted(loads: Loads, now: float) -> float:

@@ -15,9 +15,9 @@ LONGEST_SECONDS = 3600.0
 
 def record(timeline: Timeline, now: float, value: int) -> Timeline:
     """Returns `timeline` with the value at `now`, without what ended before the longest window."""
-    kept = timeline if timeline and timeline[-1][1] == value else (*timeline, (now, value))
-    begin = next((n for n in range(len(kept) - 1, 0, -1) if kept[n][0] <= now - LONGEST_SECONDS), 0)
-    return kept[begin:]
+    entries = timeline if timeline and timeline[-1][1] == value else (*timeline, (now, value))
+    begin = next((n for n in range(len(entries) - 1, 0, -1) if entries[n][0] <= now - LONGEST_SECONDS), 0)
+    return entries[begin:]
 
 
 def values(timeline: Timeline, now: float, seconds: float) -> list[int]:
@@ -33,8 +33,8 @@ def at_most(replicas: Timeline, now: float, scale_up: Mapping[str, Any]) -> int:
     """
     if scale_up.get("selectPolicy") == "Disabled":
         return replicas[-1][1]
-    allowed = [_allowed(policy, replicas, now) for policy in scale_up.get("policies") or _POLICIES]
-    return max(replicas[-1][1], (min if scale_up.get("selectPolicy") == "Min" else max)(allowed))
+    limits = [_allowed(policy, replicas, now) for policy in scale_up.get("policies") or _POLICIES]
+    return max(replicas[-1][1], (min if scale_up.get("selectPolicy") == "Min" else max)(limits))
 
 
 def _allowed(policy: Mapping[str, Any], replicas: Timeline, now: float) -> int:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from triton_operator.api import names, secrets
+from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import (
-    CHANGING_IMAGE,
+    MAX_DECOUPLED,
+    MAX_EVICTIONS,
     MODELS_LOADED,
     PROGRESSING,
     READY,
@@ -15,29 +17,53 @@ from triton_operator.api.status import (
     Condition,
     ImageStatus,
     ModelStatus,
+    RepairStatus,
     TritonModelStatus,
 )
 from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
+from triton_operator.pods import Pod, Problem
+from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
 from triton_operator.render.children import CHILDREN
-from triton_operator.repository.report import Report
+from triton_repository_check.report import Report
 
-from . import calibration, churn, counting, load, pods, thresholds
+from . import calibration, counting, faults, thresholds
+from .autoscaler_active import autoscaler_active
 from .conditions import condition, settle
 from .models import MAX_MODELS, bounded, load_problem, loaded, model_states
-from .observation import ImageChange, ModelsChange, Object, Observation, Problem
+from .monitoring_available import monitoring_available
+from .observation import ModelsChange, Object, Observation
+from .threshold_live import threshold_live
 
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
 _TO_ZERO = "the Deployment is scaled to 0: servers start when spec.replicas or the autoscaler raises the number"
+_REFUSED = (
+    "{} is ready, but doesn't answer the operator: a NetworkPolicy or a service mesh with strict mTLS may refuse its "
+    "connections to port 8000"
+)
 _STARTING = Problem("Creating", "waiting for the Deployment's first pod")
 
 
+def _last_report(pods: Sequence[Pod]) -> Report | None:
+    """Returns the report of the repository check in the last pod that has one."""
+    return next((r for p in reversed(pods) if p.is_alive and (r := p.check_report)), None)
+
+
+def decoupled(pods: Sequence[Pod], before: TritonModelStatus) -> list[str]:
+    """Returns the decoupled models, from the repository check in a pod, or the last status."""
+    report = _last_report(pods)
+    # The check of an older operator doesn't say it.
+    if report is None or any(m.decoupled is None for m in report.models):
+        return before.decoupled
+    return [m.name for m in report.models if m.decoupled][:MAX_DECOUPLED]
+
+
 def entry(
-    model: TritonModel, found: Sequence[Object], before: TritonModelStatus
+    model: TritonModel, pods: Sequence[Pod], before: TritonModelStatus
 ) -> tuple[str, Literal["", "Ensemble", "Model"]]:
     """Returns the entrypoint and its type, from the spec, the repository check in a pod, or the last status."""
-    report = next((r for p in reversed(found) if pods.alive(p) and (r := pods.check_report(p))), None)
+    report = _last_report(pods)
     name = model.spec.entrypoint or (report.entrypoint if report else None) or before.entrypoint
     line = next((m for m in (report.models if report else ()) if m.name == name), None)
     if line is None:
@@ -49,31 +75,30 @@ def assess(
     model: TritonModel, observed: Observation, endpoint: str, before: TritonModelStatus, now: str
 ) -> TritonModelStatus:
     """Returns the status for an observation. `now` (RFC 3339, milliseconds) appears only in fields that change."""
-    living = [p for p in observed.pods if pods.alive(p)]
-    current = [p for p in living if pods.is_current(p, observed.template)]
-    ready = [p for p in living if pods.is_ready(p)]
-    report = next((r for p in current + living if (r := pods.check_report(p))), None)
+    living = [p for p in observed.pods if p.is_alive]
+    current = [p for p in living if p.is_current(observed.template)]
+    ready = [p for p in living if p.is_ready]
+    report = next((r for p in current + living if (r := p.check_report)), None)
     entrypoint, entrypoint_type = entry(model, [*living, *current], before)
-    newest = {n: index for n, index in observed.indexes.items() if n in {p["metadata"]["name"] for p in current}}
+    newest = {n: index for n, index in observed.servers.indexes.items() if n in {p.name for p in current}}
     # Before the next answer of a server, a model that it doesn't list may have been loaded already.
     change = observed.models_change
-    loading = observed.pending if change is None else not change.refused
+    loading = observed.servers.pending if change is None else not change.refused
     coming = model.spec.server.load_models if loading else ()
     # During a rollout of a new model image the new pods' models count.
-    models = _redacted(model, model_states(model, newest or observed.indexes, report, coming))
+    models = _redacted(model, model_states(model, newest or observed.servers.indexes, report, coming))
     problem = _first_problem(model, observed, current, models if newest else [])
     limits = thresholds.states(observed.requested, before.thresholds, now)
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
-    suspended = churn.suspended_until(before, observed.answer is not None and observed.answer.churning, now)
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
         _progressing(observed, living, current, ready, problem),
-        _models_loaded(models, problem, observed.unusable),
-        load.threshold_live(model, observed, limits, live, now),
-        counting.scales(load.autoscaler_active(model, observed), observed, entrypoint),
-        counting.alerts(load.monitoring_available(model, observed, suspended), observed, entrypoint),
+        _models_loaded(models, problem, observed.servers, ready),
+        threshold_live(model, observed, limits, live, now),
+        counting.scales(autoscaler_active(model, observed), observed, entrypoint),
+        counting.alerts(monitoring_available(model, observed), observed, entrypoint),
     ]
-    digests = sorted({d for p in current if (d := pods.digest(p))})
+    digests = sorted({p.model_digest for p in current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
         conditions=settle(before.conditions, [c for c in conditions if c], now[:19] + "Z", model.metadata.generation),
@@ -81,20 +106,19 @@ def assess(
         loaded=loaded(models) or _declared(report),
         entrypoint=entrypoint,
         entrypoint_type=entrypoint_type,
+        decoupled=decoupled([*living, *current], before),
         thresholds=limits,
-        scraping_suspended_until=suspended,
         max_qps=next((t.value for t in limits if (t.kind, t.version) == (MAX_QPS.name, "")), ""),
-        autoscaling=observed.scaling,
+        autoscaling=observed.scaler.scaling,
         calibration=calibration.status(
             model.metadata.annotations.get(names.ANNOTATION_CALIBRATION),
             (observed.deployment or {}).get("spec", {}).get("template"),
-            {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: pods.server_digests(current)},
+            {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: {p.server_digest for p in current} - {""}},
         ),
+        last_repair=_last_repair(living, before, observed.evicted),
+        evictions=[*before.evictions, observed.evicted.time][-MAX_EVICTIONS:] if observed.evicted else before.evictions,
         image=ImageStatus(
-            reference=model.spec.model_image.reference,
-            digest=", ".join(digests),
-            delivery=observed.delivery,
-            change=observed.image_change.way or None,
+            reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
         ),
         newer_template=observed.newer_template or None,
         replicas=len(living),
@@ -104,12 +128,18 @@ def assess(
     )
 
 
+def _last_repair(living: Sequence[Pod], before: TritonModelStatus, evicted: RepairStatus | None) -> RepairStatus | None:
+    """Returns the newest repair of a server, also of one whose pod is gone."""
+    repairs = [repair for repair in (*map(repair_of, living), evicted, before.last_repair) if repair]
+    return max(repairs, key=lambda repair: repair.time, default=None)
+
+
 def unread(before: TritonModelStatus, problem: Problem, now: str, generation: int) -> TritonModelStatus:
     """Returns the status if `problem` prevents reading the spec. The servers keep running as before."""
-    kept = [c for c in before.conditions if c.type != PROGRESSING]
-    if READY not in {c.type for c in kept}:
-        kept.insert(0, condition(READY, "False", problem.reason, problem.message))
-    conditions = [*kept, condition(PROGRESSING, "False", problem.reason, problem.message)]
+    others = [c for c in before.conditions if c.type != PROGRESSING]
+    if READY not in {c.type for c in others}:
+        others.insert(0, condition(READY, "False", problem.reason, problem.message))
+    conditions = [*others, condition(PROGRESSING, "False", problem.reason, problem.message)]
     return before.model_copy(
         update={
             "conditions": settle(before.conditions, conditions, now, generation),
@@ -127,7 +157,7 @@ def _redacted(model: TritonModel, models: Sequence[ModelStatus]) -> list[ModelSt
 
 
 def _first_problem(
-    model: TritonModel, observed: Observation, current: Sequence[Object], models: Sequence[ModelStatus]
+    model: TritonModel, observed: Observation, current: Sequence[Pod], models: Sequence[ModelStatus]
 ) -> Problem | None:
     """Returns the first problem that keeps the current spec from being served; None if there is none."""
     refused = next((p for kind, p in observed.refused.items() if kind not in _AUXILIARY), None)
@@ -136,50 +166,49 @@ def _first_problem(
     failed = _deployment_condition(observed.deployment, "ReplicaFailure")
     if failed.get("status") == "True":
         return Problem("PodsRefused", f"the API server refuses the pods: {failed.get('message', '')}")
-    found = [p for pod in current if (p := pods.problem(pod))]
-    if sum(map(pods.is_ready, current)) < _desired_replicas(observed):
+    problems = [p for pod in current if (p := problem_of(pod))]
+    if sum(p.is_ready for p in current) < _desired_replicas(observed):
         # Failed pods stay for a while. They matter only while a server is missing.
-        fallen = [p for p in observed.pods if pods.finished(p) and pods.is_current(p, observed.template)]
-        found += [p for pod in fallen if (p := pods.problem(pod))]
-    if found:
-        first = found[0]
-        if first.reason in pods.WITH_LOG:
+        fallen = [p for p in observed.pods if p.has_ended and p.is_current(observed.template)]
+        problems += [p for pod in fallen if (p := problem_of(pod))]
+    if problems:
+        first = problems[0]
+        if first.reason in WITH_LOG:
             return Problem(first.reason, secrets.redact(first.message, secrets.values(model)))
         return first
     failed_models = load_problem(models)
-    if failed_models and not all(pods.is_ready(p) for p in current):
+    if failed_models and not all(p.is_ready for p in current):
         return failed_models
     return None
 
 
 def _ready(
-    observed: Observation, entrypoint: str, ready: Sequence[Object], current: Sequence[Object], problem: Problem | None
+    observed: Observation, entrypoint: str, ready: Sequence[Pod], current: Sequence[Pod], problem: Problem | None
 ) -> Condition:
     if ready:
-        return condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
+        answers = condition(READY, "True", "EntrypointAnswers", f"{entrypoint or 'every model'} answers")
+        return faults.ready(answers, observed.monitoring.answer, ready)
     if observed.deployment and _desired_replicas(observed) == 0:
         return condition(READY, "False", "ScaledToZero", _TO_ZERO)
-    cause = problem or (pods.phase(current[0]) if current else _STARTING)
+    cause = problem or (step_of(current[0]) if current else _STARTING)
     return condition(READY, "False", cause.reason, cause.message)
 
 
 def _progressing(
     observed: Observation,
-    living: Sequence[Object],
-    current: Sequence[Object],
-    ready: Sequence[Object],
+    living: Sequence[Pod],
+    current: Sequence[Pod],
+    ready: Sequence[Pod],
     problem: Problem | None,
 ) -> Condition:
     if problem:
         old = [p for p in ready if p not in current]
-        kept = "; the servers of the previous spec keep serving" if old else ""
-        return condition(PROGRESSING, "False", problem.reason, problem.message + kept)
+        suffix = "; the servers of the previous spec keep serving" if old else ""
+        return condition(PROGRESSING, "False", problem.reason, problem.message + suffix)
     if observed.deployment is None:
         return condition(PROGRESSING, "True", "Creating", "the Deployment is being created")
     if observed.models_change:
         return _changing(observed.models_change)
-    if observed.image_change.changing:
-        return _changing_image(observed.image_change)
     if _complete(observed, observed.deployment, living, current, ready):
         return condition(PROGRESSING, "False", "Complete", "every server runs the current spec" + _newer(observed))
     if observed.paused:
@@ -189,10 +218,10 @@ def _progressing(
             "the Deployment is paused, so Kubernetes replaces no server: "
             f"run kubectl rollout resume deployment/{name}",
         )  # fmt: skip
-    waiting = next((pods.phase(p) for p in current if not pods.is_ready(p)), None)
+    waiting = next((step_of(p) for p in current if not p.is_ready), None)
     if waiting is None:
         waiting = Problem("", "waiting for new servers to start, or for servers of the previous spec to stop")
-    why = f"; the servers are replaced for the change of {observed.rollout}"
+    why = f"; the servers are replaced for the change of spec.server.loadModels: {observed.rollout}"
     return condition(PROGRESSING, "True", "RollingOut", waiting.message + (why if observed.rollout else ""))
 
 
@@ -207,21 +236,7 @@ def _changing(change: ModelsChange) -> Condition:
         )  # fmt: skip
     many = f"{change.left} server{'s' if change.left > 1 else ''}"
     message = f"{many} still to change to the models of spec.server.loadModels, without a restart"
-    if not change.left:
-        message = (
-            "every server has the models of spec.server.loadModels; now the Deployment gets them for later servers"
-        )
     return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
-
-
-def _changing_image(change: ImageChange) -> Condition:
-    """Progressing while the model image of running servers changes."""
-    message = (
-        f"{change.left} server{'s' if change.left > 1 else ''} still to change to the model image, without a restart"
-    )
-    if not change.left:
-        message = "every server has the model image; now the Deployment gets it for later servers"
-    return condition(PROGRESSING, "True", CHANGING_IMAGE, message)
 
 
 def _newer(observed: Observation) -> str:
@@ -236,9 +251,9 @@ def _newer(observed: Observation) -> str:
 def _complete(
     observed: Observation,
     deployment: Object,
-    living: Sequence[Object],
-    current: Sequence[Object],
-    ready: Sequence[Object],
+    living: Sequence[Pod],
+    current: Sequence[Pod],
+    ready: Sequence[Pod],
 ) -> bool:
     generation: int = deployment.get("status", {}).get("observedGeneration", 0)
     seen_by_controller = generation >= deployment["metadata"].get("generation", 0)
@@ -255,13 +270,17 @@ def _desired_replicas(observed: Observation) -> int:
     return int((observed.deployment or {}).get("spec", {}).get("replicas", 1))
 
 
-def _models_loaded(models: Sequence[ModelStatus], problem: Problem | None, unusable: Mapping[str, str]) -> Condition:
+def _models_loaded(
+    models: Sequence[ModelStatus], problem: Problem | None, servers: ServerAnswers, ready: Sequence[Pod]
+) -> Condition:
     if problem and problem.reason == "RepositoryInvalid":
         return condition(MODELS_LOADED, "False", problem.reason, problem.message)
-    unknown = _unusable(unusable)
+    unknown = _unusable(servers.unusable)
     if not models:
         if unknown:
             return condition(MODELS_LOADED, "Unknown", "AnswerUnusable", unknown)
+        if ready and not servers.indexes and not servers.pending:
+            return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", _REFUSED.format(ready[0].name))
         return condition(MODELS_LOADED, "Unknown", "NoServerAnswers", "no server answers yet")
     more = "".join(f"; {part}" for part in (unknown, _too_many(models)) if part)
     failed = load_problem(models)

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from triton_operator.api import names
 from triton_operator.api.fields import Base
-from triton_operator.api.status import CalibrationStatus, Text
+from triton_operator.api.status import CalibrationStatus, Text, timestamp
 from triton_operator.api.thresholds import VALUE_PATTERN
 
 Object = Mapping[str, Any]
@@ -56,14 +56,14 @@ def parts(template: Object) -> dict[str, str]:
     """Returns a digest for each part of a pod template that decides how much one server handles."""
     spec = template["spec"]
     server: Object = next((c for c in spec["containers"] if c["name"] == names.CONTAINER_SERVER), {})
-    flags = [one for one in server.get("args") or [] if not one.startswith(_SHUTDOWN)]
-    found = {
+    flags = [flag for flag in server.get("args") or [] if not flag.startswith(_SHUTDOWN)]
+    values = {
         SERVER_IMAGE: server.get("image"),
         "the resources": server.get("resources"),
         "the flags or the environment": [*(server.get(field) for field in ("command", "env", "envFrom")), flags],
         "the choice of nodes": [spec.get(field) for field in _NODES],
     }
-    return {name: _digest(value) for name, value in found.items()}
+    return {name: _digest(value) for name, value in values.items()}
 
 
 def status(
@@ -76,26 +76,26 @@ def status(
     """
     if text is None:
         return None
-    found = _read(text)
-    if found is None:
+    evidence = _read(text)
+    if evidence is None:
         message = f"the annotation {names.ANNOTATION_CALIBRATION} isn't a result of kubectl triton calibrate: remove it"
         return CalibrationStatus(current=False, message=message)
     now = parts(template) if template else {}
-    differs = [name for name, digest in found.template.items() if now.get(name, digest) != digest]
+    differs = [name for name, digest in evidence.template.items() if now.get(name, digest) != digest]
     differs += [
         name
-        for name, digest in found.images.items()
+        for name, digest in evidence.images.items()
         if name not in differs and _replaced(digest, running.get(name, ()))
     ]
-    at_least = "at least " if found.at_least else ""
+    at_least = "at least " if evidence.at_least else ""
     return CalibrationStatus(
-        max_qps_per_replica=found.max_qps_per_replica,
-        target=_milliseconds(found.target_p99),
-        time=found.time.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        max_qps_per_replica=evidence.max_qps_per_replica,
+        target=_milliseconds(evidence.target_p99),
+        time=timestamp(evidence.time),
         current=not differs,
         message=(
-            f"one server handled {at_least}{found.max_qps_per_replica} requests/s with p99 of "
-            f"{_milliseconds(min(found.p99))} to {_milliseconds(max(found.p99))}"
+            f"one server handled {at_least}{evidence.max_qps_per_replica} requests/s with p99 of "
+            f"{_milliseconds(min(evidence.p99))} to {_milliseconds(max(evidence.p99))}"
             + (f"; since then {' and '.join(differs)} changed: {_AGAIN}" if differs else "")
         ),
     )

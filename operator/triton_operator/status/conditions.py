@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_operator.api.status import MONITORING_AVAILABLE, PROGRESSING, READY, Condition, TritonModelStatus, Truth
+from triton_operator.api.status import (
+    MONITORING_AVAILABLE,
+    PROGRESSING,
+    READY,
+    SERVER_FAULTS,
+    Condition,
+    TritonModelStatus,
+    Truth,
+)
 
 _MESSAGE_MAX = 4096
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
@@ -45,8 +53,8 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
     out = []
     for condition in now:
         old = previous.get(condition.type)
-        kept = old.last_transition_time if old and old.status == condition.status else None
-        update = {"last_transition_time": kept or time, "observed_generation": generation}
+        transition_time = old.last_transition_time if old and old.status == condition.status else None
+        update = {"last_transition_time": transition_time or time, "observed_generation": generation}
         out.append(condition.model_copy(update=update))
     return out
 
@@ -54,15 +62,15 @@ def settle(before: Iterable[Condition], now: Iterable[Condition], time: str, gen
 def transitions(before: Iterable[Condition], now: Sequence[Condition]) -> list[Transition]:
     """Returns the changes that cause an Event. A step causes none, unless the condition was True before."""
     previous = {c.type: (c.status, c.reason) for c in before}
-    found: list[Transition] = []
+    changes: list[Transition] = []
     for condition in now:
         was = previous.get(condition.type, ("", ""))
         if was == (condition.status, condition.reason) or not _deserves_event(condition, was[0]):
             continue
         transition = Transition(_severity(condition), condition.reason, condition.message)
-        if transition not in found:
-            found.append(transition)
-    return found
+        if transition not in changes:
+            changes.append(transition)
+    return changes
 
 
 def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
@@ -71,15 +79,16 @@ def is_urgent(before: TritonModelStatus, now: TritonModelStatus) -> bool:
     A step or a different message can wait for the next step, which avoids most writes during a start. In the first
     status only a failure is urgent.
     """
-    found = transitions(before.conditions, now.conditions)
+    changes = transitions(before.conditions, now.conditions)
     if not before.observed_generation:
-        return any(t.kind == "Warning" for t in found)
+        return any(t.kind == "Warning" for t in changes)
     return (
         before.observed_generation != now.observed_generation
         or before.thresholds != now.thresholds
         or before.autoscaling != now.autoscaling
+        or before.last_repair != now.last_repair
         or _true(before) != _true(now)
-        or bool(found)
+        or bool(changes)
     )
 
 
@@ -89,9 +98,9 @@ def _true(status: TritonModelStatus) -> set[str]:
 
 _STEPS = {
     "Creating", "Scheduling", "PreparingRepository", "FetchingRepository", "CheckingRepository", "LoadingModels",
-    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "ChangingImage", "NoServerAnswers",
-    "Starting", "Deleting", "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive",
-    "ScalerNotActive", "ScalerCooldown",
+    "EntrypointNotReady", "PodNotReady", "RollingOut", "ChangingModels", "NoServerAnswers", "Starting", "Deleting",
+    "Propagating", "Live", "Scaling", "CRDsMissing", "NoPrometheus", "ScalerActive", "ScalerNotActive",
+    "ScalerCooldown",
 }  # fmt: skip
 
 
@@ -103,4 +112,6 @@ def _deserves_event(condition: Condition, was: str) -> bool:
 
 def _severity(condition: Condition) -> Literal["Normal", "Warning"]:
     well = condition.reason in ("Complete", "ScaledToZero") if condition.type == PROGRESSING else False
+    if condition.reason in SERVER_FAULTS:
+        return "Warning"
     return "Normal" if well or condition.status == "True" or condition.reason == "ScaledToZero" else "Warning"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from triton_operator.api.status import AUTOSCALER_ACTIVE, MONITORING_AVAILABLE, Condition
+from triton_operator.api.thresholds import CAPACITIES, MAX_QPS_PER_REPLICA, has_limit
 
 from .conditions import condition
 from .observation import Observation
@@ -15,13 +16,13 @@ _QUEUE = "its queue gets shorter, but its counters are 0"
 
 def alerts(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
     """Returns MonitoringAvailable: `before`, or False if it isn't a problem itself and a model isn't counted."""
-    found = _uncounted(observed)
-    if before is None or before.status == "False" or not found:
+    uncounted = _uncounted(observed)
+    if before is None or before.status == "False" or not uncounted:
         return before
-    named = "; ".join(f"{model} ({evidence})" for model, evidence in sorted(found.items()))
+    named = "; ".join(f"{model} ({evidence})" for model, evidence in sorted(uncounted.items()))
     lost = (
         "the demand, the thresholds, the alerts about requests and the autoscaler see no requests"
-        if entrypoint in found
+        if entrypoint in uncounted
         else "the alerts about queues and failures see no requests of it. The requests of the entrypoint are counted"
     )
     return condition(
@@ -32,8 +33,13 @@ def alerts(before: Condition | None, observed: Observation, entrypoint: str) -> 
 
 
 def scales(before: Condition | None, observed: Observation, entrypoint: str) -> Condition | None:
-    """Returns AutoscalerActive: `before`, or False if it isn't a problem itself and the entry model isn't counted."""
+    """Returns AutoscalerActive: `before`, or False if it isn't a problem itself and the entry model isn't counted.
+
+    It isn't False with a capacity in something else than requests, such as streams.
+    """
     if before is None or before.status != "True" or entrypoint not in _uncounted(observed):
+        return before
+    if has_limit(observed.thresholds, (kind for kind in CAPACITIES if kind is not MAX_QPS_PER_REPLICA)):
         return before
     return condition(
         AUTOSCALER_ACTIVE, "False", NOT_COUNTED,
@@ -44,5 +50,6 @@ def scales(before: Condition | None, observed: Observation, entrypoint: str) -> 
 
 def _uncounted(observed: Observation) -> Mapping[str, str]:
     """Returns the uncounted models with the evidence: from Prometheus' alert, and from the servers themselves."""
-    asked = observed.answer.uncounted if observed.answer is not None else ()
-    return {**dict.fromkeys(asked, _QUEUE), **dict(observed.uncounted)}
+    answer = observed.monitoring.answer
+    alerted = answer.uncounted if answer is not None else ()
+    return {**dict.fromkeys(alerted, _QUEUE), **dict(observed.servers.uncounted)}

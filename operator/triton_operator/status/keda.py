@@ -7,39 +7,38 @@ from triton_operator.api.status import AUTOSCALER_ACTIVE, Condition, Truth
 from triton_operator.api.types import TritonModel
 from triton_operator.render.rules.recording import ARRIVALS
 
-from . import pods
 from .conditions import condition
-from .observation import Object, Observation
+from .observation import Object, Observation, Scaler
 
 _STARTING = "KEDA hasn't reported a status of the ScaledObject yet; check that KEDA's operator runs"
 
 
-def obstacle(model: TritonModel, observed: Observation) -> Condition | None:
+def obstacle(model: TritonModel, scaler: Scaler) -> Condition | None:
     """Returns AutoscalerActive if the wanted engine can't begin: KEDA or Prometheus is missing, or KEDA hasn't ended.
 
     None if it can begin.
     """
     if not model.is_keda:
-        if observed.scaled_object is None:
+        if scaler.scaled_object is None:
             return None
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
             "the HorizontalPodAutoscaler follows when KEDA has released the ScaledObject, so that only one autoscaler "
             "scales the servers; check that KEDA's operator runs. Until then the number of servers stays",
         )  # fmt: skip
-    if not observed.keda:
+    if not scaler.keda:
         return condition(
             AUTOSCALER_ACTIVE, "False", "KEDAMissing",
             "the cluster has no CRD for ScaledObject, so the number of servers stays: install KEDA, or choose another "
             "spec.autoscaling.engine; serving works without it",
         )  # fmt: skip
-    if not observed.prometheus:
+    if not scaler.prometheus:
         return condition(
             AUTOSCALER_ACTIVE, "False", "NoPrometheus",
             "no known Prometheus has the load for KEDA, so the number of servers stays; see MonitoringAvailable, or "
             "set PROMETHEUS_URL of the operator",
         )  # fmt: skip
-    if observed.scaled_object is not None and is_deleting(observed.scaled_object):
+    if scaler.scaled_object is not None and is_deleting(scaler.scaled_object):
         return condition(
             AUTOSCALER_ACTIVE, "Unknown", "WaitingForKEDA",
             "the ScaledObject was deleted, and KEDA hasn't released it yet; check that KEDA's operator runs. Until "
@@ -50,16 +49,17 @@ def obstacle(model: TritonModel, observed: Observation) -> Condition | None:
 
 def reported(observed: Observation) -> Condition:
     """Returns AutoscalerActive with what KEDA says about the ScaledObject."""
-    said = {c["type"]: c for c in (observed.scaled_object or {}).get("status", {}).get("conditions", [])}
+    scaled_object = observed.scaler.scaled_object or {}
+    said = {c["type"]: c for c in scaled_object.get("status", {}).get("conditions", [])}
     ready, active, fallback = (said.get(kind, {}) for kind in ("Ready", "Active", "Fallback"))
     if ready.get("status", "Unknown") == "Unknown" and not ready.get("reason"):
         return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", _STARTING)
     if said.get("Paused", {}).get("status") == "True":
         return _quote("False", said["Paused"], "; the number of servers stays")
     if fallback.get("status") == "True":
-        if not any(map(pods.is_ready, observed.pods)):
+        if not any(pod.is_ready for pod in observed.pods):
             return condition(AUTOSCALER_ACTIVE, "Unknown", "Starting", "no server is ready yet, so there is no load")
-        return _quote("False", fallback, _hint(observed.scaled_object or {}))
+        return _quote("False", fallback, _hint(scaled_object))
     if ready.get("status") != "True":
         return _quote("False" if ready.get("status") == "False" else "Unknown", ready, _hint({}))
     if active.get("status") not in ("True", "False"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from triton_operator.api.servers import Index, IndexEntry
+from triton_operator.api.servers import UNLOADED, Index, IndexEntry
 from triton_operator.api.status import ModelStatus
 from triton_operator.api.types import TritonModel
-from triton_operator.repository.report import Report
-
-from .observation import Problem
+from triton_operator.pods import Problem
+from triton_repository_check.report import Report
 
 READY = "READY"
 MISSING = "MISSING"
@@ -38,22 +38,35 @@ def model_states(
     """
     if not indexes:
         return []
-    wanted = set(expected(model, report))
-    entries = [entry for pod in sorted(indexes) for entry in indexes[pod]]
+    expected_names = set(expected(model, report))
+    entries = [
+        _with_advice(entry, model.name)
+        for pod in sorted(indexes)
+        for entry in indexes[pod]
+        if entry.reason != UNLOADED or (entry.name in expected_names and entry.name not in coming)
+    ]
     rows: dict[tuple[str, str], list[IndexEntry]] = {
-        (name, ""): [] for name in sorted(wanted - {entry.name for entry in entries})
+        (name, ""): [] for name in sorted(expected_names - {entry.name for entry in entries})
     }
-    for entry in sorted(entries, key=lambda entry: entry.name not in wanted):
+    for entry in sorted(entries, key=lambda entry: entry.name not in expected_names):
         key = entry.name, entry.version
         if key in rows or len(rows) < MAX_MODELS:
             rows.setdefault(key, []).append(entry)
     # A client that loads a model through the API reaches only one server. The others don't need that model.
     explicit = model.spec.server.model_control == "explicit"
-    needed = wanted if explicit else {name for name, _ in rows}
+    needed = expected_names if explicit else {name for name, _ in rows}
     return [
-        _status(name, version, found, len(indexes), everywhere=name in needed, coming=name in coming)
-        for (name, version), found in sorted(rows.items())
+        _status(name, version, row, len(indexes), everywhere=name in needed, coming=name in coming)
+        for (name, version), row in sorted(rows.items())
     ]
+
+
+def _with_advice(entry: IndexEntry, model: str) -> IndexEntry:
+    """Returns the entry of an unloaded model with what happened and what to do; others as they are."""
+    if entry.reason != UNLOADED:
+        return entry
+    reason = f"unloaded by a client; load it again: kubectl triton load {model} {entry.name}"
+    return replace(entry, state=MISSING, reason=reason)
 
 
 def expected(model: TritonModel, report: Report | None) -> list[str]:
@@ -78,14 +91,14 @@ def bounded(models: Sequence[ModelStatus]) -> list[ModelStatus]:
     reasoned = [m.model_copy(update={"reason": ""}) for m in first if m.reason]
     room = max(0, _ROOM - sum(map(_size, reasoned)))
     longest = min(_REASON_MAX, room // (_MAX_BYTES * max(len(reasoned), 1)))
-    kept: list[ModelStatus] = []
+    listed: list[ModelStatus] = []
     room = _ROOM
     for model in (_short(m, longest) for m in first):
         size = _size(model)
         if size <= room:
-            kept.append(model)
+            listed.append(model)
             room -= size
-    return sorted(kept, key=lambda m: (m.name, m.version))
+    return sorted(listed, key=lambda m: (m.name, m.version))
 
 
 _MAX_BYTES = 6
@@ -115,11 +128,11 @@ def load_problem(models: Sequence[ModelStatus]) -> Problem | None:
 
 
 def _status(
-    name: str, version: str, found: Sequence[IndexEntry], servers: int, *, everywhere: bool, coming: bool
+    name: str, version: str, entries: Sequence[IndexEntry], servers: int, *, everywhere: bool, coming: bool
 ) -> ModelStatus:
-    ready = sum(entry.state == READY for entry in found)
-    worst = next((entry for entry in found if entry.state != READY), None)
-    if worst is None and everywhere and len(found) < servers:
+    ready = sum(entry.state == READY for entry in entries)
+    worst = next((entry for entry in entries if entry.state != READY), None)
+    if worst is None and everywhere and len(entries) < servers:
         missing = ("LOADING", "") if coming else (MISSING, _UNLISTED)
         worst = IndexEntry(name, version, *missing)
     return ModelStatus(

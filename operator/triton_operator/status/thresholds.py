@@ -22,20 +22,20 @@ class Change:
         return f"{self.threshold}: {self.old or 'none'} → {self.new or 'none'} (annotation {self.source})"
 
 
-def states(found: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
+def states(requested: Thresholds, before: Iterable[ThresholdStatus], now: str) -> list[ThresholdStatus]:
     """Returns the accepted thresholds, sorted by kind. An unchanged value keeps its `since`."""
-    known = {ThresholdKey(t.kind, t.version): t for t in before}
-    values = accepted(found, last_accepted({"thresholds": [t.model_dump() for t in known.values()]}))
+    previous = {ThresholdKey(t.kind, t.version): t for t in before}
+    values = accepted(requested, last_accepted({"thresholds": [t.model_dump() for t in previous.values()]}))
     out = []
     for threshold, value in sorted(values.items()):
-        requested, old, shown = found.requested.get(threshold), known.get(threshold), text(value)
-        if old is not None and old.value == shown:
-            source = requested.source if requested else old.source
+        request, old, value_text = requested.requested.get(threshold), previous.get(threshold), text(value)
+        if old is not None and old.value == value_text:
+            source = request.source if request else old.source
             out.append(old.model_copy(update={"source": source}))
-        elif requested is not None:
+        elif request is not None:
             out.append(
                 ThresholdStatus(
-                    kind=threshold.kind, version=threshold.version, value=shown, source=requested.source, since=now
+                    kind=threshold.kind, version=threshold.version, value=value_text, source=request.source, since=now
                 )
             )
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from corpus.faults import (
     answers,
     batching,
+    calls,
     completion,
     config,
     core,
@@ -35,4 +36,5 @@ FAULTS: tuple[Fault, ...] = (
     *programs.FAULTS,
     *completion.FAULTS,
     *answers.FAULTS,
+    *calls.FAULTS,
 )

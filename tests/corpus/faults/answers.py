@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from corpus.faults.core import then
 from corpus.faults.fault import Fault
 from corpus.good.repository import HEAD
 from support.mutations import add, edit, write
@@ -33,6 +34,14 @@ SENT = (
 TENSORS = '[pb_utils.Tensor("OUT", np.zeros((1, 4), np.float32)) for _ in requests]'
 
 FAULTS = (
+    Fault("no responses beside a module of constants", "cache", then(
+        write("slow/1/helper.py", "SCALE = 2\n"),
+        edit(SLOW_PY, "import numpy as np", "import numpy as np\nfrom helper import SCALE"),
+        edit(SLOW_PY, "return responses", "del responses")), "TR309", "error", f"{SLOW_PY}:7"),
+    Fault("return inside a loop over numbered requests", "cache", then(
+        edit(SLOW_PY, "for request in requests", "for i, request in enumerate(requests)"),
+        edit(SLOW_PY, "        return responses", "            return responses"),
+        add(SLOW, "dynamic_batching { }\n")), "TR312", "warning", f"{SLOW_PY}:11"),
     Fault("an empty list of responses", "cache", write(SLOW_PY, _returns("[]")), "TR312", "error", f"{SLOW_PY}:7"),
     Fault("texts for responses", "cache", write(SLOW_PY, _returns('["" for _ in requests]')), "TR309", "error",
           f"{SLOW_PY}:7"),

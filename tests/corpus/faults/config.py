@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from corpus.faults.fault import NET, PRE, PRE_PY, Fault
-from support.mutations import add, edit, move, remove, write
+from support.mutations import add, edit, move, recoded, remove
+
+SLOW = "slow/config.pbtxt"
 
 FAULTS = (
+    Fault(
+        "runtime that doesn't exist",
+        "cache",
+        add(SLOW, 'runtime: "libtriton_fast.so"\n'),
+        "TR131",
+        "error",
+        f"{SLOW}:11",
+    ),
+    Fault(
+        "backend's name for its platform",
+        "detection",
+        add(NET, 'platform: "onnxruntime"\n'),
+        "TR120",
+        "error",
+        f"{NET}:13",
+    ),
     # text and schema
     Fault("missing colon", "detection", edit(PRE, 'name: "pre"', 'name "pre"'), "TR101", "error", f"{PRE}:1"),
     Fault(
@@ -57,7 +75,27 @@ FAULTS = (
         "error",
         f"{NET}:1",
     ),
-    Fault("config.pbtxt not in UTF-8", "detection", write(NET, b'# \xe9t\xe9\nname: "\xe9"\n'), "TR002", "error", NET),
+    Fault(
+        "value not in UTF-8",
+        "cache",
+        recoded(SLOW, "latin-1", 'parameters { key: "\xe9" value { } }\n'),
+        "TR130",
+        "warning",
+        f"{SLOW}:1",
+    ),
+    Fault("config.pbtxt in UTF-16", "cache", recoded(SLOW, "utf-16", ""), "TR101", "error", f"{SLOW}:1"),
+    Fault("placeholder for a number", "cache", edit(SLOW, "size: 8", "size: ${size}"), "TR129", "error", f"{SLOW}:2"),
+    Fault(
+        "placeholder for the backend", "cache", edit(SLOW, '"python"', '"${backend}"'), "TR129", "error", f"{SLOW}:1"
+    ),
+    Fault(
+        "placeholder in a parameter",
+        "cache",
+        add(SLOW, 'parameters { key: "folder" value { string_value: "${folder}" } }\n'),
+        "TR129",
+        "warning",
+        f"{SLOW}:11",
+    ),
     Fault(
         "name differs from the directory's",
         "detection",

@@ -211,6 +211,14 @@ QUEUES = (
 )
 SEQUENCES = (
     Fault(
+        "state without names",
+        "sequence",
+        edit(STATE, 'input_name: "BEFORE"\n      output_name: "AFTER"\n', ""),
+        "TR113",
+        "error",
+        f"{STATE}:12",
+    ),
+    Fault(
         "sequence control without values",
         "sequence",
         edit(SUM, START, START.replace(" int32_false_true: [ 0, 1 ]", "")),
@@ -343,6 +351,14 @@ FILES = (
         "slow/1/config.pbtxt",
     ),
     Fault("Git LFS pointer instead of model.py", "cache", write(SLOW_PY, POINTER), "TR211", "error", "slow/1/model.py"),
+    Fault(
+        "program for model.py that may not be executed",
+        "cache",
+        write("slow/triton_python_backend_stub", b"\x7fELF"),
+        "TR213",
+        "error",
+        "slow/triton_python_backend_stub",
+    ),
     Fault(
         "space in a model's name",
         "cache",

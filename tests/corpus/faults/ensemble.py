@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corpus.faults.fault import DETECT, POST, Fault
-from support.mutations import add, edit
+from support.mutations import add, edit, write
 
 
 def _circle(root: Path) -> None:
@@ -20,6 +20,14 @@ def _ensembles_in_a_ring(root: Path) -> None:
 
 
 FAULTS = (
+    Fault(
+        "step that declares and completes nothing",
+        "versions",
+        write("two/config.pbtxt", 'backend: "python"\n'),
+        "TR402",
+        "error",
+        "pinned/config.pbtxt:16",
+    ),
     Fault("unknown model of a step", "detection", edit(DETECT, '"net"', '"network"'), "TR401", "error", f"{DETECT}:20"),
     Fault(
         "unknown input of a step",

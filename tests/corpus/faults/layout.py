@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+from corpus.faults.core import then
 from corpus.faults.fault import ONNX, PRE_PY, TEXT, Fault
 from support.mutations import edit, empty, move, remove, write
 
 FAULTS = (
+    Fault(
+        "directory for a label file",
+        "warmup",
+        then(remove("words/labels.txt"), write("words/labels.txt/a", "a\n")),
+        "TR208",
+        "error",
+        f"{TEXT}:8",
+    ),
+    Fault(
+        "label file with CRLF",
+        "warmup",
+        edit("words/labels.txt", "a\nb\nc\n", "a\r\nb\r\nc\r\n"),
+        "TR208",
+        "warning",
+        "words/labels.txt",
+    ),
+    Fault(
+        "broken link beside config.pbtxt",
+        "cache",
+        lambda root: (root / "slow/notes.md").symlink_to("nowhere"),
+        "TR006",
+        "error",
+        "slow/notes.md",
+    ),
+    Fault(
+        "link out of the repository beside config.pbtxt",
+        "cache",
+        lambda root: (root / "slow/notes.md").symlink_to("/nowhere/notes.md"),
+        "TR004",
+        "warning",
+        "slow/notes.md",
+    ),
     Fault("directory that isn't a model", "detection", write("docs/index.md", b""), "TR003", "error", "docs"),
     Fault("no version directory", "detection", remove("net/1"), "TR201", "error", "net"),
     Fault("ensemble without a version directory", "detection", remove("detect/1"), "TR201", "error", "detect"),

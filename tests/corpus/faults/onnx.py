@@ -30,15 +30,24 @@ def _two_inputs(root: Path) -> None:
     (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
 
 
-def _weights_elsewhere(root: Path) -> None:
-    given = [onnx_file.value("images", FP32, IN8)]
-    made = [onnx_file.value("boxes", FP32, OUT8)]
-    nodes = [
-        onnx_file.node("Add", ["images", "w"], ["sum"]),
-        onnx_file.node("Reshape", ["sum", "shape"], ["boxes"]),
-    ]
-    weights = [onnx_file.shape_constant("shape", [-1, 32, 6]), onnx_file.external_weight("w", "model.onnx.data")]
-    (root / ONNX).write_bytes(onnx_file.model(given, made, nodes, weights))
+def _weights(content: bytes | None, location: str = "model.onnx.data", constant: bool = False) -> Change:
+    """Writes a model with its weights in another file, with `content`."""
+
+    def change(root: Path) -> None:
+        given = [onnx_file.value("images", FP32, IN8)]
+        made = [onnx_file.value("boxes", FP32, OUT8)]
+        weight = onnx_file.external_weight("w", location)
+        nodes = [
+            onnx_file.node("Add", ["images", "w"], ["sum"]),
+            onnx_file.node("Reshape", ["sum", "shape"], ["boxes"]),
+        ]
+        shape = onnx_file.shape_constant("shape", [-1, 32, 6])
+        before, weights = ([onnx_file.constant("w", weight)], []) if constant else ([], [weight])
+        (root / ONNX).write_bytes(onnx_file.model(given, made, [*before, *nodes], [shape, *weights]))
+        if content is not None:
+            (root / ONNX).parent.joinpath(location).write_bytes(content)
+
+    return change
 
 
 FAULTS = (
@@ -107,5 +116,18 @@ FAULTS = (
         "error",
         f"{NET}:3",
     ),
-    Fault("missing external weights", "detection", _weights_elsewhere, "TR607", "error", ONNX),
+    Fault("missing external weights", "detection", _weights(None), "TR607", "error", ONNX),
+    Fault("truncated external weights", "detection", _weights(bytes(5)), "TR607", "error", ONNX),
+    Fault(
+        "Git LFS pointer for external weights",
+        "detection",
+        _weights(b"version https://git-lfs.github.com/spec/v1\n"),
+        "TR607",
+        "error",
+        ONNX,
+    ),
+    Fault(
+        "external weights outside of the version", "detection", _weights(bytes(32), "../w.data"), "TR607", "error", ONNX
+    ),
+    Fault("missing external weights of a constant", "detection", _weights(None, constant=True), "TR607", "error", ONNX),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_operator.repository.checks import Expected
+from triton_repository_check.check_table import Expected
 
 SERVER = (2, 51)
 MIB = 2**20

@@ -1,5 +1,7 @@
 """Keeps sequences open through a Gateway until a file exists, and prints what became of each. Runs in a pod.
 
+Meanwhile another file has what became of them so far.
+
     gateway_sequences.py HOST HEADER NUMBER
 
 It opens NUMBER sequences at once for each protocol: HTTP, gRPC with a stream, and gRPC without one. Each sends at least
@@ -19,7 +21,7 @@ import numpy as np
 import sequences
 import tritonclient.grpc
 
-STARTED, STOP = Path("/tmp/started"), Path("/tmp/stop")
+STARTED, STOP, RECORDS = Path("/tmp/started"), Path("/tmp/stop"), Path("/tmp/records")
 _VALUES = 5
 _PAUSE_SECONDS = 0.3
 _REACHED_SECONDS = 60
@@ -105,8 +107,11 @@ def main() -> None:
     while len(records) < len(threads) or not all(record["time"] for record in records):
         time.sleep(0.1)
     STARTED.touch()
-    for thread in threads:
-        thread.join()
+    while any(thread.is_alive() for thread in threads):
+        # Whole, for who reads it.
+        RECORDS.with_suffix(".new").write_text(json.dumps(records))
+        RECORDS.with_suffix(".new").rename(RECORDS)
+        time.sleep(0.2)
     print(json.dumps(records), flush=True)
 
 

@@ -25,7 +25,7 @@ _CHANNELS = 8
 _APART_SECONDS = 1.0
 # Without this option the channels of a process share connections.
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
-_REACHED_SECONDS = 30
+_REACHED_SECONDS = 60
 
 
 class Tally:
@@ -37,18 +37,20 @@ class Tally:
         self.slowest = 0.0
         self._lock = threading.Lock()
 
-    def ask(self, how, number: int) -> None:
+    def ask(self, sender, number: int) -> None:
         start = time.monotonic()
         try:
-            echoed, version = how(number)
-            failure = "" if echoed == number else f"sent {number}, got {echoed}"
+            output, version = sender(number)
+            failure = "" if output == number else f"sent {number}, got {output}"
         except Exception as error:  # every error counts as a failure
             failure, version = f"{type(error).__name__}: {error}", ""
-        took = time.monotonic() - start
+        seconds = time.monotonic() - start
         with self._lock:
-            self.slowest = max(self.slowest, took)
+            self.slowest = max(self.slowest, seconds)
             if failure:
-                self.failures.append(f"{time.strftime('%H:%M:%S')} {failure} after {took:.2f} s")
+                self.failures.append(f"{time.strftime('%H:%M:%S')} {failure} after {seconds:.2f} s")
+                # Now, because a test that fails doesn't wait for the result.
+                print(self.failures[-1], file=sys.stderr, flush=True)
             else:
                 self.versions[version] += 1
 
@@ -86,12 +88,12 @@ def over_grpc(host: str):
     return ask
 
 
-def reach(how) -> None:
+def reach(sender) -> None:
     """Waits for a first answer, because kube-proxy may not have the Service and its endpoints yet."""
     deadline = time.monotonic() + _REACHED_SECONDS
     while True:
         try:
-            how(0)
+            sender(0)
         except Exception:  # usually a refused connection or an unknown name
             if time.monotonic() > deadline:
                 raise
@@ -100,27 +102,27 @@ def reach(how) -> None:
             return
 
 
-def pace(tally: Tally, how, every: float, after: float) -> None:
-    time.sleep(after)
+def pace(tally: Tally, sender, interval: float, delay: float) -> None:
+    time.sleep(delay)
     number, due = 0, time.monotonic()
     while not STOP.exists():
         number += 1
-        tally.ask(how, number)
-        due = max(due + every, time.monotonic())
+        tally.ask(sender, number)
+        due = max(due + interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
 
 
 def main() -> int:
     host, rate = sys.argv[1], float(sys.argv[2])
     tallies = {"http": Tally(), "grpc": Tally()}
-    every = 2 * _CHANNELS / rate
+    interval = 2 * _CHANNELS / rate
     threads = []
-    for protocol, ways in (("http", over_http), ("grpc", over_grpc)):
-        hows = [ways(host) for _ in range(_CHANNELS)]
-        reach(hows[0])
+    for protocol, factory in (("http", over_http), ("grpc", over_grpc)):
+        senders = [factory(host) for _ in range(_CHANNELS)]
+        reach(senders[0])
         threads += [
-            threading.Thread(target=pace, args=(tallies[protocol], how, every, i * _APART_SECONDS))
-            for i, how in enumerate(hows)
+            threading.Thread(target=pace, args=(tallies[protocol], sender, interval, i * _APART_SECONDS))
+            for i, sender in enumerate(senders)
         ]
     for thread in threads:
         thread.start()

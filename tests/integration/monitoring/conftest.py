@@ -22,13 +22,13 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """An API server for this folder, with a Prometheus that selects objects with the label release=prometheus."""
-    with controlplane.running() as found:
-        found.install_crds()
-        found.install_monitoring()
-        found.install_keda()
-        namespace(found, "monitoring")
-        prometheus(found.api, "k8s", {"matchLabels": {"release": "prometheus"}})
-        yield found
+    with controlplane.running() as control_plane:
+        control_plane.install_crds()
+        control_plane.install_monitoring()
+        control_plane.install_keda()
+        namespace(control_plane, "monitoring")
+        prometheus(control_plane.api, "k8s", {"matchLabels": {"release": "prometheus"}})
+        yield control_plane
 
 
 @pytest.fixture
@@ -49,6 +49,6 @@ def kubeconfig(plane: ControlPlane) -> Path:
 
 @pytest.fixture
 def fake() -> Iterator[FakePrometheus]:
-    found = FakePrometheus()
-    yield found
-    found.close()
+    server = FakePrometheus()
+    yield server
+    server.close()

@@ -45,17 +45,17 @@ def wait_for_condition(api: Api, kind: str, status: str, reason: str, name: str 
     """Waits for this condition and returns its message."""
 
     def look() -> Object | None:
-        found = condition(api.get("TritonModel", name), kind)
-        return found if (found.get("status"), found.get("reason")) == (status, reason) else None
+        current = condition(api.get("TritonModel", name), kind)
+        return current if (current.get("status"), current.get("reason")) == (status, reason) else None
 
-    found = eventually(look, SOON, lambda: api.get("TritonModel", name).get("status"))
-    return str(found["message"])
+    reached = eventually(look, SOON, lambda: api.get("TritonModel", name).get("status"))
+    return str(reached["message"])
 
 
 def in_status(api: Api) -> dict[str, str]:
     """Returns the thresholds in the status."""
-    found = api.get("TritonModel", gen.NAME).get("status", {}).get("thresholds", [])
-    return {t["kind"] + (f".{t['version']}" if t.get("version") else ""): t["value"] for t in found}
+    statuses = api.get("TritonModel", gen.NAME).get("status", {}).get("thresholds", [])
+    return {t["kind"] + (f".{t['version']}" if t.get("version") else ""): t["value"] for t in statuses}
 
 
 def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "detection-abc-1") -> None:
@@ -69,15 +69,15 @@ def serving(api: Api, operator: Operator, name: str = gen.NAME, pod: str = "dete
 def gauge(operator: Operator, api: Api, kind: str = "max-qps", version: str = "") -> float | None:
     """Returns the threshold in the metrics of this replica; None if there is none."""
     labels = {"namespace": api.namespace, "tritonmodel": gen.NAME, "kind": kind, "version": version}
-    for found, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.get("/metrics"), re.M):
-        if dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:
+    for text, value in re.findall(r"^triton_operator_threshold\{(.*)\} (\S+)$", operator.get("/metrics"), re.M):
+        if dict(re.findall(r'(\w+)="([^"]*)"', text)) == labels:
             return float(value)
     return None
 
 
 def events(api: Api, reason: str) -> list[str]:
-    found = [e for e in api.list("Event") if e["reason"] == reason]
-    return [e["message"] for e in sorted(found, key=lambda e: int(e["metadata"]["resourceVersion"]))]
+    matching = [e for e in api.list("Event") if e["reason"] == reason]
+    return [e["message"] for e in sorted(matching, key=lambda e: int(e["metadata"]["resourceVersion"]))]
 
 
 def literals(api: Api) -> str:
@@ -94,8 +94,8 @@ def difference(before: dict[str, float], now: dict[str, float]) -> dict[str, flo
     """Returns the writes since `before`, by resource and subresource."""
     out: dict[str, float] = {}
     for labels, count in now.items():
-        found = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        name = "/".join(filter(None, (found["resource"], found["subresource"])))
+        parts = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        name = "/".join(filter(None, (parts["resource"], parts["subresource"])))
         if count > before.get(labels, 0):
             out[name] = out.get(name, 0) + count - before.get(labels, 0)
     return out

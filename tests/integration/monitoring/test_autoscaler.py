@@ -54,8 +54,8 @@ def test_operator_hands_the_replicas_to_the_autoscaler_and_leaves_them_alone(
         own.patch("Deployment", gen.NAME, {"spec": {"replicas": 5}}, "scale")
         change_spec(own, {"server": {"image": "triton:3"}})
         plane.wait_until_quiet()
-        seen = [o["spec"]["replicas"] for o in states(own, "Deployment", gen.NAME, since=start)]
-        assert [n for n, _ in itertools.groupby(seen) if n != 4] == [6, 5]
+        replicas = [o["spec"]["replicas"] for o in states(own, "Deployment", gen.NAME, since=start)]
+        assert [n for n, _ in itertools.groupby(replicas) if n != 4] == [6, 5]
         assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 5
 
         annotate(own, max_qps="80")
@@ -111,18 +111,18 @@ def test_operator_writes_nothing_while_only_the_autoscalers_metrics_change(
         before, writes = difference({}, plane.writes()), operator.writes()
 
         # A resync also reconciles TritonModels that an earlier test left.
-        known = len(own.in_namespace("*").list("Deployment"))
+        count = len(own.in_namespace("*").list("Deployment"))
 
         def reconciles() -> float:
             return operator.reconciles(result="ok")
 
         def expected_reconciles() -> float:
             """Reconciles by the resyncs since `started`, with one resync more at either end."""
-            return known * ((time.monotonic() - started) / (0.9 * resync) + 2)
+            return count * ((time.monotonic() - started) / (0.9 * resync) + 2)
 
         reconciled, started, counted = reconciles(), time.monotonic(), 0
         # Wait for two resyncs, and for far more metric updates than reconciles that the resyncs cause.
-        while reconciles() < reconciled + 2 * known or counted < 2 * expected_reconciles():
+        while reconciles() < reconciled + 2 * count or counted < 2 * expected_reconciles():
             assert time.monotonic() < started + 240, operator.log
             counted += 1
             value = {"averageValue": f"{counted}m", "value": f"{counted}m"}

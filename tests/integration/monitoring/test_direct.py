@@ -27,7 +27,7 @@ from support.operator_process import Operator
 from support.people import make
 from triton_operator.api import kinds
 from triton_operator.cluster.api import ApiError, KubernetesApi
-from triton_operator.reconcile.direct import OTHERS_SCALED
+from triton_operator.reconcile.scale import OTHERS_SCALED
 from triton_operator.render import Choices, render
 
 pytestmark = pytest.mark.integration
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.integration
 MODEL = "detection"
 LIMIT = 20
 """max-qps-per-replica."""
+LIMITS = {f"{P}max-qps-per-replica": str(LIMIT)}
 WANTS_FEWER = ("ScalingLimited", "True", "TooFewReplicas")
 AT_ONCE = {"scaleUp": {"policies": [{"type": "Pods", "value": 20, "periodSeconds": 15}]}}
 POLLS = 3
@@ -52,8 +53,14 @@ class Scene:
         self._pods = itertools.count(1)
         self.start = ""
 
-    def create(self, operator: Operator, **scaling: object) -> CountingServer:
-        make(self.api, annotations={f"{P}max-qps-per-replica": str(LIMIT)},
+    def create(
+        self,
+        operator: Operator,
+        annotations: dict[str, str] = LIMITS,
+        monitoring: Object | None = None,
+        **scaling: object,
+    ) -> CountingServer:
+        make(self.api, annotations=annotations, monitoring=monitoring or {},
              autoscaling={"engine": "Direct", "max": 12, "behavior": AT_ONCE, **scaling})  # fmt: skip
         serving(self.api, operator)
         server = self.add_server("detection-abc-1")
@@ -74,9 +81,9 @@ class Scene:
         """Waits until the status has this decision."""
 
         def look() -> Object | None:
-            found = self.api.get("TritonModel", gen.NAME).get("status", {}).get("autoscaling", {})
-            same = found.get("reason") == reason and desired in (None, found.get("desired"))
-            return found if same else None
+            scaling = self.api.get("TritonModel", gen.NAME).get("status", {}).get("autoscaling", {})
+            same = scaling.get("reason") == reason and desired in (None, scaling.get("desired"))
+            return scaling if same else None
 
         return eventually(look, 60, lambda: self.api.get("TritonModel", gen.NAME).get("status"))
 
@@ -90,8 +97,8 @@ class Scene:
 
     def numbers(self) -> list[int]:
         """Returns every number of servers that the Deployment had."""
-        seen = [o["spec"]["replicas"] for o in states(self.api, "Deployment", gen.NAME, self.start)]
-        return [n for n, _ in itertools.groupby(seen)]
+        replicas = [o["spec"]["replicas"] for o in states(self.api, "Deployment", gen.NAME, self.start)]
+        return [n for n, _ in itertools.groupby(replicas)]
 
 
 @pytest.fixture
@@ -137,10 +144,10 @@ def test_adds_servers_and_writes_nothing_at_rest(
         eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
         assert operator.writes() == writes
 
-        shown = status_text(plane, scene.api)
-        assert "scaling: engine Direct, 1 to 12 servers, utilization 0.75" in shown
-        assert re.search(r"Direct: ScaledUp \d+ (s|min) ago, at a load of 4[.\d]*, not below 6: the load of 4", shown)
-        assert "HorizontalPodAutoscaler: hasn't reported a status yet" in shown
+        text = status_text(plane, scene.api)
+        assert "scaling: engine Direct, 1 to 12 servers, utilization 0.75" in text
+        assert re.search(r"Direct: ScaledUp \d+ (s|min) ago, at a load of 4[.\d]*, not below 6: the load of 4", text)
+        assert "HorizontalPodAutoscaler: hasn't reported a status yet" in text
 
         # Another engine restarts nothing, changes no number, and returns the minimum.
         scene.api.patch("TritonModel", gen.NAME, {"spec": {"autoscaling": {"engine": "HPA"}}})
@@ -222,17 +229,40 @@ def test_a_server_that_lies_gets_no_more_than_the_maximum(kubeconfig: Path, scen
         assert "Traceback" not in operator.log
 
 
+def test_adds_servers_for_streams_and_for_the_cache(kubeconfig: Path, scene: Scene, tmp_path: Path) -> None:
+    streams, cache = f"{P}max-streams-per-replica", f"{P}max-cache-usage-per-replica"
+    of = f'nv_trt_llm_request_metrics{{model="{MODEL}",version="1",request_type='
+    used = f'nv_trt_llm_kv_cache_block_metrics{{model="{MODEL}",version="1",kv_cache_block_type="fraction"}}'
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        server = scene.create(operator, {streams: "8"}, {"streaming": {"names": "TensorRTLLM"}})
+        # 6 + 9 streams: 15 / 8 / 0.75 → 3.
+        server.gauges = {f'{of}"scheduled"}}': "6", f'{of}"waiting"}}': "9", f'{of}"active"}}': "15", used: "0.9"}
+        decided = scene.decided("ScaledUp", 3)
+        assert re.search(r"servers at full use needs 3 servers: scaled up from [12] to 3$", decided["message"])
+        # 0.9 / 0.3 / 0.75 → 4. The last samples count for the new limit.
+        scene.api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {cache: "0.3"}}})
+        scene.decided("ScaledUp", 4)
+        server.gauges |= {f'{of}"waiting"}}': "NaN", used: "NaN"}
+        polls = server.polls
+        eventually(lambda: server.polls >= polls + POLLS, 60, lambda: operator.log)
+        assert scene.replicas == 4
+        server.gauges |= {f'{of}"scheduled"}}': "1e308", f'{of}"waiting"}}': "1e308"}
+        eventually(lambda: scene.replicas == 12, 60, lambda: operator.log)
+        assert scene.numbers() == sorted(scene.numbers())
+        assert "Traceback" not in operator.log
+
+
 def test_scales_only_from_the_number_and_the_object_that_it_knows(own: Api, kubeconfig: Path) -> None:
     """Another client, such as the HorizontalPodAutoscaler, may have written a higher number."""
     configuration = kubernetes.client.Configuration()
     kubernetes.config.load_kube_config(str(kubeconfig), client_configuration=configuration)
     operators = KubernetesApi(kubernetes.client.ApiClient(configuration))
     [deployment] = [o for o in render(gen.model(replicas=2), Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
-    known = own.create(gen.modified(deployment, gen.put("metadata", {"name": gen.NAME})))
-    operators.scale(known, kinds.DEPLOYMENT, 4)
+    live = own.create(gen.modified(deployment, gen.put("metadata", {"name": gen.NAME})))
+    operators.scale(live, kinds.DEPLOYMENT, 4)
     assert own.get("Deployment", gen.NAME)["spec"]["replicas"] == 4
-    changed = gen.modified(known, gen.put("spec.replicas", 4), gen.put("metadata.uid", "another"))
-    for stale in (known, changed):
+    changed = gen.modified(live, gen.put("spec.replicas", 4), gen.put("metadata.uid", "another"))
+    for stale in (live, changed):
         with pytest.raises(ApiError) as refused:
             operators.scale(stale, kinds.DEPLOYMENT, 3)
         assert refused.value.code in OTHERS_SCALED

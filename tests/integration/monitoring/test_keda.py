@@ -37,22 +37,23 @@ def without_keda(plane: ControlPlane) -> Iterator[None]:
 
 def take(api: Api) -> Object:
     """Does what KEDA does with a new ScaledObject: marks it and creates its HorizontalPodAutoscaler."""
-    found = eventually(lambda: api.find(SCALED_OBJECT, gen.NAME), SOON)
-    found["metadata"]["finalizers"] = [FINALIZER]
-    found["metadata"]["labels"]["scaledobject.keda.sh/name"] = gen.NAME
-    found["spec"]["advanced"]["scalingModifiers"] = {}
-    found = api.request("PUT", api.path(SCALED_OBJECT, gen.NAME), found)
-    config = found["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
+    scaled_object = eventually(lambda: api.find(SCALED_OBJECT, gen.NAME), SOON)
+    scaled_object["metadata"]["finalizers"] = [FINALIZER]
+    scaled_object["metadata"]["labels"]["scaledobject.keda.sh/name"] = gen.NAME
+    scaled_object["spec"]["advanced"]["scalingModifiers"] = {}
+    scaled_object = api.request("PUT", api.path(SCALED_OBJECT, gen.NAME), scaled_object)
+    config = scaled_object["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
     reference = {"apiVersion": "keda.sh/v1alpha1", "kind": SCALED_OBJECT, "controller": True,
-                 **{k: found["metadata"][k] for k in ("name", "uid")}}  # fmt: skip
+                 **{k: scaled_object["metadata"][k] for k in ("name", "uid")}}  # fmt: skip
     metadata = {"name": config["name"], "labels": {"app.kubernetes.io/managed-by": "keda-operator"},
                 "ownerReferences": [reference]}  # fmt: skip
     metric = {"metric": {"name": "s0-prometheus"}, "target": {"type": "AverageValue", "averageValue": "750m"}}
-    spec = {"scaleTargetRef": found["spec"]["scaleTargetRef"], "maxReplicas": found["spec"]["maxReplicaCount"],
-            "minReplicas": max(found["spec"]["minReplicaCount"], 1), "behavior": config["behavior"],
+    scaling = scaled_object["spec"]
+    spec = {"scaleTargetRef": scaling["scaleTargetRef"], "maxReplicas": scaling["maxReplicaCount"],
+            "minReplicas": max(scaling["minReplicaCount"], 1), "behavior": config["behavior"],
             "metrics": [{"type": "External", "external": metric}]}  # fmt: skip
     api.create({"apiVersion": "autoscaling/v2", "kind": AUTOSCALER, "metadata": metadata, "spec": spec})
-    return found
+    return scaled_object
 
 
 def say(api: Api, *conditions: tuple[str, str, str], **status: object) -> None:
@@ -181,8 +182,8 @@ def test_serves_and_alerts_without_keda(
 
 def test_keda_reads_the_load_from_the_prometheus_of_the_tritonmodel(kubeconfig: Path, own: Api, tmp_path: Path) -> None:
     def addresses() -> set[str]:
-        found = own.find(SCALED_OBJECT, gen.NAME)
-        return {t["metadata"]["serverAddress"] for t in found["spec"]["triggers"]} if found else set()
+        scaled_object = own.find(SCALED_OBJECT, gen.NAME)
+        return {t["metadata"]["serverAddress"] for t in scaled_object["spec"]["triggers"]} if scaled_object else set()
 
     with operator_process.running(kubeconfig, tmp_path, **QUICK) as operator:
         make(own, annotations=LIMIT, autoscaling={**KEDA, "min": 0}, entrypoint="detection")
@@ -228,9 +229,9 @@ def test_a_threshold_changes_nothing_in_the_scaled_object_and_keda_at_work_cause
         assert now_.pop("scaledobjects/status") - before.pop("scaledobjects/status", 0) == 60
         assert now_ == before
         assert operator.writes() == writes
-        found = own.get(SCALED_OBJECT, gen.NAME)
-        assert found["spec"] == taken["spec"]
-        assert found["metadata"]["finalizers"] == [FINALIZER]
+        scaled_object = own.get(SCALED_OBJECT, gen.NAME)
+        assert scaled_object["spec"] == taken["spec"]
+        assert scaled_object["metadata"]["finalizers"] == [FINALIZER]
         # An edit of a field of the operator is reverted.
         own.patch(SCALED_OBJECT, gen.NAME, {"spec": {"maxReplicaCount": 100}})
         eventually(lambda: own.get(SCALED_OBJECT, gen.NAME)["spec"]["maxReplicaCount"] == 8, SOON)

@@ -22,7 +22,7 @@ from integration.monitoring.steps import (
     wait_for_condition,
 )
 from support import controlplane, gen, operator_process
-from support.api import Api, eventually
+from support.api import Api, eventually, steady
 from support.operator_process import Operator
 from support.people import make
 
@@ -120,3 +120,22 @@ def test_keeps_rules_while_a_new_entrypoint_is_unknown(kubeconfig: Path, own: Ap
         # If monitoring is disabled, the rules are deleted even now.
         own.patch("TritonModel", gen.NAME, {"spec": {"monitoring": {"enabled": False}}})
         eventually(lambda: own.find("PrometheusRule", gen.NAME) is None, SOON, lambda: operator.log)
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("HPA", "HorizontalPodAutoscaler"), ("KEDA", "ScaledObject")])
+def test_restarted_operator_applies_nothing(engine: str, kind: str, kubeconfig: Path, own: Api, tmp_path: Path) -> None:
+    """The API server adds defaults to its stored objects, and the operator has forgotten what it sent."""
+    behavior = {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
+    settings = {**QUICK, "WATCH_NAMESPACES": own.namespace, "PROMETHEUS_URL": "http://127.0.0.1:1"}
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
+        make(own, autoscaling={"engine": engine, "max": 3, "behavior": behavior}, networkPolicy={},
+             monitoring={"metrics": ["my_metric"], "alertLabels": {"team": "a"}})  # fmt: skip
+        serving(own, operator)
+        for child in ("PodMonitor", kind):
+            eventually(lambda child=child: own.find(child, gen.NAME), SOON, lambda: operator.log)
+        steady(operator.reconciles, 3, SOON, lambda: operator.log)
+        assert operator.stop() == 0
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
+        eventually(lambda: operator.reconciles(result="ok") >= 1, SOON, lambda: operator.log)
+        assert "applied" not in operator.log
+        assert operator.stop() == 0

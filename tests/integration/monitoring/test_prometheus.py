@@ -124,8 +124,8 @@ def test_reports_unknown_if_it_may_not_list_prometheuses(plane: ControlPlane, ow
     kubeconfig = operator_process.install(plane, bind_cluster=False)
     admin = plane.api
     binding = admin.path("ClusterRoleBinding")
-    kept = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
-    cluster = next(o for o in kept if o["kind"] == "ClusterRoleBinding")
+    objects = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
+    cluster = next(o for o in objects if o["kind"] == "ClusterRoleBinding")
     role = {**cluster, "kind": "RoleBinding", "metadata": {"name": NAME, "namespace": own.namespace}}
     admin.request("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{own.namespace}/rolebindings", role)
     with contextlib.suppress(RefusedError):  # other tests of the folder may have left it
@@ -163,9 +163,9 @@ def test_queries_prometheus_until_the_thresholds_are_live(
         assert message == "max-qps is 80; Prometheus still uses none"
         fake.set_thresholds(own.namespace, gen.NAME, max_qps=80)
         message = wait_for_condition(own, "ThresholdLive", "True", "Live")
-        found = re.fullmatch(r"Prometheus uses max-qps 80; (\d+\.\d) s after it was set", message)
-        assert found, message
-        assert float(found[1]) < 30
+        match = re.fullmatch(r"Prometheus uses max-qps 80; (\d+\.\d) s after it was set", message)
+        assert match, message
+        assert float(match[1]) < 30
         eventually(lambda: not queries_within(fake, 4), 30, "queries continue although the thresholds are live")
         fake.status = 500
         annotate(own, max_qps="90")
@@ -174,6 +174,31 @@ def test_queries_prometheus_until_the_thresholds_are_live(
         assert events(own, "Propagating") == []
         assert operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+def test_sends_the_credentials_of_a_mounted_secret(
+    kubeconfig: Path, own: Api, fake: FakePrometheus, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    fake.authorization = "Bearer of-today"
+    fake.set_thresholds(own.namespace, gen.NAME)
+    settings = {**QUICK, "PROMETHEUS_URL": fake.url, "PROMETHEUS_CREDENTIALS": str(secret)}
+    with operator_process.running(kubeconfig, tmp_path, **settings) as operator:
+        make(own)
+        serving(own, operator)
+        words = wait_for_condition(own, "ThresholdLive", "Unknown", "PrometheusUnreachable")
+        assert "the files token, or username and password, in PROMETHEUS_CREDENTIALS can't be read" in words
+        (secret / "token").write_text("of-yesterday")
+        eventually(
+            lambda: "HTTP status 401" in condition(own.get("TritonModel", gen.NAME), "ThresholdLive")["message"],
+            SOON, lambda: operator.log[-3000:],
+        )  # fmt: skip
+        (secret / "token").write_text("of-today\n")
+        wait_for_condition(own, "ThresholdLive", "True", "Live")
+        assert operator.stop() == 0
+        assert "of-today" not in operator.log
+        assert "of-yesterday" not in operator.log
 
 
 def test_queries_pending_thresholds_of_all_tritonmodels_together(

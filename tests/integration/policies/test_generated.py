@@ -89,7 +89,7 @@ def test_orphans_can_be_deleted_or_taken_over(team: Team, tmp_path: Path) -> Non
     kubeconfig = team.plane.kubeconfig_of(operator_process.NAMESPACE, operator_process.NAME)
     with operator_process.running(kubeconfig, tmp_path) as operator:
         admin.create(tritonmodel(name))
-        eventually(lambda: admin.find("Deployment", name), 10, lambda: operator.log)
+        eventually(lambda: admin.find("Service", name), 10, lambda: operator.log)
         assert "Change the TritonModel detector" in refusal(
             lambda: admin.request("DELETE", admin.path("Service", name))
         )

@@ -33,7 +33,7 @@ def triton(team: Team, user: str, *arguments: str) -> subprocess.CompletedProces
         "PATH": settings.search_path(),
         "PYTHONPATH": ":".join(p for p in sys.path if p),
     }
-    command = [sys.executable, "-c", "from triton_operator.cli.kubectl import main; main()", *arguments]
+    command = [sys.executable, "-c", "from kubectl_triton.main import main; main()", *arguments]
     return subprocess.run(
         [*command, f"--namespace={team.namespace}"], env=environment, capture_output=True, text=True, check=False
     )

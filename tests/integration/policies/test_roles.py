@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from support import controlplane
-from support.api import eventually
+from support.api import Object, eventually
 from support.people import Team, bind, dry_run, refusal, tritonmodel
 from support.thresholds import MAX_QPS, PREFIX, annotate, current, spelled
 from triton_operator.api import names
@@ -34,10 +34,18 @@ def test_developer_can_change_everything_except_thresholds(team: Team) -> None:
 
 
 @pytest.mark.parametrize("key", [MAX_QPS, "max_qps", f"{MAX_QPS}.v2", f"{PREFIX}max-qps-per-replica",
-                                 f"{PREFIX}ensemble-coefficient", f"{PREFIX}spike-factor"])  # fmt: skip
+                                 f"{PREFIX}max-streams-per-replica",
+                                 f"{PREFIX}ensemble-coefficient", f"{PREFIX}token-coefficient",
+                                 f"{PREFIX}spike-factor"])  # fmt: skip
 def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key: str) -> None:
     developer, name = team.api("developer"), "detector"
-    team.api().create(tritonmodel(name, {key: "80"}))
+
+    def model(name: str, annotations: dict[str, str]) -> Object:
+        # Some thresholds need a series.
+        monitoring = {"tokenCounter": "tokens_total", "streaming": {"running": "running"}}
+        return tritonmodel(name, annotations, monitoring=monitoring)
+
+    team.api().create(model(name, {key: "80"}))
 
     def patch(value: str | None) -> Callable[[], object]:
         return lambda: developer.patch("TritonModel", name, {"metadata": {"annotations": {key: value}}})
@@ -48,7 +56,7 @@ def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key
         return lambda: developer.request("PUT", developer.path("TritonModel", name), obj)
 
     def apply(annotations: dict[str, str]) -> Callable[[], object]:
-        return lambda: developer.apply(tritonmodel(name, annotations), "developer")
+        return lambda: developer.apply(model(name, annotations), "developer")
 
     path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
     requests: list[Callable[[], object]] = [
@@ -62,9 +70,9 @@ def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key
             "PATCH", developer.path("TritonModel", name), [{"op": "remove", "path": path}],
             "application/json-patch+json",
         ),
-        lambda: developer.create(tritonmodel("another", {key: "80"})),
-        lambda: developer.apply(tritonmodel("another", {key: "80"}), "developer"),
-        lambda: developer.create({**tritonmodel("", {key: "80"}), "metadata": {
+        lambda: developer.create(model("another", {key: "80"})),
+        lambda: developer.apply(model("another", {key: "80"}), "developer"),
+        lambda: developer.create({**model("", {key: "80"}), "metadata": {
             "generateName": "made-", "annotations": {key: "80"}}}),
     ]  # fmt: skip
     for number, send in enumerate(requests):
@@ -73,7 +81,7 @@ def test_developer_cannot_set_a_threshold_by_any_kind_of_request(team: Team, key
     assert current(team, name) == {key: "80"}
     # A developer can't bypass this by deleting the TritonModel and creating it again.
     developer.delete("TritonModel", name)
-    assert "may not set thresholds" in refusal(lambda: developer.create(tritonmodel(name, {key: "81"})))
+    assert "may not set thresholds" in refusal(lambda: developer.create(model(name, {key: "81"})))
 
 
 def test_warns_a_user_who_deletes_thresholds_and_may_not_set_them(team: Team) -> None:
@@ -178,14 +186,14 @@ def test_role_can_allow_the_thresholds_of_one_tritonmodel(team: Team) -> None:
     role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "one"}, "rules": [rule, create]}
     team.api().request("POST", f"/apis/{group}/v1/namespaces/{team.namespace}/roles", role)
     bind(team.plane, team.namespace, "one-model", "Role", "one")
-    one = team.api("one-model")
-    eventually(lambda: not refusal(lambda: dry_run(one, tritonmodel("detector"))), 10, "the role in effect")
-    one.create(tritonmodel("detector", {MAX_QPS: "80"}))
-    one.create(tritonmodel("other"))
-    annotate(one, "detector", max_qps="80")
-    assert "may not set thresholds" in refusal(lambda: annotate(one, "other", max_qps="80"))
+    api = team.api("one-model")
+    eventually(lambda: not refusal(lambda: dry_run(api, tritonmodel("detector"))), 10, "the role in effect")
+    api.create(tritonmodel("detector", {MAX_QPS: "80"}))
+    api.create(tritonmodel("other"))
+    annotate(api, "detector", max_qps="80")
+    assert "may not set thresholds" in refusal(lambda: annotate(api, "other", max_qps="80"))
     nameless = {**tritonmodel(""), "metadata": {"generateName": "detector", "annotations": {MAX_QPS: "80"}}}
-    assert "may not set thresholds" in refusal(lambda: one.create(nameless))
+    assert "may not set thresholds" in refusal(lambda: api.create(nameless))
 
 
 def test_viewer_can_only_read(team: Team) -> None:

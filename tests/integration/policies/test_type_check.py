@@ -17,8 +17,8 @@ def test_type_check_of_the_policies_has_no_warnings(team: Team) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
     def checked() -> list[Object] | None:
-        found: list[Object] = team.api().request("GET", path)["items"]
-        return found if all("status" in p for p in found) else None
+        policies: list[Object] = team.api().request("GET", path)["items"]
+        return policies if all("status" in p for p in policies) else None
 
     for policy in eventually(checked, 20, "the type check is complete"):
         assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]

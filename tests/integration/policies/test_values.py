@@ -15,9 +15,9 @@ from triton_operator.api import thresholds
 pytestmark = pytest.mark.integration
 
 NUMBERS = [
-    "1", "80", "12.5", "0.5", "0.000001", "2.000000", "1000", "1000.000001", "1001", "999999999", "999999999.999999",
-    "1000000000", "1000000000.000001", "9999999999", "9" * 15, "9" * 16, "0", "0.0", "0.000000", "", " ", " 80",
-    "80 ", "80\n", "\n80", "+5", "-1", "-0", "080", "00", "1.",
+    "1", "80", "12.5", "0.5", "0.8", "0.000001", "2.000000", "1000", "1000.000001", "1001", "999999999",
+    "999999999.999999", "1000000000", "1000000000.000001", "9999999999", "9" * 15, "9" * 16, "0", "0.0", "0.000000", "",
+    " ", " 80", "80 ", "80\n", "\n80", "+5", "-1", "-0", "080", "00", "1.",
     ".5", "1.2345678", "1e3", "1E3", "0x10", "1_000", "1,5", "1,000", "80qps", "80/s", "5k", "inf", "Infinity", "nan",
     "NaN", "none", "true", "1.2.3", "٣", "８０", "²", "8" * 400, "80\x00",
 ]  # fmt: skip
@@ -27,6 +27,11 @@ KEYS = [
       ("2", "v2", "v12", "999999999", "v0", "0", "02", "v02", "V2", "x", "latest", "vv2", "2v", "2.3", "v2.v3",
        "1234567890")),
     *(f"{PREFIX}{name}.v2" for name in ("max-qps-per-replica", "max-tps", "ensemble-coefficient", "spike-factor")),
+]  # fmt: skip
+MONITORING: list[Object] = [
+    {}, {"tokenCounter": "tokens_total"}, {"streaming": {}}, {"streaming": {"waiting": "w"}},
+    {"streaming": {"running": "r"}}, {"streaming": {"cacheUsage": "c"}}, {"streaming": {"names": "TensorRTLLM"}},
+    {"tokenCounter": "tokens_total", "streaming": {"names": "VLLM"}},
 ]  # fmt: skip
 PAIRS = [
     {MAX_QPS: "80", "max_qps": "80"}, {MAX_QPS: "80", "max_qps": "80.0"}, {MAX_QPS: "80", "max_qps": "80.000001"},
@@ -39,12 +44,14 @@ PAIRS = [
 ]  # fmt: skip
 
 
-def policy_refusal(plane: ControlPlane, annotations: dict[str, str], counter: str = "") -> str:
+def policy_refusal(plane: ControlPlane, annotations: dict[str, str], monitoring: Object | None = None) -> str:
     """Returns the policy's message, or "" if it accepts. Fails if policy and parser disagree."""
-    monitoring: Object = {"monitoring": {"tokenCounter": counter}} if counter else {}
-    message = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **monitoring)))
-    invalid = thresholds.parse(annotations, counter).invalid
+    spec: Object = {} if monitoring is None else {"monitoring": monitoring}
+    message = refusal(lambda: dry_run(plane.api, tritonmodel("values", annotations, **spec)))
+    invalid = thresholds.parse(annotations, monitoring or {}).invalid
     assert bool(message) == bool(invalid), (annotations, message, invalid)
+    # The policy says first what is wrong with the value.
+    assert not (message and invalid and "needs a" in invalid[0].message) or invalid[0].message in message
     assert not message or "threshold-values.tritonoperator.io" in message
     return message
 
@@ -53,15 +60,15 @@ def policy_refusal(plane: ControlPlane, annotations: dict[str, str], counter: st
 def test_policy_rejects_exactly_the_values_that_the_operator_rejects(
     plane: ControlPlane, kind: thresholds.Kind
 ) -> None:
-    refused = [n for n in NUMBERS if policy_refusal(plane, {PREFIX + kind.name: n}, "tokens_total")]
+    refused = [n for n in NUMBERS if policy_refusal(plane, {PREFIX + kind.name: n}, MONITORING[-1])]
     assert len(NUMBERS) - len(refused) >= 4
     assert len(refused) >= 35
 
 
-@pytest.mark.parametrize("value", ["80", "fast", "0"])
+@pytest.mark.parametrize("value", ["80", "0.8", "fast", "0"])
 def test_policy_rejects_exactly_the_annotations_that_the_operator_rejects(plane: ControlPlane, value: str) -> None:
-    for key, counter in itertools.product(KEYS, ("", "tokens_total")):
-        policy_refusal(plane, {key: value}, counter)
+    for key, monitoring in itertools.product(KEYS, MONITORING):
+        policy_refusal(plane, {key: value}, monitoring)
 
 
 def test_policy_rejects_exactly_the_pairs_whose_values_differ(plane: ControlPlane) -> None:
@@ -76,7 +83,7 @@ def test_policy_rejects_more_thresholds_than_the_operator_accepts(plane: Control
         "65 threshold annotations, but at most 64 are allowed: remove the thresholds of versions that are no longer"
     )
     assert too_many in policy_refusal(plane, {**many, "max_qps.64": "1"})
-    assert "14500 threshold annotations" in policy_refusal(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
+    assert "at most 128 annotations" in policy_refusal(plane, {f"max_qps.{n}": "1" for n in range(14_500)})
 
 
 def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPlane) -> None:
@@ -92,17 +99,22 @@ def test_existing_excess_thresholds_do_not_block_other_changes(plane: ControlPla
     [
         ({MAX_QPS: "80qps"}, "max-qps: '80qps' is not a plain number such as 80 or 12.5 (without a unit)"),
         ({MAX_QPS: "80\n"}, "tritonoperator.io/max-qps: its value is not a plain number"),
-        ({MAX_QPS: "10000000000"}, "must be above 0 and at most 1000000000"),
-        ({MAX_QPS: "0"}, "must be above 0 and at most 1000000000; remove the annotation to have no limit"),
+        ({MAX_QPS: "10000000000"}, "must be above 0.025 and at most 1000000000"),
+        ({MAX_QPS: "0"}, "must be above 0.025 and at most 1000000000; remove the annotation to have no limit"),
+        ({MAX_QPS: "0.02"}, "a limit is compared with the rate of a minute, and a single request would be above it"),
         ({f"{PREFIX}spike-factor": "1"}, "tritonoperator.io/spike-factor=1: must be above 1 and at most 1000"),
         ({f"{MAX_QPS}.x": "8"}, "tritonoperator.io/max-qps.x: x is not a model version such as 2 or v2"),
         ({f"{PREFIX}max-tps.v2": "8"}, "max-tps applies to all versions; remove the .v2"),
+        ({f"{PREFIX}max-tps-per-replica": "8"}, "max-tps-per-replica needs a token counter: set spec"),
+        ({f"{PREFIX}max-tps-per-replica": "8"}, "of Triton, or use max-qps-per-replica"),
+        ({f"{PREFIX}max-streams-per-replica": "8"}, "needs a gauge of open streams: set spec.monitoring.streaming.run"),
+        ({f"{PREFIX}max-cache-usage-per-replica": "80"}, "must be above 0 and at most 1"),
         ({f"{PREFIX}max-tps": "8"}, "set spec.monitoring.tokenCounter to the counter in the metrics of Triton"),
         ({MAX_QPS: "8", "max_qps": "9"}, "differ: remove one"),
         # Annotations that would have no effect
         ({f"{PREFIX}max-qsp": "8"}, "max-qsp is not a threshold; the thresholds are tritonoperator.io/max-qps "),
         ({f"{PREFIX}max_qps": "8"}, "tritonoperator.io/max_qps is not a threshold"),
-        ({f"{PREFIX}max-tps-per-replica": "8"}, "is not a threshold"),
+        ({f"{PREFIX}max-tps-per-second": "8"}, "is not a threshold"),
         ({"max-qps": "8"}, "max-qps is not a threshold; the thresholds are tritonoperator.io/max-qps (and "),
         ({"spike_factor": "8"}, "spike_factor is not a threshold"),
         # Several errors at once
@@ -134,5 +146,23 @@ def test_token_counter_cannot_be_removed_while_max_tps_is_set(team: Team) -> Non
     team.api().create(tritonmodel("llm", {f"{PREFIX}max-tps": "100"}, monitoring={"tokenCounter": "tokens_total"}))
     without: Object = {"spec": {"monitoring": {"tokenCounter": None}}}
     assert "remove the annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
-    annotate(team.api("oncall"), "llm", max_tps=None)
+    annotate(team.api("oncall"), "llm", max_tps=None, token_coefficient="2")
+    assert "remove the annotation first" in refusal(lambda: api.patch("TritonModel", "llm", without))
+    annotate(team.api("oncall"), "llm", token_coefficient=None)
     api.patch("TritonModel", "llm", without)
+
+
+def test_the_gauges_cannot_be_removed_while_their_limits_are_set(team: Team) -> None:
+    api, limits = team.api("developer"), {"max_streams_per_replica": "8", "max_cache_usage_per_replica": "0.8"}
+    both = {"names": "VLLM", "cacheUsage": "used"}
+    team.api().create(tritonmodel("chat", monitoring={"streaming": both}))
+    annotate(team.api("oncall"), "chat", **limits)
+    without_names: Object = {"spec": {"monitoring": {"streaming": {"names": None}}}}
+    refused = refusal(lambda: api.patch("TritonModel", "chat", without_names))
+    assert "need: max-streams-per-replica; remove the annotation first" in refused
+    annotate(team.api("oncall"), "chat", max_streams_per_replica=None)
+    api.patch("TritonModel", "chat", without_names)
+    without: Object = {"spec": {"monitoring": None}}
+    assert "need: max-cache-usage-per-replica; rem" in refusal(lambda: api.patch("TritonModel", "chat", without))
+    annotate(team.api("oncall"), "chat", max_cache_usage_per_replica=None)
+    api.patch("TritonModel", "chat", without)

@@ -21,9 +21,9 @@ def wait_until_observed(api: Api) -> Object:
     """Waits until the status has the generation of the spec and the Deployment exists; returns the TritonModel."""
 
     def look() -> Object | None:
-        found = model(api)
-        seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
-        return found if seen and condition(found, "Ready") else None
+        current = model(api)
+        observed = current.get("status", {}).get("observedGeneration") == current["metadata"]["generation"]
+        return current if observed and condition(current, "Ready") else None
 
     return eventually(look, SOON, lambda: model(api))
 
@@ -32,25 +32,25 @@ def version(obj: Object) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-def progressing(api: Api, reason: str) -> Object:
-    return _reached(api, "Progressing", reason)
+def progressing(api: Api, reason: str, name: str = gen.NAME) -> Object:
+    return _reached(api, "Progressing", reason, name)
 
 
 def ready(api: Api, reason: str) -> Object:
     return _reached(api, "Ready", reason)
 
 
-def _reached(api: Api, kind: str, reason: str) -> Object:
+def _reached(api: Api, kind: str, reason: str, name: str = gen.NAME) -> Object:
     """Waits until the condition has this reason, and returns it."""
 
     def look() -> Object | None:
-        found = condition(model(api), kind)
-        return found if found.get("reason") == reason else None
+        current = condition(api.get("TritonModel", name), kind)
+        return current if current.get("reason") == reason else None
 
-    return eventually(look, SOON, lambda: model(api).get("status"))
+    return eventually(look, SOON, lambda: api.get("TritonModel", name).get("status"))
 
 
 def events(api: Api) -> list[str]:
     """Returns the reasons of the Events about TritonModels, in order."""
-    found = [e for e in api.list("Event") if e["involvedObject"]["kind"] == "TritonModel"]
-    return [e["reason"] for e in sorted(found, key=lambda e: int(version(e)))]
+    matching = [e for e in api.list("Event") if e["involvedObject"]["kind"] == "TritonModel"]
+    return [e["reason"] for e in sorted(matching, key=lambda e: int(version(e)))]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from integration.world.steps import ACCOUNT, CHILDREN, SOON, progressing, version, wait_until_observed
 from support import gen, operator_process
-from support.api import Api, Object, eventually
+from support.api import MIN_WAIT_SECONDS, Api, Object, eventually
 from support.operator_process import Operator
 from support.people import make
-from triton_operator.api import names
+from triton_operator.api import names, quantity
+from triton_operator.render import children
 
 pytestmark = pytest.mark.integration
 
@@ -128,13 +130,56 @@ def test_network_policy_follows_its_field(api: Api, operator: Operator) -> None:
     eventually(lambda: api.find("NetworkPolicy", gen.NAME) is None, SOON, lambda: operator.log)
 
 
+TEAM_A, TEAM_B = ({"podSelector": {"matchLabels": {"release": release}}} for release in ("1.10", "1.1"))
+CLIENTS = [TEAM_A, TEAM_B, {**TEAM_B, "namespaceSelector": {}}, TEAM_B]
+"""Each differs from the one before. `1.10` and `1.1` are the same quantity, and an empty selector selects all."""
+
+
+def test_network_policy_follows_its_clients(api: Api, operator: Operator) -> None:
+    make(api, networkPolicy={"clients": CLIENTS[:1]})
+    for client in CLIENTS[1:]:
+        wait_until_observed(api)
+        api.patch("TritonModel", gen.NAME, {"spec": {"networkPolicy": {"clients": [client]}}})
+        eventually(
+            lambda expected=client: api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"][0]["from"] == [expected],
+            MIN_WAIT_SECONDS,
+            lambda: (api.get("NetworkPolicy", gen.NAME)["spec"]["ingress"][0], operator.log[-2000:]),
+        )
+
+
+def test_the_api_server_has_no_other_fields_with_quantities(api: Api) -> None:
+    definitions = api.request("GET", "/openapi/v2")["definitions"]
+    native = {kind.kind: kind for kind in children.KINDS if not kind.optional}
+
+    def paths(schema: Object, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        reference = schema.get("$ref", "").removeprefix("#/definitions/")
+        if reference.endswith(".Quantity"):
+            yield at
+        elif "items" in schema:
+            yield from paths(schema["items"], at)
+        elif "additionalProperties" in schema:
+            yield from paths(schema["additionalProperties"], (*at, "*"))
+        for name, field in definitions.get(reference, {}).get("properties", {}).items():
+            # A template of pods can't have ephemeral containers.
+            if name not in ("metadata", "status", "ephemeralContainers"):
+                yield from paths(field, (*at, name))
+
+    places = set[tuple[str, ...]]()
+    for name, definition in definitions.items():
+        for identity in definition.get("x-kubernetes-group-version-kind", ()):
+            kind = native.get(identity["kind"])
+            if kind is not None and (identity["group"], identity["version"]) == (kind.group, kind.version):
+                places |= set(paths({"$ref": f"#/definitions/{name}"}, (kind.kind,)))
+    assert places == quantity.PATHS
+
+
 def test_reports_a_pause_by_another_client_and_keeps_it(api: Api, operator: Operator) -> None:
     make(api)
     progressing(api, "RollingOut")
     api.patch("Deployment", gen.NAME, {"spec": {"paused": True}})
-    found = progressing(api, "DeploymentPaused")
-    assert found["status"] == "False"
-    assert "kubectl rollout resume deployment/detection" in found["message"]
+    progress = progressing(api, "DeploymentPaused")
+    assert progress["status"] == "False"
+    assert "kubectl rollout resume deployment/detection" in progress["message"]
     assert api.get("Deployment", gen.NAME)["spec"]["paused"]
     api.patch("Deployment", gen.NAME, {"spec": {"paused": None}})
     progressing(api, "RollingOut")

@@ -23,9 +23,9 @@ def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, ap
         "spec": {"ports": [{"port": 1}]},
     })  # fmt: skip
     make(api)
-    found = progressing(api, "NameTaken")
-    assert found["status"] == "False"
-    assert f"Service {api.namespace}/detection exists and doesn't belong to this TritonModel" in found["message"]
+    progress = progressing(api, "NameTaken")
+    assert progress["status"] == "False"
+    assert f"Service {api.namespace}/detection exists and doesn't belong to this TritonModel" in progress["message"]
     assert version(api.get("Service", gen.NAME)) == version(foreign)
     # The operator still creates the other children.
     assert api.find("Deployment", gen.NAME)
@@ -33,6 +33,25 @@ def test_never_changes_a_foreign_object_with_the_name_of_a_child(owned: bool, ap
     made = eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
     assert len(made["spec"]["ports"]) == 3
     progressing(api, "RollingOut")
+
+
+def test_no_service_selects_the_pods_of_a_foreign_deployment(api: Api, operator: Operator) -> None:
+    """A user who may only create Deployments makes one before the TritonModel, with the label of its servers."""
+    labels = names.selector(gen.NAME)
+    foreign = api.create({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": gen.NAME}, "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
+        },
+    })  # fmt: skip
+    make(api)
+    assert f"Deployment {api.namespace}/{gen.NAME} exists" in progressing(api, "NameTaken")["message"]
+    # The operator writes the status after the children.
+    assert not api.find("Service", gen.NAME)
+    assert not api.find("Service", f"{gen.NAME}-headless")
+    assert version(api.get("Deployment", gen.NAME)) == version(foreign)
+    api.delete("Deployment", gen.NAME)
+    eventually(lambda: api.find("Service", gen.NAME), SOON, lambda: operator.log)
 
 
 def test_runs_no_server_with_a_foreign_service_account(api: Api, operator: Operator) -> None:
@@ -119,8 +138,8 @@ def test_new_tritonmodel_adopts_orphans_of_an_earlier_one(api: Api, operator: Op
     made = make(api)["metadata"]["uid"]
 
     def owners() -> set[str]:
-        found = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in CHILDREN]
-        return {references[0].get("uid", "") for references in found}
+        owner_references = [api.get(*place)["metadata"].get("ownerReferences", [{}]) for place in CHILDREN]
+        return {references[0].get("uid", "") for references in owner_references}
 
     eventually(lambda: owners() == {made}, SOON, lambda: operator.log[-3000:])
     assert [api.get(*place)["metadata"]["uid"] for place in CHILDREN] == before

@@ -58,10 +58,34 @@ def test_stays_ready_while_new_pods_fail_and_old_ones_serve(api: Api, operator: 
     api.patch("TritonModel", gen.NAME, {"spec": {"modelImage": {"reference": "r:typo"}}})
     wait_until_observed(api)
     add_pod(api, gen.waiting("fetch", "ImagePullBackOff", "not found"), name="new")
-    found = progressing(api, "ImagePullFailed")
-    assert found["message"].endswith("the servers of the previous spec keep serving")
+    progress = progressing(api, "ImagePullFailed")
+    assert progress["message"].endswith("the servers of the previous spec keep serving")
     assert condition(model(api), "Ready")["status"] == "True"
     assert api.find("Pod", "old")
+
+
+def test_reports_each_repair_of_a_server_once(api: Api, operator: Operator) -> None:
+    make(api, entrypoint="detection")
+    wait_until_observed(api)
+    before = operator.metric_sum("triton_operator_repairs_total", kind="BackendDied")
+
+    def repaired(time: str) -> None:
+        ended = {"exitCode": 1, "message": "a backend process died: /models/pre/1/model.py", "finishedAt": time}
+        add_pod(
+            api, gen.put("status.podIP", ""), gen.put("status.containerStatuses.0.lastState", {"terminated": ended})
+        )
+        eventually(lambda: model(api)["status"].get("lastRepair", {}).get("time") == time, SOON)
+
+    repaired("2026-01-01T00:00:00Z")
+    ready(api, "EntrypointAnswers")
+    eventually(lambda: "BackendDied" in events(api), SOON, lambda: operator.log[-2000:])
+    repaired("2026-01-01T00:10:00Z")
+    eventually(lambda: events(api).count("BackendDied") == 2, SOON, lambda: operator.log[-2000:])
+    # Another change of the status.
+    api.patch("TritonModel", gen.NAME, {"metadata": {"annotations": {"max_qps": "5"}}})
+    eventually(lambda: "ThresholdChanged" in events(api), SOON, lambda: events(api))
+    assert events(api).count("BackendDied") == 2
+    assert operator.metric_sum("triton_operator_repairs_total", kind="BackendDied") == before + 2
 
 
 def test_posts_an_event_with_a_long_message(api: Api, operator: Operator) -> None:
@@ -77,3 +101,40 @@ def test_overwrites_status_that_others_wrote(api: Api, operator: Operator) -> No
     wait_until_observed(api)
     api.patch("TritonModel", gen.NAME, {"status": {"loaded": "7/7"}}, "status")
     eventually(lambda: model(api)["status"].get("loaded") != "7/7", SOON)
+
+
+def two_servers_of_which_one_has_stopped(api: Api) -> None:
+    make(api, entrypoint="detection", replicas=2, healthRequest={"file": "detection/health.json"})
+    wait_until_observed(api)
+    add_pod(api, gen.put("status.podIP", ""), name="works")
+    add_pod(api, gen.put("status.podIP", ""), name="stopped")
+    eventually(lambda: model(api)["status"].get("readyReplicas") == 2, SOON, lambda: model(api)["status"])
+    add_pod(api, gen.put("status.podIP", ""), gen.stopped_answering(), name="stopped")
+
+
+def evicted(api: Api, name: str) -> bool:
+    """Without a kubelet the pod stays, with the time of its deletion."""
+    return "deletionTimestamp" in api.get("Pod", name)["metadata"]
+
+
+def test_evicts_a_server_that_has_stopped_answering(api: Api, operator: Operator) -> None:
+    two_servers_of_which_one_has_stopped(api)
+    eventually(lambda: evicted(api, "stopped"), SOON, lambda: operator.log[-2000:])
+    repair = eventually(lambda: model(api)["status"].get("lastRepair"), SOON)
+    assert (repair["reason"], repair["server"]) == ("HealthRequestFailed", "stopped")
+    assert model(api)["status"]["evictions"] == [repair["time"]]
+    assert not evicted(api, "works")
+    eventually(lambda: "HealthRequestFailed" in events(api), SOON, lambda: events(api))
+
+
+def test_reports_a_server_that_cannot_be_evicted(api: Api, operator: Operator) -> None:
+    """Kubernetes evicts no pod that two PodDisruptionBudgets select."""
+    budget = {"minAvailable": 2, "selector": {"matchLabels": gen.pod()["metadata"]["labels"]}}
+    metadata = {"name": "other", "namespace": api.namespace}
+    api.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    two_servers_of_which_one_has_stopped(api)
+    assert "more than one PodDisruptionBudget" in progressing(api, "RepairRefused")["message"]
+    assert condition(model(api), "Ready")["status"] == "True"
+    assert not evicted(api, "stopped")
+    api.delete("PodDisruptionBudget", "other")
+    eventually(lambda: evicted(api, "stopped"), SOON, lambda: operator.log[-2000:])

@@ -31,10 +31,10 @@ def test_reports_a_rejected_pod_template_and_keeps_the_last_accepted_one(
     wait_until_observed(api)
     before = api.get("Deployment", gen.NAME)
     api.patch("TritonModel", gen.NAME, {"spec": {"podTemplate": template}})
-    found = progressing(api, "ApplyRefused")
-    assert found["status"] == "False"
-    assert found["message"].startswith(f"the API server refuses Deployment {api.namespace}/detection: ")
-    assert text in found["message"]
+    progress = progressing(api, "ApplyRefused")
+    assert progress["status"] == "False"
+    assert progress["message"].startswith(f"the API server refuses Deployment {api.namespace}/detection: ")
+    assert text in progress["message"]
     assert model(api)["status"]["observedGeneration"] == 2
     assert version(api.get("Deployment", gen.NAME)) == version(before)
     eventually(lambda: "ApplyRefused" in events(api), SOON)

@@ -26,9 +26,9 @@ def test_hands_replicas_over_without_scaling_to_one(api: Api, operator: Operator
     api.patch("TritonModel", gen.NAME, {"spec": {"server": {"image": "triton:2"}}})
     wait_until_observed(api)
     # All states of the Deployment in order, from the watch cache.
-    seen = [obj["spec"]["replicas"] for obj in states(api, "Deployment", gen.NAME, since=start)]
-    assert set(seen) == {4, 5}
-    assert seen == sorted(seen)
+    replicas = [obj["spec"]["replicas"] for obj in states(api, "Deployment", gen.NAME, since=start)]
+    assert set(replicas) == {4, 5}
+    assert replicas == sorted(replicas)
     ours = [
         f for f in api.get("Deployment", gen.NAME)["metadata"]["managedFields"] if f["manager"] == "triton-operator"
     ]

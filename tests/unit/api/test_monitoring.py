@@ -79,9 +79,9 @@ def test_needs_a_prometheus_that_selects_rules_and_pod_monitors() -> None:
 
 def test_matches_the_labels_of_the_namespace() -> None:
     chosen = Selection({}, {"matchLabels": {"team": "a"}})
-    one = Prometheus("monitoring", "x", "http://x", chosen, chosen)
-    installed = Installed((one,), {"first": {"team": "a"}, "second": {}})
-    assert installed.selecting({}, "first") == [one]
+    prometheus = Prometheus("monitoring", "x", "http://x", chosen, chosen)
+    installed = Installed((prometheus,), {"first": {"team": "a"}, "second": {}})
+    assert installed.selecting({}, "first") == [prometheus]
     assert installed.selecting({}, "second") == []
     assert installed.selecting({}, "unknown") == []
     assert Installed(None).selecting({}, "first") == []

@@ -31,6 +31,11 @@ def test_caps_values_above_the_maximum(text: str | int) -> None:
     assert quantity.parse(text) == 2**63 - 1
 
 
+@pytest.mark.parametrize("text", ["1e100", "1e-100", "1E+999999999"])
+def test_the_schema_refuses_long_exponents(text: str) -> None:
+    assert not re.match(quantity.PATTERN, text)
+
+
 @pytest.mark.parametrize("text", ["0.1n", "1e-10", "1e-999999999", "0.0000000001"])
 def test_rounds_small_values_up_to_the_minimum(text: str) -> None:
     assert quantity.parse(text) == Decimal("1e-9")

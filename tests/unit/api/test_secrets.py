@@ -9,7 +9,7 @@ import pytest
 
 from support import gen
 from triton_operator.api import secrets
-from triton_operator.api.text import one_line
+from triton_repository_check.text import one_line
 
 PEM = '-----BEGIN\n"KEY"\t'
 
@@ -63,24 +63,24 @@ def test_accepts_a_malformed_pod_template(wrong: Any) -> None:
 
 @pytest.mark.parametrize("location", ["server", "args", "command"])
 @pytest.mark.parametrize(
-    ("argument", "shown"),
+    ("argument", "redacted"),
     [
         ("--cache-config=redis,password=hunter22", "--cache-config=redis,password=(hidden)"),
         ("redis,password=hunter22", "redis,password=(hidden)"),
         ("--cache-config=redis,password=hunter22,user=somebody", "--cache-config=redis,password=(hidden)"),
         ("--cache-config=redis,password=a,hunter22", "--cache-config=redis,password=(hidden)"),
-        ("--http-restricted-api=health:admin-key=hunter22", "--http-restricted-api=health:admin-key=(hidden)"),
+        ("--http-restricted-api=metadata:admin-key=hunter22", "--http-restricted-api=metadata:admin-key=(hidden)"),
         # Not a setting, or a value that is too short or common.
         ("--log-file=/tmp/hunter22", "--log-file=/tmp/hunter22"),
         ("--metrics-config=summary_latencies=true", "--metrics-config=summary_latencies=true"),
         ("--backend-config=python,hunter22", "--backend-config=python,hunter22"),
     ],
 )
-def test_redacts_sensitive_settings_in_arguments(location: str, argument: str, shown: str) -> None:
+def test_redacts_sensitive_settings_in_arguments(location: str, argument: str, redacted: str) -> None:
     spec: dict[str, Any] = {"server": {"args": [argument]}}
     if location != "server":
         spec = {"podTemplate": {"spec": {"containers": [{"name": "triton", location: [argument]}]}}}
-    assert secrets.redact(f"got {argument!r}", secrets.values(gen.model(**spec))) == f"got {shown!r}"
+    assert secrets.redact(f"got {argument!r}", secrets.values(gen.model(**spec))) == f"got {redacted!r}"
 
 
 def test_redacts_each_part_of_an_argument() -> None:

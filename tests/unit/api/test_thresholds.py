@@ -11,15 +11,17 @@ import pytest
 from support import gen
 from triton_operator.api import thresholds
 from triton_operator.api.thresholds import ThresholdKey, accepted, effective, effective_of, is_threshold, parse, text
+from triton_operator.api.types import Monitoring
+from triton_operator.render.rules.streaming import NAMES, measured
 
 P = thresholds.PREFIX
 QPS, PER_REPLICA, TPS = ThresholdKey("max-qps"), ThresholdKey("max-qps-per-replica"), ThresholdKey("max-tps")
 
 
-def requested(annotations: dict[str, str], token_counter: str = "tokens_total") -> dict[str, str]:
-    found = parse(annotations, token_counter)
-    assert found.invalid == ()
-    return {str(threshold): str(a.value) for threshold, a in found.requested.items()}
+def requested(annotations: dict[str, str]) -> dict[str, str]:
+    parsed = parse(annotations, {"tokenCounter": "tokens_total", "streaming": {"names": "VLLM"}})
+    assert parsed.invalid == ()
+    return {str(threshold): str(a.value) for threshold, a in parsed.requested.items()}
 
 
 @pytest.mark.parametrize(
@@ -29,11 +31,13 @@ def requested(annotations: dict[str, str], token_counter: str = "tokens_total") 
         ({f"{P}max-qps": "80"}, {"max-qps": "80"}),
         ({"max_qps": "80"}, {"max-qps": "80"}),
         ({f"{P}max-qps": "12.5"}, {"max-qps": "12.5"}),
-        ({f"{P}max-qps": "0.000001"}, {"max-qps": "0.000001"}),
+        ({f"{P}max-qps": "0.025001"}, {"max-qps": "0.025001"}),
         ({f"{P}max-qps": "1000000000"}, {"max-qps": "1000000000"}),
         ({f"{P}max-qps.2": "40"}, {"max-qps.v2": "40"}),
         ({f"{P}max-qps.v2": "40", "max_qps.3": "1"}, {"max-qps.v2": "40", "max-qps.v3": "1"}),
         ({f"{P}max-qps-per-replica": "20", f"{P}max-tps": "500"}, {"max-qps-per-replica": "20", "max-tps": "500"}),
+        ({f"{P}max-streams-per-replica": "32"}, {"max-streams-per-replica": "32"}),
+        ({f"{P}max-cache-usage-per-replica": "0.8"}, {"max-cache-usage-per-replica": "0.8"}),
         ({f"{P}ensemble-coefficient": "3", f"{P}spike-factor": "1.5"},
          {"ensemble-coefficient": "3", "spike-factor": "1.5"}),
         # The same value under two names is valid, also if it is written differently.
@@ -52,9 +56,9 @@ def test_parses_threshold_annotations(annotations: dict[str, str], expected: dic
      "inf", "Infinity", "none", "80/s", "１２", "1" * 16, "0.0000001", "x" * 300_000],
 )  # fmt: skip
 def test_rejects_values_that_are_not_plain_numbers(value: str) -> None:
-    found = parse({f"{P}max-qps": value})
-    (invalid,) = found.invalid
-    assert found.requested == {}
+    parsed = parse({f"{P}max-qps": value})
+    (invalid,) = parsed.invalid
+    assert parsed.requested == {}
     assert (invalid.source, invalid.threshold) == (f"{P}max-qps", QPS)
     assert "is not a plain number such as 80 or 12.5" in invalid.message
     assert len(invalid.message) < 200
@@ -63,10 +67,18 @@ def test_rejects_values_that_are_not_plain_numbers(value: str) -> None:
 @pytest.mark.parametrize(
     ("annotation", "value", "words"),
     [
-        ("max-qps", "0", "must be above 0 and at most 1000000000; remove the annotation to have no limit"),
-        ("max-qps", "0.0", "must be above 0"),
-        ("max-qps", "1000000000.000001", "=1000000000.000001: must be above 0 and at most 1000000000"),
-        ("max-qps", "9" * 15, "must be above 0 and at most 1000000000"),
+        ("max-qps", "0", "must be above 0.025 and at most 1000000000; remove the annotation to have no limit"),
+        ("max-qps", "0.0", "must be above 0.025"),
+        ("max-qps", "1000000000.000001", "=1000000000.000001: must be above 0.025 and at most 1000000000"),
+        ("max-qps", "9" * 15, "must be above 0.025 and at most 1000000000"),
+        (
+            "max-qps",
+            "0.025",
+            "must be above 0.025 and at most 1000000000, because a limit is compared with the rate of",
+        ),
+        ("max-qps.2", "0.01", "a single request would be above it"),
+        ("max-tps", "0.001", "a single request would be above it"),
+        ("max-qps-per-replica", "0", "must be above 0 and at most 1000000000; remove the annotation"),
         ("spike-factor", "1", "must be above 1 and at most 1000"),
         ("spike-factor", "1000.1", "must be above 1 and at most 1000"),
         ("ensemble-coefficient", "1001", "must be above 0 and at most 1000"),
@@ -78,12 +90,17 @@ def test_rejects_values_that_are_not_plain_numbers(value: str) -> None:
         ("max-qps-per-replica.2", "1", "applies to all versions; remove the .2"),
         ("max-tps.v1", "1", "applies to all versions; remove the .v1"),
         ("max-tps", "5", "spec.monitoring.tokenCounter to the counter in the metrics of Triton, or use max-qps"),
+        ("max-tps-per-replica", "5", "max-tps-per-replica needs a token counter: set spec.monitoring.tokenCounter to"),
+        ("max-tps-per-replica", "5", "in the metrics of Triton, or use max-qps-per-replica"),
+        ("max-streams-per-replica", "5", "needs a gauge of open streams: set spec.monitoring.streaming.running, or"),
+        ("max-cache-usage-per-replica", "0.5", "needs a gauge of the KV cache: set spec.monitoring.streaming.cacheUs"),
+        ("max-cache-usage-per-replica", "80", "=80: must be above 0 and at most 1"),
     ],
 )
 def test_error_message_says_what_is_wrong_and_what_to_do(annotation: str, value: str, words: str) -> None:
-    found = parse({P + annotation: value})
-    (invalid,) = found.invalid
-    assert found.requested == {}
+    parsed = parse({P + annotation: value})
+    (invalid,) = parsed.invalid
+    assert parsed.requested == {}
     assert invalid.message.startswith(P + annotation)
     assert words in invalid.message
 
@@ -99,30 +116,30 @@ def test_error_message_says_what_is_wrong_and_what_to_do(annotation: str, value:
     ],
 )
 def test_rejects_both_annotations_if_their_values_differ(annotations: dict[str, str]) -> None:
-    found = parse(annotations)
-    assert found.requested == {}
-    assert {w.threshold for w in found.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
+    parsed = parse(annotations)
+    assert parsed.requested == {}
+    assert {w.threshold for w in parsed.invalid} == {QPS if "max_qps" in annotations and len(annotations) == 2 else V2}
 
 
 V2 = ThresholdKey("max-qps", "2")
 
 
 def test_accepts_valid_thresholds_beside_invalid_ones() -> None:
-    found = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
-    assert set(found.requested) == {QPS}
-    assert {str(w.threshold) for w in found.invalid} == {"max-qps.v2", "spike-factor"}
+    parsed = parse({f"{P}max-qps": "80", f"{P}max-qps.2": "x", f"{P}spike-factor": "0.5"})
+    assert set(parsed.requested) == {QPS}
+    assert {str(w.threshold) for w in parsed.invalid} == {"max-qps.v2", "spike-factor"}
 
 
 def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
     """Annotations can have 256 KiB, which is 14500 thresholds: too many series, and a status too large for etcd."""
     many = {f"{P}max-qps.{n}": "1" for n in range(14_500, 0, -1)} | {"max_qps": "80", f"{P}spike-factor": "x"}
-    found = parse(many)
+    parsed = parse(many)
     # Thresholds without a version come first, then the lowest versions. So a new version never displaces an old one.
-    assert set(found.requested) == {
+    assert set(parsed.requested) == {
         QPS,
         *(ThresholdKey("max-qps", str(n)) for n in range(1, thresholds.MAX_THRESHOLDS - 1)),
     }
-    spike, more = found.invalid
+    spike, more = parsed.invalid
     assert spike.threshold == ThresholdKey("spike-factor")
     assert (more.source, more.threshold) == (f"{P}max-qps.63", None)
     assert more.message == (
@@ -133,14 +150,14 @@ def test_accepts_the_first_64_thresholds_and_reports_the_rest() -> None:
     # The limit also applies to a status that an earlier operator wrote.
     status = {"thresholds": [{"kind": "max-qps", "version": str(n), "value": "1"} for n in range(1, 14_501)]}
     model = gen.raw(gen.put("metadata.annotations", many), gen.put("status", status))
-    assert len(effective_of(model)) == 62 + 6
+    assert len(effective_of(model)) == 62 + 9
 
 
 @pytest.mark.parametrize("key", ["max-qps.x{}", "max_qps.0{}", "spike-factor.{}"])
 def test_limits_the_number_of_reported_errors(key: str) -> None:
-    found = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
-    assert found.requested == {}
-    assert len(found.invalid) == thresholds.MAX_THRESHOLDS + 1
+    parsed = parse({(key if key[3] == "_" else P + key).format(n): "fast" for n in range(1, 1001)})
+    assert parsed.requested == {}
+    assert len(parsed.invalid) == thresholds.MAX_THRESHOLDS + 1
 
 
 def test_accepts_the_maximum_number_of_thresholds() -> None:
@@ -152,7 +169,7 @@ def test_accepts_the_maximum_number_of_thresholds() -> None:
 
 def test_recognizes_threshold_annotations() -> None:
     assert all(map(is_threshold, (f"{P}max-qps", "max_qps", "max_qps.v1", f"{P}max-qps.nonsense", f"{P}spike-factor")))
-    assert not any(map(is_threshold, ("max-qps", f"{P}max_qps", f"{P}template-hash", f"{P}max-tps-per-replica")))
+    assert not any(map(is_threshold, ("max-qps", f"{P}max_qps", f"{P}template-hash", f"{P}max-tps-per-second")))
 
 
 # Effective values
@@ -163,10 +180,32 @@ def effective_values(replicas: int = 1, **values: str) -> dict[str, float]:
     return {str(s): v for s, v in effective(slots, replicas).items()}
 
 
+@pytest.mark.parametrize(
+    ("streaming", "kinds"),
+    [
+        (None, []),
+        ({}, []),
+        ({"waiting": "w", "failed": "f"}, []),
+        ({"running": "r"}, ["max-streams-per-replica"]),
+        ({"cacheUsage": "c"}, ["max-cache-usage-per-replica"]),
+        *(({"names": names}, ["max-streams-per-replica", "max-cache-usage-per-replica"]) for names in NAMES),
+    ],
+)
+def test_limits_of_gauges_need_their_series(streaming: dict[str, str] | None, kinds: list[str]) -> None:
+    annotations = {f"{P}max-streams-per-replica": "8", f"{P}max-cache-usage-per-replica": "0.9"}
+    monitoring = {} if streaming is None else {"streaming": streaming}
+    parsed = parse(annotations, monitoring)
+    assert sorted(threshold.kind for threshold in parsed.requested) == sorted(kinds)
+    assert len(parsed.invalid) == 2 - len(kinds)
+    named = measured(Monitoring.model_validate(monitoring))
+    assert all(named[kind] for kind in thresholds.KINDS if kind.name in kinds)
+
+
 def test_default_limits_are_infinite() -> None:
     assert effective_values() == {
         "max-qps": math.inf, "max-qps-per-replica": math.inf, "max-tps": math.inf, "max-tps-per-replica": math.inf,
-        "ensemble-coefficient": 1, "spike-factor": 3,
+        "max-streams-per-replica": math.inf, "max-cache-usage-per-replica": math.inf,
+        "ensemble-coefficient": 1, "token-coefficient": math.inf, "spike-factor": 3,
     }  # fmt: skip
 
 
@@ -178,14 +217,16 @@ def test_default_limits_are_infinite() -> None:
         (1, {"max_qps": "80"}, 80, math.inf),
         (0, {"max_qps": "80"}, 80, math.inf),  # scaled to zero: not divided
         (4, {"max_tps": "1000"}, math.inf, 250),
+        (4, {"max_tps": "1000", "max_tps_per_replica": "400"}, math.inf, 400),
+        (4, {"max_tps_per_replica": "400"}, math.inf, 400),
         (3, {"max_qps_per_replica": "10"}, 10, math.inf),
     ],
 )
 def test_derives_the_limits_per_replica(
     replicas: int, values: dict[str, str], per_replica: float, tokens: float
 ) -> None:
-    found = effective_values(replicas, **values)
-    assert (found["max-qps-per-replica"], found["max-tps-per-replica"]) == (per_replica, tokens)
+    limits = effective_values(replicas, **values)
+    assert (limits["max-qps-per-replica"], limits["max-tps-per-replica"]) == (per_replica, tokens)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubectl_triton import autoscaler_load
+from kubectl_triton.samples import Samples
+from kubectl_triton.top import fleet as table
 from support import fleet, gen
-from triton_operator.cli import autoscaler_load
-from triton_operator.cli import fleet as table
-from triton_operator.cli.samples import Samples
 
 WITHOUT_SERVERS = "-9223372036854775808m"
 """Reported by the controller of Kubernetes 1.36 for a load of 0 and no ready server."""
@@ -15,12 +15,12 @@ WITHOUT_SERVERS = "-9223372036854775808m"
 
 @pytest.mark.parametrize("kind", ["Object", "External"])
 @pytest.mark.parametrize(
-    ("shown", "load"),
+    ("average", "load"),
     [("850m", 0.85), ("0", 0.0), ("1e6", 1e6), (WITHOUT_SERVERS, None), ("9223372036854775807m", None), ("2M", None),
      ("-1m", None), ("NaN", None), ("Inf", None), ("", None)],
 )  # fmt: skip
-def test_nonsense_is_no_load(kind: str, shown: str, load: float | None) -> None:
-    metric = {"type": kind, kind.lower(): {"current": {"averageValue": shown}}}
+def test_nonsense_is_no_load(kind: str, average: str, load: float | None) -> None:
+    metric = {"type": kind, kind.lower(): {"current": {"averageValue": average}}}
     other = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 5}}}
     assert autoscaler_load.per_server({"currentMetrics": [other, metric]}) == load
 
@@ -30,7 +30,7 @@ def test_an_autoscaler_without_a_metric_has_no_load(status: fleet.Object) -> Non
     assert autoscaler_load.per_server(status) is None
 
 
-@pytest.mark.parametrize(("shown", "load"), [("850m", 1.7), (WITHOUT_SERVERS, None)])
-def test_top_has_the_load_of_all_servers(shown: str, load: float | None) -> None:
-    [row] = table.rows([gen.raw(fleet.status())], [fleet.autoscaler(gen.NAME, 2, 2, shown)], Samples())
+@pytest.mark.parametrize(("average", "load"), [("850m", 1.7), (WITHOUT_SERVERS, None)])
+def test_top_has_the_load_of_all_servers(average: str, load: float | None) -> None:
+    [row] = table.rows([gen.raw(fleet.status())], [fleet.autoscaler(gen.NAME, 2, 2, average)], Samples())
     assert row.load == load

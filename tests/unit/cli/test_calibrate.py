@@ -13,18 +13,17 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubectl_triton import cluster
+from kubectl_triton.calibrate import load, plot, result
+from kubectl_triton.calibrate.pod import CONTAINER, LABEL, pod
+from kubectl_triton.calibrate.search import LATENCY, TPOT, TTFT, Goal, Latency, Point, SearchResult, Step, proposal
+from kubectl_triton.main import main
 from support import gen
-from triton_operator.cli import cluster
-from triton_operator.cli.calibrate import load, plot, result
-from triton_operator.cli.calibrate.command import calibrate
-from triton_operator.cli.calibrate.pod import CONTAINER, LABEL, pod
-from triton_operator.cli.calibrate.search import Goal, Outcome, Point, Step, proposal
-from triton_operator.cli.kubectl import main
 from triton_operator.render import Choices, render
 
 MODEL: dict[str, Any] = {
     "apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel",
-    "metadata": {"name": "detection", "namespace": "vision", "uid": "u-1", "generation": 3},
+    "metadata": {"name": "detection", "namespace": "vision", "uid": "u-1", "generation": 3}, "spec": {},
 }  # fmt: skip
 LIMITS = {"cpu": "1", "memory": "1Gi"}
 TEMPLATE = {
@@ -80,26 +79,28 @@ def test_the_pod_ends_by_itself_and_with_its_tritonmodel() -> None:
 def selectors(value: Any) -> list[dict[str, str]]:
     """Returns every selector of pods by labels in an object, without the peers of a NetworkPolicy."""
     if isinstance(value, list):
-        return [found for item in value for found in selectors(item)]
+        return [selector for item in value for selector in selectors(item)]
     if not isinstance(value, dict):
         return []
-    found = [found for key, item in value.items() if key not in ("ingress", "egress") for found in selectors(item)]
+    labels = [
+        selector for key, item in value.items() if key not in ("ingress", "egress") for selector in selectors(item)
+    ]
     for key in ("selector", "podSelector"):
         if isinstance(value.get(key), dict):
-            found.append(value[key].get("matchLabels", value[key]))
-    return found
+            labels.append(value[key].get("matchLabels", value[key]))
+    return labels
 
 
 def test_nothing_that_the_operator_creates_selects_the_pod() -> None:
     labels = pod(MODEL, deployment(), "load:1", LIMITS, 900)["metadata"]["labels"]
-    found = [
+    chosen = [
         (o["kind"], s)
         for o in objects()
         for s in selectors({k: v for k, v in o["spec"].items() if k != "template"} if "spec" in o else {})
     ]
-    kinds = {kind for kind, _ in found}
+    kinds = {kind for kind, _ in chosen}
     assert {"Deployment", "Service", "PodMonitor", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
-    for kind, selector in found:
+    for kind, selector in chosen:
         assert selector, f"{kind} selects every pod"
         assert not selector.items() <= labels.items(), kind
 
@@ -109,6 +110,9 @@ def test_the_pod_has_no_labels_of_the_user_and_no_annotation_that_asks_for_scrap
     assert metadata["labels"] == {LABEL: "detection"}
     assert metadata["annotations"]["k8s.v1.cni.cncf.io/networks"] == "fast"
     assert "prometheus.io/scrape" not in metadata["annotations"]
+
+
+DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
 
 
 def config(**changes: Any) -> str:
@@ -121,7 +125,7 @@ def config(**changes: Any) -> str:
     [
         ({"input": [{"name": "JPEG", "data_type": "TYPE_STRING", "dims": ["1"]}]}, "the input JPEG is a string"),
         ({"input": [{"name": "X", "data_type": "TYPE_INT8", "dims": ["-1", "4"]}]}, "X has no fixed shape (-1, 4)"),
-        ({"model_transaction_policy": {"decoupled": True}}, "decoupled"),
+        (DECOUPLED, "the model is decoupled: it streams responses, so give --ttft, --tpot or both instead of --p99"),
         ({"sequence_batching": {}}, "sequences"),
     ],
 )
@@ -132,6 +136,12 @@ def test_inputs_that_cant_be_generated_are_named(changes: dict[str, Any], words:
     if "input" in changes:
         assert "--input-data FILE" in str(caught.value)
         load.check_inputs(config(**changes), has_file=True)
+
+
+def test_targets_of_tokens_need_a_model_that_streams() -> None:
+    load.check_inputs(config(**DECOUPLED), has_file=False, streams=True)
+    with pytest.raises(load.LoadError, match="isn't decoupled: it sends one response, so give --p99"):
+        load.check_inputs(config(), has_file=False, streams=True)
 
 
 def test_inputs_of_a_fixed_shape_can_be_generated() -> None:
@@ -145,7 +155,9 @@ def test_a_configuration_that_is_none_is_an_error(text: str) -> None:
 
 
 STEP = Step("bisection", 50.0, 20.0, 4)
-ANSWER = {"requests": 1000, "failures": 0, "sent": 49.7, "p50": 0.02, "p99": 0.19, "took": 20.4}
+ANSWER = {
+    "requests": 1000, "failures": 0, "sent": 49.7, "latencies": {"latency": {"p50": 0.02, "p99": 0.19}}, "took": 20.4,
+}  # fmt: skip
 
 
 def answering(text: str) -> load.Run:
@@ -153,28 +165,28 @@ def answering(text: str) -> load.Run:
 
 
 def test_a_measurement_sends_the_rate_of_the_step() -> None:
-    seen: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(command: Any, seconds: float) -> str:
-        seen.append(list(command))
+        commands.append(list(command))
         return f"words\n{json.dumps(ANSWER)}\n"
 
     point = load.measure(load.Load("yolo", "grpc"), run, STEP)
-    assert point == Point("bisection", 50.0, 49.7, 0.02, 0.19, 1000, 0, 20.4)
-    assert {"--model=yolo", "--url=127.0.0.1:8001", "--rate=50.0", "--seconds=20.0", "--seed=4"} <= set(seen[0])
+    assert point == Point("bisection", 50.0, 49.7, {LATENCY: Latency(0.02, 0.19)}, 1000, 0, 20.4)
+    assert {"--model=yolo", "--url=127.0.0.1:8001", "--rate=50.0", "--seconds=20.0", "--seed=4"} <= set(commands[0])
 
 
 def test_requests_without_an_answer_have_an_infinite_latency() -> None:
-    answer = {**ANSWER, "sent": None, "p50": None, "p99": None}
-    seen: list[list[str]] = []
+    answer = {**ANSWER, "sent": None, "latencies": {}}
+    commands: list[list[str]] = []
 
     def run(command: Any, seconds: float) -> str:
-        seen.append(list(command))
+        commands.append(list(command))
         return json.dumps(answer)
 
     point = load.measure(load.Load("yolo"), run, STEP)
-    assert (point.p99, point.sent) == (math.inf, 50.0)
-    assert "--requests=1" in seen[1], "waits until the server has answered the others"
+    assert (point.latency(LATENCY).p99, point.sent) == (math.inf, 50.0)
+    assert "--requests=1" in commands[1], "waits until the server has answered the others"
     assert point.took == 2 * ANSWER["took"]
 
 
@@ -187,21 +199,70 @@ def test_a_failure_has_the_words_of_the_server_on_one_line() -> None:
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), lambda c: st.dictionaries(st.sampled_from(
-    ["requests", "failures", "sent", "p50", "p99", "took", "error"]), c)).map(json.dumps))  # fmt: skip
+    ["requests", "failures", "sent", "latencies", "latency", "p50", "p99", "took"]), c)).map(json.dumps))  # fmt: skip
 def test_any_answer_gives_a_point_or_an_error_for_the_user(text: str) -> None:
     with contextlib.suppress(load.LoadError):
         assert load.measure(load.Load("yolo"), answering(text), STEP).rate == STEP.rate
 
 
+STREAMED = {
+    **ANSWER, "requests": 50, "responses": 1000,
+    "latencies": {kind: {"p50": p99 / 2, "p99": p99} for kind, p99 in ((LATENCY, 0.9), (TTFT, 0.2), (TPOT, 0.03))},
+}  # fmt: skip
+
+
+def test_a_measurement_of_streams_has_their_latencies_and_responses() -> None:
+    commands: list[list[str]] = []
+
+    def run(command: Any, seconds: float) -> str:
+        commands.append(list(command))
+        return json.dumps(STREAMED)
+
+    measured = load.measure(load.Load("chat", "grpc", streams=True), run, STEP)
+    assert measured.responses == 1000
+    assert measured.latencies == {
+        LATENCY: Latency(0.45, 0.9), TTFT: Latency(0.1, 0.2), TPOT: Latency(0.015, 0.03)
+    }  # fmt: skip
+    assert {"--streaming", "--protocol=grpc", "--url=127.0.0.1:8001"} <= set(commands[0])
+
+
+def single(**changes: Any) -> load.Answer:
+    """Returns the measurement of single requests to a server that streams: 20 tokens, TTFT 0.1 s, TPOT 0.015 s."""
+    return load.idle(load.Load("chat", "grpc", streams=True), answering(json.dumps(STREAMED | changes)))
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [({TTFT: 0.11, TPOT: 0.016}, ""), ({TTFT: 0.09, TPOT: 1}, "a TTFT of 100 ms, longer than the target"),
+     ({TTFT: 1, TPOT: 0.01}, "a TPOT of 15 ms, longer than the target")],
+)  # fmt: skip
+def test_targets_that_an_idle_server_misses_are_impossible(targets: dict[str, float], words: str) -> None:
+    why = load.impossible(Goal(targets), single())
+    assert words in why
+    assert bool(words) == bool(why)
+
+
+def test_one_response_has_no_time_per_token() -> None:
+    latencies = {kind: value for kind, value in STREAMED["latencies"].items() if kind != TPOT}
+    why = load.impossible(Goal({TPOT: 1}), single(latencies=latencies, responses=50))
+    assert why == "there is no TPOT, as each request had one response: do the inputs ask for a stream?"
+
+
+def test_an_answer_at_the_targets_has_the_responses_of_an_idle_server() -> None:
+    assert load.answer_seconds(Goal({TTFT: 0.3, TPOT: 0.04}), single()) == pytest.approx(0.3 + 19 * 0.04)
+    assert load.answer_seconds(Goal({TTFT: 0.3}), single()) == pytest.approx(0.3 + 19 * 0.015)
+    assert load.answer_seconds(Goal({LATENCY: 1}), single(responses=0)) == 0
+
+
 def point(rate: float, p99: float, phase: Any = "doubling") -> Point:
-    return Point(phase, rate, rate, p99 / 2, p99, 1000, 0, 20)
+    return Point(phase, rate, rate, {LATENCY: Latency(p99 / 2, p99)}, 1000, 0, 20)
 
 
 POINTS = (
     point(25, 0.03), point(50, 0.19), point(100, math.inf), point(75, 1.4, "bisection"), point(51.2, 0.22, "bisection"),
     *(point(50, p99, "confirmation") for p99 in (0.18, 0.21, 0.17)),
 )  # fmt: skip
-OUTCOME = Outcome(POINTS, 50.0)
+OUTCOME = SearchResult(POINTS, 50.0)
 LIVE = {
     "spec": {"nodeName": "n1", "containers": [{"name": "triton", "resources": {"limits": {"cpu": "2"}}}]},
     "status": {
@@ -212,23 +273,23 @@ LIVE = {
 }
 
 
-def answer(outcome: Outcome = OUTCOME) -> dict[str, Any]:
-    return result.document(MODEL, Goal(0.2), outcome, {}, "2026-01-01T00:00:00Z", result.evidence(LIVE))
+def answer(outcome: SearchResult = OUTCOME) -> dict[str, Any]:
+    return result.document(MODEL, Goal({LATENCY: 0.2}), outcome, {}, "2026-01-01T00:00:00Z", result.evidence(LIVE))
 
 
 def test_the_result_has_its_evidence() -> None:
-    found = json.loads(json.dumps(answer(), allow_nan=False))
-    assert found["maxQpsPerReplica"] == 50
-    assert found["confirmations"] == {"count": 3, "p99Min": 0.17, "p99Max": 0.21}
-    assert found["images"] == {"fetch": "r@sha256:aa", "triton": "s@sha256:bb", "load": "l@sha256:cc"}
-    assert found["resources"] == {"triton": {"limits": {"cpu": "2"}}}
-    assert (found["node"], found["targetP99"], found["generation"]) == ("n1", 0.2, 3)
-    assert [row["rate"] for row in found["curve"]] == [p.rate for p in POINTS]
-    assert found["curve"][2]["p99"] is None
+    document = json.loads(json.dumps(answer(), allow_nan=False))
+    assert document["maxQpsPerReplica"] == 50
+    assert document["confirmations"] == {"count": 3, "p99": {"latency": {"min": 0.17, "max": 0.21}}}
+    assert document["images"] == {"fetch": "r@sha256:aa", "triton": "s@sha256:bb", "load": "l@sha256:cc"}
+    assert document["resources"] == {"triton": {"limits": {"cpu": "2"}}}
+    assert (document["node"], document["targets"], document["generation"]) == ("n1", {"latency": 0.2}, 3)
+    assert [row["rate"] for row in document["curve"]] == [p.rate for p in POINTS]
+    assert document["curve"][2]["latencies"]["latency"]["p99"] is None
 
 
 def test_the_text_has_the_value_the_evidence_and_the_command() -> None:
-    text = result.text(answer(), MODEL, Goal(0.2), OUTCOME, "prod")
+    text = result.text(answer(), MODEL, Goal({LATENCY: 0.2}), OUTCOME, "prod")
     assert "One server handles 50.0 requests/s with p99 of at most 200 ms." in text
     assert "by 3 measurements, p99 170 ms, 180 ms, 210 ms" in text
     assert "s@sha256:bb" in text
@@ -238,22 +299,53 @@ def test_the_text_has_the_value_the_evidence_and_the_command() -> None:
     ) in text
 
 
+LATENCIES = ({TTFT: Latency(0.1, ttft), TPOT: Latency(0.012, 0.013)} for ttft in (0.25, 0.31, 0.28))
+STREAMS = SearchResult(
+    tuple(Point("confirmation", 9.31, 9.31, each, 100, 0, 20, responses=2000) for each in LATENCIES), 9.31
+)
+TOKENS = Goal({TTFT: 0.3, TPOT: 0.04})
+COUNTED = {**MODEL, "spec": {"monitoring": {"tokenCounter": "vllm:generation_tokens_total"}}}
+
+
+def test_the_result_of_a_model_that_streams_has_requests_and_tokens() -> None:
+    document = result.document(COUNTED, TOKENS, STREAMS, {}, "2026-01-01T00:00:00Z", result.evidence(LIVE))
+    assert (document["maxQpsPerReplica"], document["maxTpsPerReplica"]) == (9.31, 186)
+    assert document["confirmations"]["p99"]["ttft"] == {"min": 0.25, "max": 0.31}
+    assert document["confirmations"]["p99"]["tpot"] == {"min": 0.013, "max": 0.013}
+    assert document["curve"][0]["responses"] == 2000
+    text = result.text(document, COUNTED, TOKENS, STREAMS, None)
+    assert (
+        "One server handles 9.31 requests/s and 186 tokens/s with p99 of TTFT of at most 300 ms and p99 of TPOT of at "
+        "most 40 ms."
+    ) in text
+    assert "by 3 measurements, p99 of TTFT 250 ms, 280 ms, 310 ms; p99 of TPOT 13 ms, 13 ms, 13 ms" in text
+    assert "tritonoperator.io/max-qps-per-replica=9.31 tritonoperator.io/max-tps-per-replica=186" in text
+
+
+def test_tokens_are_proposed_only_if_they_are_counted() -> None:
+    assert result.proposals(COUNTED, STREAMS) == {result.ANNOTATION: "9.31", result.ANNOTATION_TOKENS: "186"}
+    assert result.proposals(MODEL, STREAMS) == {result.ANNOTATION: "9.31"}
+    assert result.proposals(COUNTED, OUTCOME) == {result.ANNOTATION: "50.0"}
+    document = result.document(MODEL, TOKENS, STREAMS, {}, "2026-01-01T00:00:00Z", result.evidence(LIVE))
+    assert "set spec.monitoring.tokenCounter" in result.text(document, MODEL, TOKENS, STREAMS, None)
+
+
 def test_without_a_result_the_text_gives_the_reason_and_no_command() -> None:
-    failed = Outcome(POINTS[:2], reason="the time limit of 60 s is reached")
-    text = result.text(answer(failed), MODEL, Goal(0.2), failed, None)
+    failed = SearchResult(POINTS[:2], reason="the time limit of 60 s is reached")
+    text = result.text(answer(failed), MODEL, Goal({LATENCY: 0.2}), failed, None)
     assert "No result: the time limit of 60 s is reached" in text
     assert "annotate" not in text
 
 
 def test_a_lower_bound_says_so() -> None:
-    bound = Outcome(POINTS, 50.0, at_least=True)
-    text = result.text(answer(bound), MODEL, Goal(0.2), bound, None)
+    bound = SearchResult(POINTS, 50.0, at_least=True)
+    text = result.text(answer(bound), MODEL, Goal({LATENCY: 0.2}), bound, None)
     assert "at least 50.0 requests/s" in text
     assert "--load-cpu" in text
 
 
 def test_the_terminals_picture_shows_each_latency_at_its_place() -> None:
-    lines = plot.terminal([point(50, 0.2), point(100, 0.4)], 0.2, 50)
+    lines = plot.terminal([point(50, 0.2), point(100, 0.4)], {LATENCY: 0.2}, 50)
     column = lambda text, mark: text.index(mark) - text.index("|") - 1  # noqa: E731
     assert column(lines[0], "o") == 64, "400 ms at 100 requests/s: the upper right corner"
     assert column(lines[6], "o") == 32, "200 ms at 50 requests/s: the middle"
@@ -266,22 +358,25 @@ NUMBERS = st.floats(0, allow_nan=False)
 
 
 @given(st.lists(st.builds(
-    Point, st.just("doubling"), st.floats(0.01, 1e6), NUMBERS, NUMBERS, NUMBERS, st.integers(0), st.integers(0), NUMBERS
+    Point, st.just("doubling"), st.floats(0.01, 1e6), NUMBERS,
+    st.dictionaries(st.sampled_from([LATENCY, TTFT]), st.builds(Latency, NUMBERS, NUMBERS)),
+    st.integers(0), st.integers(0), NUMBERS
 ), max_size=20), st.floats(0.001, 1000))  # fmt: skip
 def test_every_curve_has_pictures(points: list[Point], target: float) -> None:
     rate = points[0].rate if points else None
-    assert all(len(line) <= 90 for line in plot.terminal(points, target, rate))
-    picture = ElementTree.fromstring(plot.svg("<&>", points, target, rate))
-    assert len(picture.findall(".//{*}circle")) == 2 * len(points)
+    targets = {TTFT: target, TPOT: target / 10}
+    assert all(len(line) <= 90 for line in plot.terminal(points, targets, rate))
+    picture = ElementTree.fromstring(plot.svg("<&>", points, targets, rate))
+    assert len(picture.findall(".//{*}circle")) == 2 * 2 * len(points)
     assert "nan" not in ElementTree.tostring(picture, encoding="unicode").replace("nano", "")
 
 
 def test_the_proposal_passes_the_check_of_thresholds() -> None:
     from triton_operator.api import thresholds
 
-    found = thresholds.parse({result.ANNOTATION: proposal(0.0456)})
-    assert not found.invalid
-    assert len(found.requested) == 1
+    parsed = thresholds.parse({result.ANNOTATION: proposal(0.0456)})
+    assert not parsed.invalid
+    assert len(parsed.requested) == 1
 
 
 @pytest.mark.parametrize("p99", ["200", "0s", "-1s", "2x", "", "nan"])
@@ -289,6 +384,18 @@ def test_a_wrong_duration_is_refused(p99: str) -> None:
     done = CliRunner().invoke(main, ["calibrate", "m", f"--p99={p99}"])
     assert done.exit_code == 2
     assert "is not a duration such as 200ms" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [((), "give a target: --p99, or for a model that streams --ttft, --tpot or both"),
+     (("--p99=1s", "--ttft=1s"), "--p99 is for a model with one response"),
+     (("--tpot=40ms", "--protocol=http"), "measured over gRPC: leave out --protocol=http")],
+)  # fmt: skip
+def test_targets_that_no_model_can_have_are_refused(options: tuple[str, ...], words: str) -> None:
+    done = CliRunner().invoke(main, ["calibrate", "m", *options])
+    assert done.exit_code == 2
+    assert words in done.output
 
 
 def test_a_file_in_another_format_is_refused_before_anything_is_created(tmp_path: Any) -> None:
@@ -300,51 +407,15 @@ def test_a_file_in_another_format_is_refused_before_anything_is_created(tmp_path
         assert "not perf_analyzer's JSON format" in done.output
 
 
-def printed_job(*options: str) -> dict[str, Any]:
-    done = CliRunner().invoke(main, ["calibrate", "yolo", "--p99=200ms", "--as-job=measurer", *options])
-    assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout))
-
-
-def test_a_job_runs_the_same_command_as_the_service_account() -> None:
-    found = printed_job("-n", "vision", "--limit=20m", "--start-limit=90s", "--load-cpu=2", "--apply", "-o", "json")
-    assert found["metadata"] == {"generateName": "yolo-calibrate-", "namespace": "vision"}
-    spec = found["spec"]["template"]["spec"]
-    assert spec["serviceAccountName"] == "measurer"
-    [container] = spec["containers"]
-    program, command, *arguments = container["command"]
-    assert (program, command) == ("kubectl-triton", "calibrate")
-    assert {"yolo", "--p99=0.2s", "--limit=1200s", "--start-limit=90s", "--load-cpu=2", "--apply"} <= set(arguments)
-    assert found["spec"]["activeDeadlineSeconds"] > 1200 + 90
-    # The command can read its own options.
-    parsed = calibrate.make_context("calibrate", arguments)
-    assert parsed.params["target"] == 0.2
-    assert (parsed.params["limit"], parsed.params["form"], parsed.params["account"]) == (1200, "json", None)
-
-
-def test_a_job_passes_the_pod_security_standard_restricted() -> None:
-    found = printed_job()["spec"]["template"]["spec"]
-    container = found["containers"][0]["securityContext"]
-    assert found["securityContext"]["runAsNonRoot"]
-    assert found["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    assert (container["allowPrivilegeEscalation"], container["capabilities"]) == (False, {"drop": ["ALL"]})
-
-
-def test_a_job_has_no_place_for_a_file(tmp_path: Any) -> None:
-    file = tmp_path / "inputs.json"
-    file.write_text('{"data": []}')
-    done = CliRunner().invoke(main, ["calibrate", "y", "--p99=1s", "--as-job=a", f"--input-data={file}"])
-    assert done.exit_code == 1
-    assert "--as-job has no place for files" in done.output
-
-
 def test_in_a_pod_the_service_account_connects(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "namespace").write_text("vision\n")
     monkeypatch.setattr(cluster, "_POD_NAMESPACE", tmp_path / "namespace")
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-    monkeypatch.setattr("kubernetes.config.load_incluster_config", lambda found: setattr(found, "host", "https://in"))
-    found = cluster.connect(None, None)
-    assert (found.namespace, found.configuration.host) == ("vision", "https://in")
+    monkeypatch.setattr(
+        "kubernetes.config.load_incluster_config", lambda configuration: setattr(configuration, "host", "https://in")
+    )
+    connection = cluster.connect(None, None)
+    assert (connection.namespace, connection.configuration.host) == ("vision", "https://in")
     assert cluster.connect("sound", None).namespace == "sound"
     # A kubeconfig is the user's choice.
     config = tmp_path / "none"

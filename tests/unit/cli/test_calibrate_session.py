@@ -9,9 +9,9 @@ import kubernetes
 import pytest
 import websocket
 
-from triton_operator.cli.calibrate import load
-from triton_operator.cli.calibrate.session import Session, SessionError
-from triton_operator.cli.cluster import Cluster
+from kubectl_triton.calibrate import load
+from kubectl_triton.calibrate.session import Session, SessionError
+from kubectl_triton.cluster import Cluster
 
 SESSION = Session(Cluster(None, "vision", kubernetes.client.Configuration()), "vision", "m-calibration")  # type: ignore[arg-type]
 

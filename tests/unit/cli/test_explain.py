@@ -13,12 +13,13 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+from kubectl_triton import cluster
+from kubectl_triton.explain import alerts, curve, explanation, incident
+from kubectl_triton.explain.incident import Firing, Numbers
+from kubectl_triton.main import main
+from kubectl_triton.samples import Alert, NoAnswerError
 from support import fleet as objects
 from support import gen
-from triton_operator.cli import alerts, cluster, curve, explain, incident
-from triton_operator.cli.incident import Firing, Numbers
-from triton_operator.cli.kubectl import main
-from triton_operator.cli.samples import Alert, NoAnswerError
 from triton_operator.render.rules import alerts as rules
 
 NOW = datetime(2026, 1, 1, 0, 30, tzinfo=UTC).timestamp()
@@ -30,7 +31,7 @@ NUMBERS = Numbers(
      "errors": [("", 0.021)], "wanted": [("", 3.0)], "ready": [("", 2.0)]},
     CURVE, [(at, 80.0) for at, _ in CURVE],
 )  # fmt: skip
-CASE = explain.Case(
+CASE = explanation.Case(
     MODEL, OVERFLOW, True, NOW, alerts.shown(OVERFLOW, gen.NAMESPACE, gen.NAME), NUMBERS
 )  # fmt: skip
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
@@ -57,7 +58,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, model: Any = MODEL) ->
 
 
 def test_an_overflow_shows_the_demand_beside_its_limit_and_how_to_raise_it() -> None:
-    words = " ".join(explain.text(CASE).split())
+    words = " ".join(explanation.text(CASE).split())
     key = f"{gen.NAMESPACE}/{gen.NAME}"
     assert words.startswith(
         f"TritonModelQpsOverflow (critical) fires for {key}; its condition holds since 2026-01-01 00:18:00Z (12m)"
@@ -77,56 +78,56 @@ def test_an_overflow_shows_the_demand_beside_its_limit_and_how_to_raise_it() -> 
 
 
 def test_the_limit_of_a_version_has_its_own_annotation() -> None:
-    found = replace(OVERFLOW, about="version 2")
-    assert "tritonoperator.io/max-qps.v2=120 " in explain.text(replace(CASE, found=found))
+    firing = replace(OVERFLOW, about="version 2")
+    assert "tritonoperator.io/max-qps.v2=120 " in explanation.text(replace(CASE, found=firing))
 
 
 def test_the_text_says_which_client_wrote_a_threshold() -> None:
     fields = {"f:metadata": {"f:annotations": {"f:tritonoperator.io/max-qps": {}}}}
     entry = {"manager": "kubectl-annotate", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}
     model = gen.raw(objects.status(), gen.put("metadata.managedFields", [entry]))
-    words = " ".join(explain.text(replace(CASE, model=model)).split())
-    assert "written by kubectl-annotate at 2026-01-01T00:00:00Z" in words
+    words = " ".join(explanation.text(replace(CASE, model=model)).split())
+    assert "written at 2026-01-01T00:00:00Z by a client that names itself kubectl-annotate" in words
 
 
 def test_a_threshold_that_the_rules_do_not_use_yet_is_marked() -> None:
     numbers = replace(NUMBERS, now={**NUMBERS.now, "thresholds": [("kind max-qps", 100.0)]})
-    assert "; the rules use 100" in " ".join(explain.text(replace(CASE, numbers=numbers)).split())
+    assert "; the rules use 100" in " ".join(explanation.text(replace(CASE, numbers=numbers)).split())
 
 
 def test_other_alerts_are_named() -> None:
     other = Firing(Alert("TritonModelQueueDuration", "warning"), "model infer", NOW - 60)
-    assert "Fires too: TritonModelQueueDuration, model infer; its condition" in explain.text(
+    assert "Fires too: TritonModelQueueDuration, model infer; its condition" in explanation.text(
         replace(CASE, others=[other])
     )
 
 
 def test_no_line_has_control_characters() -> None:
     model = gen.raw(objects.status("False", ESCAPE, ESCAPE))
-    found = Firing(Alert("TritonModelNotServing", ESCAPE), ESCAPE)
-    shown = explain.text(replace(CASE, model=model, found=found, notes=[ESCAPE]))
-    assert all(line.isprintable() for line in shown.split("\n"))
+    firing = Firing(Alert("TritonModelNotServing", ESCAPE), ESCAPE)
+    text = explanation.text(replace(CASE, model=model, found=firing, notes=[ESCAPE]))
+    assert all(line.isprintable() for line in text.split("\n"))
 
 
 @pytest.mark.parametrize("since", [float("nan"), float("inf"), -1e30, 1e30])
 def test_a_time_that_is_not_one_is_not_an_error(since: float) -> None:
-    assert "fires for" in explain.text(replace(CASE, found=replace(OVERFLOW, since=since)))
+    assert "fires for" in explanation.text(replace(CASE, found=replace(OVERFLOW, since=since)))
 
 
 @pytest.mark.parametrize("name", alerts.NAMES)
 def test_every_alert_has_a_picture_first_steps_and_a_command(name: str) -> None:
-    found = Firing(Alert(name, "warning"))
-    shown = alerts.shown(found, "a", "b")
-    assert shown.name
-    assert 'namespace="a",tritonmodel="b"' in shown.value
-    text = explain.text(replace(CASE, found=found, shown=shown))
+    firing = Firing(Alert(name, "warning"))
+    series = alerts.shown(firing, "a", "b")
+    assert series.name
+    assert 'namespace="a",tritonmodel="b"' in series.value
+    text = explanation.text(replace(CASE, found=firing, shown=series))
     assert re.search(r"First steps\n  - [\w`]", text)
     assert re.search(r"Next command.*\n  kubectl ", text)
 
 
 def test_the_first_steps_name_the_namespace_and_the_pod() -> None:
-    found = Firing(Alert("TritonModelServerRestarts", "warning"), "pod detector-5c9f-x7k2p")
-    words = " ".join(explain.text(replace(CASE, found=found)).split())
+    firing = Firing(Alert("TritonModelServerRestarts", "warning"), "pod detector-5c9f-x7k2p")
+    words = " ".join(explanation.text(replace(CASE, found=firing)).split())
     log = f"kubectl logs detector-5c9f-x7k2p -n {gen.NAMESPACE} -c triton"
     assert f"`{log} --previous`: the last lines." in words
     assert f"{log} --tail=50 --previous" in words, "not the log of another server"
@@ -134,8 +135,8 @@ def test_the_first_steps_name_the_namespace_and_the_pod() -> None:
 
 @pytest.mark.parametrize("about", ["pod $(reboot)", "pod ", "model a, pod "])
 def test_an_invalid_pod_name_is_not_put_into_a_command(about: str) -> None:
-    found = Firing(Alert("TritonModelServerRestarts", "warning"), about)
-    log = alerts.commands(found, "a", "b", None, None)[1]
+    firing = Firing(Alert("TritonModelServerRestarts", "warning"), about)
+    log = alerts.commands(firing, "a", "b", None, None)[1]
     assert log == "kubectl logs deploy/b -n a -c triton --tail=50 --previous"
 
 
@@ -160,7 +161,7 @@ def test_the_proposed_limit_is_above_the_peak(peak: float | None, limit: str) ->
 
 def test_the_svg_has_both_curves_and_no_markup_of_others() -> None:
     case = replace(CASE, found=replace(OVERFLOW, alert=Alert("<script>", "")))
-    root = ElementTree.fromstring(explain.picture(case))
+    root = ElementTree.fromstring(explanation.picture(case))
     paths = [e for e in root.iter() if e.tag.endswith("path")]
     assert len(paths) == 2
     assert not [e for e in root.iter() if e.tag.endswith("script")]
@@ -178,14 +179,14 @@ def test_the_svg_draws_a_changed_limit_as_a_step() -> None:
 
 
 def test_the_svg_says_so_if_there_are_no_values() -> None:
-    assert "Prometheus has no values of this hour" in explain.picture(replace(CASE, numbers=Numbers()))
+    assert "Prometheus has no values of this hour" in explanation.picture(replace(CASE, numbers=Numbers()))
 
 
 def test_the_picture_of_a_version_shows_its_demand_and_its_limit() -> None:
-    shown = alerts.shown(replace(OVERFLOW, about="version 2"), "a", "b")
-    assert shown.value.endswith(',version="2"}')
-    assert shown.limit.endswith(',version="2"}')
-    assert shown.limit_name == "max-qps.v2"
+    series = alerts.shown(replace(OVERFLOW, about="version 2"), "a", "b")
+    assert series.value.endswith(',version="2"}')
+    assert series.limit.endswith(',version="2"}')
+    assert series.limit_name == "max-qps.v2"
 
 
 PICTURE = curve.Picture("", "demand", "requests/s", NOW - 3600, NOW, CURVE, NUMBERS.limit, "max-qps", NOW - 720)

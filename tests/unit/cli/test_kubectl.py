@@ -14,11 +14,15 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from kubectl_triton import cluster
+from kubectl_triton.main import main
+from kubectl_triton.samples import Samples
+from kubectl_triton.status import progress, show
+from kubectl_triton.top import fleet
 from support import gen
 from triton_operator.api.thresholds import ThresholdKey, effective
-from triton_operator.cli import cluster, show
-from triton_operator.cli.kubectl import main
 from triton_operator.cluster.api import ApiError
+from triton_operator.pods import Pod
 from triton_operator.render import Choices, render
 
 SMALL = {"apiVersion": "tritonoperator.io/v1alpha1", "kind": "TritonModel", "metadata": {"name": "detection"},
@@ -63,8 +67,8 @@ def test_render_prints_the_objects_for_prometheus_and_the_autoscaler(kind: str) 
 def test_render_prints_the_scaled_object(arguments: list[str], url: str) -> None:
     model = {**SMALL, "spec": {**SMALL["spec"], "autoscaling": {"max": 4, "engine": "KEDA"}}}
     result = run(json.dumps(model), *arguments)
-    [found] = [o for o in yaml.safe_load_all(result.stdout) if o["kind"] == "ScaledObject"]
-    assert found["spec"]["triggers"][0]["metadata"]["serverAddress"] == url
+    [scaled_object] = [o for o in yaml.safe_load_all(result.stdout) if o["kind"] == "ScaledObject"]
+    assert scaled_object["spec"]["triggers"][0]["metadata"]["serverAddress"] == url
 
 
 def test_render_reports_what_it_leaves_out() -> None:
@@ -85,16 +89,16 @@ def test_render_names_fields_that_the_api_server_would_refuse() -> None:
     spec = {"modelImage": {"reference": "r:1", "pulPolicy": "Always"}, "entrypiont": "a", "rollout": {"drainSecond": 1}}
     result = run(json.dumps({**SMALL, "spec": {**spec, "podTemplate": {"spec": {"anything": 1}}}}))
     assert result.exit_code == 0
-    found = [line.split()[1] for line in result.stderr.splitlines() if "no such field" in line]
-    assert found == ["spec.modelImage.pulPolicy", "spec.entrypiont", "spec.rollout.drainSecond"]
+    fields = [line.split()[1] for line in result.stderr.splitlines() if "no such field" in line]
+    assert fields == ["spec.modelImage.pulPolicy", "spec.entrypiont", "spec.rollout.drainSecond"]
 
 
 def test_render_uses_every_tritonmodel_of_a_file_and_ignores_other_documents() -> None:
     other = {**SMALL, "metadata": {"name": "other", "namespace": "own"}}
     text = yaml.safe_dump_all([SMALL, {"kind": "Secret"}, None, "text", other])
     objects = list(yaml.safe_load_all(run(text).stdout))
-    found = {(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects if o["kind"] == "Deployment"}
-    assert found == {("default", "detection"), ("own", "other")}
+    deployments = {(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects if o["kind"] == "Deployment"}
+    assert deployments == {("default", "detection"), ("own", "other")}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ STATUS = {
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("message", "expected"),
     [
         (
             'tritonmodels.tritonoperator.io "a" not found',
@@ -158,20 +162,21 @@ STATUS = {
         ("the server could not find the requested resource", "the server could not find the requested resource"),
     ],
 )
-def test_a_missing_tritonmodel_is_reported_with_its_namespace(message: str, shown: str) -> None:
+def test_a_missing_tritonmodel_is_reported_with_its_namespace(message: str, expected: str) -> None:
     class Api:
         def get(self, *_: Any) -> Any:
             raise ApiError(404, "NotFound", message)
 
     with pytest.raises(cluster.UnreachableError) as raised:
         cluster.Cluster(cast(Any, Api()), "vision", cast(Any, None)).model("a")
-    assert (str(raised.value), raised.value.code) == (shown, 404)
+    assert (str(raised.value), raised.value.code) == (expected, 404)
 
 
 def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     pods = [gen.pod(), gen.pod(gen.deleting, name="old"), gen.pod(gen.ended("triton", 1), name="bad"),
             gen.pod(gen.failed("Evicted", "low"), name="evicted")]  # fmt: skip
-    text = show.status(gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2)), pods, None, NOW)
+    raw = gen.raw(gen.put("status", STATUS), gen.put("metadata.generation", 2))
+    text = show.status(raw, list(map(Pod, pods)), None, NOW)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "the operator hasn't processed the latest change of the spec yet" in lines
     assert f"image r:1 (Copy) {gen.DIGEST}" in lines
@@ -193,11 +198,17 @@ def test_status_shows_conditions_thresholds_models_and_pods() -> None:
     assert all(len(line) <= 110 for line in text.splitlines() if "sha256" not in line)
 
 
+def test_status_marks_a_server_that_answers_nothing_although_ready_is_true() -> None:
+    conditions = [{"type": "Ready", "status": "True", "reason": "ServerHangs", "message": "a answers; b hangs"}]
+    text = show.status(gen.raw(gen.put("status", {"conditions": conditions})), [], None, NOW)
+    assert "  ! Ready ServerHangs: a answers" in text
+
+
 def test_status_says_where_to_see_the_models_that_it_leaves_out() -> None:
-    for loaded, shown in (("300/301", True), ("0/1", False)):
+    for loaded, mentioned in (("300/301", True), ("0/1", False)):
         text = show.status(gen.raw(gen.put("status", {**STATUS, "loaded": loaded})), [], None, NOW)
         left = 301 - len(STATUS["models"])
-        assert (f"{left} more models: kubectl triton models {gen.NAME}" in text) == shown
+        assert (f"{left} more models: kubectl triton models {gen.NAME}" in text) == mentioned
 
 
 def test_status_of_a_new_tritonmodel_shows_no_endpoint() -> None:
@@ -240,8 +251,8 @@ NOT_LIMITED = {"type": "ScalingLimited", "status": "False", "reason": "DesiredWi
 def test_status_says_what_scales_the_servers(scaling: Any, decision: Any, autoscaler: Any, expected: list[str]) -> None:
     spec = [gen.put("spec.autoscaling", scaling)] if scaling else []
     status = [gen.put("status", {"autoscaling": decision})] if decision else []
-    found = None if autoscaler is None else {"status": autoscaler}
-    lines = show.status(gen.raw(*spec, *status), [], found, NOW).splitlines()
+    scaler = None if autoscaler is None else {"status": autoscaler}
+    lines = show.status(gen.raw(*spec, *status), [], scaler, NOW).splitlines()
     begin = next((n for n, line in enumerate(lines) if line.startswith("  scaling")), len(lines))
     assert [line.strip() for line in lines[begin:]] == expected
 
@@ -255,8 +266,8 @@ def test_status_says_what_scales_the_servers(scaling: Any, decision: Any, autosc
      ({"current": False}, "calibration: invalid: words")],
 )  # fmt: skip
 def test_status_has_the_age_of_the_calibration(more: Any, words: str) -> None:
-    found = gen.raw(gen.put("status", {"calibration": {"message": "words", **more}}))
-    lines = show.status(found, [], None, NOW).splitlines()
+    model = gen.raw(gen.put("status", {"calibration": {"message": "words", **more}}))
+    lines = show.status(model, [], None, NOW).splitlines()
     assert [line.strip() for line in lines if "calibration" in line] == [words]
 
 
@@ -273,12 +284,13 @@ def test_status_says_how_old_a_decision_is(time: str, words: str) -> None:
 def test_commands_import_only_what_they_need() -> None:
     """The terminal's packages and the Kubernetes client take longer to import than a rendering takes."""
     slow = ("textual", "rich", "aiohttp", "kubernetes", "requests")
-    code = f"import sys, triton_operator.cli.kubectl; print([m for m in {slow} if m in sys.modules])"
+    code = f"import sys, kubectl_triton.main; print([m for m in {slow} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-def test_status_says_how_the_last_image_reached_the_servers() -> None:
-    image = {"reference": "models:2", "delivery": "Copy", "change": "RollingUpdate: a-1: 2 loaded models differ"}
-    text = show.status(gen.raw(gen.put("status", {**STATUS, "image": image})), [], None, NOW)
-    assert "  change    RollingUpdate: a-1: 2 loaded models differ\n" in text
+def test_a_status_that_another_client_has_spoilt_is_an_empty_one() -> None:
+    spoilt = gen.raw(gen.put("status", {"conditions": "none", "replicas": "many"}))
+    assert "TritonModel" in show.status(spoilt, [], None, NOW)
+    assert progress.outcome(spoilt) is None
+    assert fleet.rows([spoilt], [], Samples())[0].ready == 0

@@ -9,7 +9,7 @@ import resource
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from click.testing import CliRunner, Result
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from kubectl_triton import cluster
+from kubectl_triton.main import main
+from kubectl_triton.models import triton
 from support import gen
 from support.fake_triton import FakeTriton, serving
-from triton_operator.cli import cluster, triton
-from triton_operator.cli.kubectl import main
+from triton_operator.pods import Pod
 
 EXPLICIT = {"modelControl": "explicit", "loadModels": ["echo"]}
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
@@ -40,9 +42,9 @@ class Connection:
 
     namespace = "vision"
 
-    def __init__(self, server: dict[str, Any], entry: str, pods: list[str], allowed: bool = True) -> None:
-        self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": entry}}
-        self._pods, self.allowed = [gen.pod(name=name) for name in pods], allowed
+    def __init__(self, server: dict[str, Any], entry: str, pods: list[str], allowed: bool = True, **spec: Any) -> None:
+        self._model = {"metadata": {"name": "detection"}, "spec": {"server": server, "entrypoint": entry, **spec}}
+        self._pods, self.allowed = [Pod(gen.pod(name=name)) for name in pods], allowed
 
     def model(self, name: str) -> Any:
         return self._model
@@ -71,20 +73,23 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             server: dict[str, Any] = EXPLICIT,
             allowed: bool = True,
             entry: str = "echo",
+            models: Sequence[Any] = (),
             **servers: FakeTriton | int | str,
         ) -> Result:
-            for pod, one in servers.items():
-                if isinstance(one, FakeTriton | int):
-                    port = one if isinstance(one, int) else stack.enter_context(serving(one)).port
+            for pod, backend in servers.items():
+                if isinstance(backend, FakeTriton | int):
+                    port = backend if isinstance(backend, int) else stack.enter_context(serving(backend)).port
                     lines = f"echo 'Forwarding from 127.0.0.1:{port} -> 8001'; exec sleep 600"
                 else:
-                    lines = f"echo '{one}' >&2; exit 1"
+                    lines = f"echo '{backend}' >&2; exit 1"
                 (tmp_path / pod).write_text(lines)
             program = tmp_path / "kubectl"
             program.write_text(f"#!/bin/sh\nfor a; do case $a in pod/*) . {tmp_path}/${{a#pod/}};; esac; done\n")
             program.chmod(0o755)
             monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-            monkeypatch.setattr(cluster, "connect", lambda *_: Connection(server, entry, list(servers), allowed))
+            monkeypatch.setattr(
+                cluster, "connect", lambda *_: Connection(server, entry, list(servers), allowed, models=models)
+            )
             return CliRunner().invoke(main, arguments)
 
         yield go
@@ -130,6 +135,25 @@ def test_prints_the_configuration_as_text_and_json(run: Run) -> None:
     assert result.stderr == ""
     result = run(["config", "detection", "echo", "-o", "json"], a=echo())
     assert json.loads(result.stdout)["instance_group"] == [{"count": 2, "kind": "KIND_CPU"}]
+
+
+def test_marks_what_the_spec_sets(run: Run) -> None:
+    parameters = "".join(f'parameters {{ key: "{key}" value {{ string_value: "x" }} }}' for key in "ab")
+    batching = "dynamic_batching { preferred_batch_size: [ 2, 4 ] default_queue_policy { max_queue_size: 4 } }"
+    served = config(f'name: "echo" {parameters} instance_group [ {{ count: 2 }} ] {batching}')
+    settings = {
+        "instance_group": [{"count": 2}],
+        "parameters": {"b": {"string_value": "x"}},
+        "dynamic_batching": {"preferred_batch_size": [2, 4]},
+    }
+    models = [{"name": "other", "config": {"name": ""}}, {"name": "echo", "config": settings}]
+    result = run(["config", "detection", "echo"], models=models, a=echo(configs={"echo": served}))
+    marked = [line for line in result.stdout.split("\n") if line.endswith("  # spec.models")]
+    assert [line.split("  #")[0].strip() for line in marked] == [
+        "instance_group {", "preferred_batch_size: 2", "preferred_batch_size: 4", 'string_value: "x"',
+    ]  # fmt: skip
+    assert 'key: "b"\n  value {\n    string_value: "x"  # spec.models' in result.stdout
+    assert config(result.stdout) == served
 
 
 def test_names_the_servers_whose_configuration_differs(run: Run) -> None:
@@ -211,10 +235,10 @@ def test_unload_of_a_step_counts_as_unload_of_its_ensemble(run: Run) -> None:
         index = [(name, "1", "READY", "") for name in ("echo", "pipe")]
         return echo(index=index, configs={"echo": ECHO, "pipe": PIPE})
 
-    result = run(["unload", "detection", "echo"], entry="pipe", a=(kept := server()))
+    result = run(["unload", "detection", "echo"], entry="pipe", a=(refusing := server()))
     assert result.exit_code == 1
     assert "a: clients call pipe, and no server is ready without echo" in result.stderr
-    assert kept.calls == []
+    assert refusing.calls == []
     result = run(["unload", "detection", "echo", "--force"], entry="pipe", a=server())
     assert "a: unloaded echo and pipe in" in result.stdout
 

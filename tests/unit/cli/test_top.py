@@ -14,14 +14,16 @@ import pytest
 from click.testing import CliRunner
 from textual.widgets import DataTable, Input, Static
 
+from kubectl_triton import cluster, samples
+from kubectl_triton.main import main
+from kubectl_triton.samples import Alert, Samples
+from kubectl_triton.top import detail, fleet
+from kubectl_triton.top.source import Source
+from kubectl_triton.top.view import Model, Models, Top
 from support import fleet as objects
 from support import gen
 from support.fake_prometheus import FakePrometheus
-from triton_operator.cli import cluster, detail, fleet, samples
-from triton_operator.cli.kubectl import main
-from triton_operator.cli.samples import Alert, Samples
-from triton_operator.cli.top import Source
-from triton_operator.cli.top_view import Model, Models, Top
+from triton_operator.pods import Pod
 
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
 MARKUP = "[bold]x[/bold] [@click=app.quit]y[/] [/nothing]"
@@ -30,9 +32,9 @@ NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 MODEL = gen.raw(objects.status())
 
 
-def row(model: Any = MODEL, scaler: Any = None, found: Samples | None = None) -> dict[str, fleet.Cell]:
+def row(model: Any = MODEL, scaler: Any = None, values: Samples | None = None) -> dict[str, fleet.Cell]:
     """Returns the cells of one TritonModel by the title of their column."""
-    (only,) = fleet.rows([model], [scaler] if scaler else [], found or Samples())
+    (only,) = fleet.rows([model], [scaler] if scaler else [], values or Samples())
     return dict(zip([c.title for c in fleet.COLUMNS], fleet.cells(only), strict=True))
 
 
@@ -45,15 +47,15 @@ def test_a_row_without_prometheus_has_what_the_api_server_knows() -> None:
 
 
 def test_a_row_with_prometheus() -> None:
-    found = Samples({KEY: 96.04}, {KEY: 2.4}, {KEY: 0.0123}, {KEY: 1.5}, {KEY: 0.25}, {KEY: 0.021},
+    values = Samples({KEY: 96.04}, {KEY: 2.4}, {KEY: 0.0123}, {KEY: 1.5}, {KEY: 0.25}, {KEY: 0.021},
                     {KEY: (Alert("TritonModelQpsOverflow", "critical"), Alert("B", "warning"))})  # fmt: skip
-    cells = row(found=found)
+    cells = row(values=values)
     assert cells["DEMAND/LIMIT"] == fleet.Cell("96 / 80", "bad")
     assert cells["LOAD/SERVERS"] == fleet.Cell("2.4 / 2", "bad")
     assert (cells["P50"].text, cells["P99"].text, cells["QUEUE"].text) == ("12.3 ms", "1.5 s", "250 ms")
     assert cells["FAILED"] == fleet.Cell("2.1 %", "bad")
     assert cells["ALERTS"] == fleet.Cell("QpsOverflow +1", "bad")
-    near = row(found=replace(found, demand={KEY: 75.0}, alerts={}))
+    near = row(values=replace(values, demand={KEY: 75.0}, alerts={}))
     assert near["DEMAND/LIMIT"].tone == "warn"
     assert near["ALERTS"].text == "0"
 
@@ -68,6 +70,10 @@ def test_a_failed_tritonmodel_shows_its_reason() -> None:
     cells = row(gen.raw(objects.status("False", "ModelLoadFailed", readyReplicas=0)))
     assert cells["STATE"] == fleet.Cell("ModelLoadFailed", "bad")
     assert cells["READY"] == fleet.Cell("0/2", "bad")
+
+
+def test_a_server_that_answers_nothing_is_marked_although_ready_is_true() -> None:
+    assert row(gen.raw(objects.status("True", "ServerFails")))["STATE"] == fleet.Cell("ServerFails", "warn")
 
 
 DIRECT = {"desired": 5, "load": "3.1", "reason": "ScaledUp", "message": "3.1 servers' load", "time": objects.SINCE}
@@ -97,14 +103,14 @@ def test_what_the_autoscaler_does(
 def test_the_load_comes_from_the_autoscaler_without_prometheus() -> None:
     assert row(scaler=objects.autoscaler(gen.NAME, 2, 2, "625m"))["LOAD/SERVERS"].text == "1.25 / 2"
     assert row(scaler=objects.autoscaler(gen.NAME, 2, 2, "much"))["LOAD/SERVERS"].text == "- / 2"
-    found = Samples(load={KEY: 1.5})
-    assert row(scaler=objects.autoscaler(gen.NAME, 2, 2, "625m"), found=found)["LOAD/SERVERS"].text == "1.5 / 2"
+    values = Samples(load={KEY: 1.5})
+    assert row(scaler=objects.autoscaler(gen.NAME, 2, 2, "625m"), values=values)["LOAD/SERVERS"].text == "1.5 / 2"
 
 
 def test_rows_are_sorted_by_any_column_and_filtered() -> None:
     models = [gen.raw(objects.status(), name=n) for n in ("b", "a", "c")]
-    found = Samples(demand={f"{gen.NAMESPACE}/c": 90.0, f"{gen.NAMESPACE}/a": 10.0})
-    rows = fleet.rows(models, [], found)
+    values = Samples(demand={f"{gen.NAMESPACE}/c": 90.0, f"{gen.NAMESPACE}/a": 10.0})
+    rows = fleet.rows(models, [], values)
     order = lambda sort: [r.key[-1] for r in fleet.arranged(rows, sort)]  # noqa: E731
     assert order(0) == ["a", "b", "c"]
     assert order(2) == ["c", "a", "b"]
@@ -118,14 +124,14 @@ def test_long_and_hostile_words_of_tenants_are_cut_to_one_printable_line() -> No
     model = gen.modified(MODEL, objects.condition("Ready", "False", long, long),
                          gen.put("status.models.0.reason", long),
                          gen.put("status.thresholds.0.source", long))  # fmt: skip
-    found = detail.Found(
+    subject = detail.Reading(
         model,
-        [gen.pod(gen.waiting("fetch", "ErrImagePull", long))],
+        [Pod(gen.pod(gen.waiting("fetch", "ErrImagePull", long)))],
         [objects.event(long, long)],
         samples=Samples(alerts={KEY: (Alert(long, long),)}),
     )
-    cells = list(row(model, found=found.samples).values())
-    cells += [cell for s in detail.sections(found, NOW) for line in s.rows for cell in line]
+    cells = list(row(model, values=subject.samples).values())
+    cells += [cell for s in detail.sections(subject, NOW) for line in s.rows for cell in line]
     assert all(cell.text.isprintable() and len(cell.text) <= 500 for cell in cells)
     assert sum("owned" in cell.text for cell in cells) >= 8
 
@@ -141,34 +147,34 @@ def test_a_number_has_no_exponent(value: float | None, share: str, duration: str
 
 def test_the_sections_have_the_numbers_and_the_command_that_explains_an_alert() -> None:
     samples = Samples(demand={KEY: 96.2}, alerts={KEY: (Alert("TritonModelQpsOverflow", "critical"),)})
-    shown = {s.title: s for s in detail.sections(detail.Found(MODEL, samples=samples), NOW)}
-    now = dict(zip(shown["Now"].head, shown["Now"].rows[0], strict=True))
+    sections = {s.title: s for s in detail.sections(detail.Reading(MODEL, samples=samples), NOW)}
+    now = dict(zip(sections["Now"].head, sections["Now"].rows[0], strict=True))
     assert (now["DEMAND/LIMIT"].text, now["DEMAND/LIMIT"].tone) == ("96.2 / 80", "bad")
     command = f"kubectl triton explain-alert {gen.NAME} QpsOverflow -n {gen.NAMESPACE} --prometheus URL"
-    assert shown["Alerts"].rows[0][-1].text == command
+    assert sections["Alerts"].rows[0][-1].text == command
 
 
 def test_sections_of_one_tritonmodel() -> None:
     events = [objects.event("Old", "o", 1), objects.event("New", "n", 2, "Warning")]
-    shown = {s.title: s for s in detail.sections(detail.Found(MODEL, [gen.pod()], events), NOW)}
-    assert list(shown) == ["Now", "Conditions", "Thresholds", "Servers", "Models", "Events"]
-    assert [c.text for c in shown["Thresholds"].rows[0]] == ["max-qps", "80", "5m", "tritonoperator.io/max-qps"]
-    assert [line[2].text for line in shown["Events"].rows] == ["New", "Old"]
-    assert shown["Servers"].rows[0][-1].text == "serving"
+    sections = {s.title: s for s in detail.sections(detail.Reading(MODEL, [Pod(gen.pod())], events), NOW)}
+    assert list(sections) == ["Now", "Conditions", "Thresholds", "Servers", "Models", "Events"]
+    assert [c.text for c in sections["Thresholds"].rows[0]] == ["max-qps", "80", "5m", "tritonoperator.io/max-qps"]
+    assert [line[2].text for line in sections["Events"].rows] == ["New", "Old"]
+    assert sections["Servers"].rows[0][-1].text == "serving"
     scaled = gen.modified(MODEL, gen.put("spec.autoscaling", {"max": 4}), gen.put("status.autoscaling", DIRECT))
-    (scaling,) = [s for s in detail.sections(detail.Found(scaled), NOW) if s.title == "Scaling"]
+    (scaling,) = [s for s in detail.sections(detail.Reading(scaled), NOW) if s.title == "Scaling"]
     assert scaling.rows[1][0].text.endswith("not below 5: 3.1 servers' load")
-    many = detail.sections(detail.Found(MODEL, [gen.pod(name=f"p{n}") for n in range(60)]), NOW)
+    many = detail.sections(detail.Reading(MODEL, [Pod(gen.pod(name=f"p{n}")) for n in range(60)]), NOW)
     assert next(s for s in many if s.title == "Servers").left_out == 10
 
 
 @pytest.mark.parametrize(
-    ("time", "shown"),
+    ("time", "text"),
     [("2026-01-01T00:04:30.250Z", "30s"), ("2025-12-31T00:05:00Z", "24h"), ("2025-12-01T00:05:00Z", "31d"),
      ("2026-01-01T00:06:00Z", "0s"), (None, "-"), ("soon", "-")],
 )  # fmt: skip
-def test_age(time: str | None, shown: str) -> None:
-    assert detail.age(time, NOW) == shown
+def test_age(time: str | None, text: str) -> None:
+    assert detail.age(time, NOW) == text
 
 
 # Prometheus
@@ -191,11 +197,11 @@ RESULTS: dict[str, list[Any]] = {
 
 def test_samples_are_read_with_one_query_for_each_value(prometheus: FakePrometheus) -> None:
     prometheus.series = {q: RESULTS[name] for name, q in samples.queries("vision").items()}
-    found = samples.read(prometheus.url + "/", "vision")
-    assert found.error == ""
-    assert found.demand == {KEY: 12.5, f"{gen.NAMESPACE}/other": 7.0}
-    assert (found.p50, found.p99, found.queue) == ({}, {KEY: 0.2}, {})
-    assert found.alerts == {KEY: (Alert("Z", "critical"), Alert("A", ""))}
+    values = samples.read(prometheus.url + "/", "vision")
+    assert values.error == ""
+    assert values.demand == {KEY: 12.5, f"{gen.NAMESPACE}/other": 7.0}
+    assert (values.p50, values.p99, values.queue) == ({}, {KEY: 0.2}, {})
+    assert values.alerts == {KEY: (Alert("Z", "critical"), Alert("A", ""))}
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": {"result": {}}}', '{"data": {"result": [1]}}', "<html>",
@@ -246,7 +252,7 @@ class Connection:
 
     def pods(self, model: Any, most: int) -> Any:
         self._allowed("pods")
-        return [gen.pod()]
+        return [Pod(gen.pod())]
 
     def events(self, model: Any, most: int) -> Any:
         self._allowed("events")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from triton_operator.cli.tritonserver import Refusal, Start, findings, flags, limits, refusals
-from triton_operator.repository.checks import Expected
+from kubectl_triton.validate.tritonserver import DockerError, Refusal, Start, findings, flags, limits, refusals, started
+from triton_repository_check.check_table import Expected
 
 HEAD = 'I1121 16:32:49.078382 1 model_lifecycle.cc:472] "loading: pre:1"\n'
 
@@ -74,12 +76,47 @@ class TestFindings:
 
 
 def test_gets_the_same_flags_and_limits_as_in_the_pod():
-    wanted = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20)
-    assert limits(wanted) == ["--shm-size=1048576", "--cpus=1.5"]
-    assert flags(wanted) == [
+    expected = Expected(load_models=("a", "b"), response_cache=True, cpus=1.5, shared_memory=2**20)
+    assert limits(expected) == ["--shm-size=1048576", "--cpus=1.5"]
+    assert flags(expected) == [
         "--cache-config=local,size=1048576",
         "--model-control-mode=explicit",
         "--load-model=a",
         "--load-model=b",
     ]
     assert flags(Expected()) == limits(Expected()) == []
+
+
+def test_a_long_line_takes_no_time() -> None:
+    line = "Invalid argument: ensemble 'x', depends on '" + "depends on '" * 20_000
+    began = time.process_time()
+    assert [refusal.model for refusal in refusals(f"{line}\n{line}")] == ["x"]
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("numpy", "version", "programs", "codes"),
+    [
+        ("2.1.3", "2.51.0", ["pre"], ["TR903"]),
+        ("1.26.4", "2.51.0", ["pre"], []),
+        ("2.1.3", "2.51.0", [], []),
+        ("2.1.3", "2.60.0", ["pre"], []),
+        ("", "2.51.0", ["pre"], []),
+    ],
+)
+def test_numpy_2_is_an_error_for_python_models_of_a_server_that_needs_numpy_1(
+    numpy: str, version: str, programs: list[str], codes: list[str]
+) -> None:
+    log = f"| server_id                        | triton   |\n| server_version                   | {version}   |\n"
+    start = Start(True, False, (), log, "127.0.0.1:1", numpy)
+    assert [finding.code for finding in findings(start, ["pre"], "triton:1", programs=programs)] == codes
+
+
+def test_a_view_that_cannot_be_written_is_no_traceback(tmp_path) -> None:
+    """Such as of a folder that can't be read, which the check reports, too."""
+    (tmp_path / "a").write_text("no folder")
+    with (
+        pytest.raises(DockerError, match=r"can't write config\.pbtxt with the fields of spec.models"),
+        started(tmp_path, Expected(), configs={"a": "text"}),
+    ):
+        pass

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 
-from triton_operator.cli import images, unpack
-from triton_operator.cli.kubectl import main
-from triton_operator.repository.files import FileKind, Files, join
+from kubectl_triton.main import main
+from kubectl_triton.validate import images, unpack
+from triton_repository_check.files import FileKind, Files, join
 
 
 def entry(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
@@ -36,6 +37,8 @@ def folder(name: str) -> tuple[tarfile.TarInfo, bytes]:
 
 
 def packed(*entries: tuple[tarfile.TarInfo, bytes], form: int = tarfile.PAX_FORMAT, mode: str = "w:gz") -> bytes:
+    if mode == "w:zst":
+        return zstandard.compress(packed(*entries, form=form, mode="w"))
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode=mode, format=form) as archive:
         for member, content in entries:
@@ -62,17 +65,17 @@ def stored(path: Path, *layers: bytes) -> Iterator[Files]:
 
 def paths(files: Files) -> list[str]:
     """Returns the paths of all regular files and links."""
-    found, todo = [], [""]
+    regular, todo = [], [""]
     while todo:
         at = todo.pop()
         for name in files.store.names(at):
             path = join(at, name)
-            (todo if files.store.entry(path).kind is FileKind.FOLDER else found).append(path)
-    return sorted(found)
+            (todo if files.store.entry(path).kind is FileKind.FOLDER else regular).append(path)
+    return sorted(regular)
 
 
 def content(files: Files, path: str) -> bytes:
-    return files.read(path, 10_000)
+    return files.read(path, 100_000)
 
 
 @pytest.fixture
@@ -268,7 +271,31 @@ def test_rejects_a_negative_size(tmp_path, near, where):
     assert "a header has an invalid size: -" in result.output
 
 
-@pytest.mark.parametrize("cut", ["gz", "xz", "tar"])
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz", "w:zst"])
+def test_reads_a_layer_of_any_compression(tmp_path, near, mode):
+    weights = os.urandom(60_000)
+    layer = packed(entry("etc/x", bytes(70_000)), entry("models/b", weights), entry("models/a", b"short"), mode=mode)
+    with stored(tmp_path, layer) as files:
+        assert (content(files, "b"), content(files, "a")) == (weights, b"short")
+
+
+def test_reads_a_zstd_layer_of_several_frames(tmp_path, near):
+    """As eStargz and pzstd write it."""
+    archive = packed(entry("models/a", bytes(60_000)), mode="w")
+    layer = b"".join(zstandard.compress(archive[at : at + 20_000]) for at in range(0, len(archive), 20_000))
+    with stored(tmp_path, layer) as files:
+        assert content(files, "a") == bytes(60_000)
+
+
+def test_rejects_a_zstd_layer_that_asks_for_much_memory(tmp_path, near):
+    options = zstandard.ZstdCompressionParameters(window_log=30)
+    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    layer = compressor.compress(packed(*files_of("good"), mode="w")) + compressor.flush()
+    result = validate(written(tmp_path / "image.tar", layer))
+    assert (result.exit_code, "can't be decompressed" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("cut", ["gz", "xz", "zst", "tar"])
 def test_rejects_a_truncated_layer(tmp_path, near, cut):
     content = entry("models/x", os.urandom(100_000))
     layer = packed(content, mode="w" if cut == "tar" else f"w:{cut}")[:50_000]
@@ -401,3 +428,45 @@ def test_reads_the_stream_of_docker_cp(tmp_path):
     files = Files(store)
     assert content(files, "a/y") == b"x"
     assert files.look("out").kind is FileKind.OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "readable"),
+    [(0o644, 0, True), (0o600, 0, False), (0o640, 0, False), (0o400, 1000, True), (0o044, 1000, False)],
+)
+def test_a_file_that_the_servers_may_not_read_is_an_error(tmp_path, mode: int, owner: int, readable: bool) -> None:
+    config = b'backend: "python"\nmax_batch_size: 0\n'
+    place = written(
+        tmp_path / "image.tar",
+        packed(
+            entry("models/m/config.pbtxt", config, mode=mode, uid=owner, gid=0),
+            entry(
+                "models/m/1/model.py", b"class TritonPythonModel:\n    def execute(self, requests):\n        raise\n"
+            ),
+        ),
+    )
+    lines = [line for line in validate(place).output.splitlines() if "TR002" in line]
+    assert lines == ([] if readable else [line for line in lines if "m/config.pbtxt" in line])
+    assert bool(lines) == (not readable)
+
+
+def test_a_file_of_the_servers_group_is_readable(tmp_path) -> None:
+    given = entry("models/m/config.pbtxt", b"x", mode=0o040, uid=0, gid=1000)
+    with stored(tmp_path, packed(given)) as files:
+        file = files.look("m/config.pbtxt")
+    assert (file.readable, file.executable) == (True, False)
+
+
+def test_a_program_for_model_py_must_be_executable(tmp_path) -> None:
+    def lines(mode: int) -> list[str]:
+        place = written(
+            tmp_path / f"{mode}.tar",
+            packed(
+                entry("models/m/config.pbtxt", b'backend: "python"\n', mode=0o644),
+                entry("models/m/triton_python_backend_stub", b"x", mode=mode),
+            ),
+        )
+        return [line for line in validate(place).output.splitlines() if "TR213" in line]
+
+    assert len(lines(0o644)) == 1
+    assert lines(0o755) == []

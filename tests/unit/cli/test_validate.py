@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from click.testing import CliRunner, Result
 
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME, GOOD
-from triton_operator.cli import images
-from triton_operator.cli.kubectl import main
-from triton_operator.repository.checks import CODES
+from kubectl_triton.main import main
+from kubectl_triton.validate import images
+from triton_repository_check.check_table import CODES
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}
 FAULTY = {fault.name: fault for fault in FAULTS}
@@ -71,10 +72,12 @@ def test_strict_treats_warnings_as_errors(tmp_path, options, status):
     assert run(BY_NAME["cache"].write(tmp_path), *options).exit_code == status
 
 
-@pytest.mark.parametrize(("version", "known"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)])
-def test_checks_fields_against_the_server_version(tmp_path, version, known):
+@pytest.mark.parametrize(
+    ("version", "reported"), [("2.51", True), ("24.10", True), ("2.52.0", False), ("25.01", False)]
+)
+def test_checks_fields_against_the_server_version(tmp_path, version, reported):
     root = FAULTY["field of a newer Triton version"].write(tmp_path)
-    assert ("TR109" in run(root, "--server-version", version).stdout) is known
+    assert ("TR109" in run(root, "--server-version", version).stdout) is reported
 
 
 def test_reads_the_expectations_from_a_spec(tmp_path, good):
@@ -94,6 +97,63 @@ spec:
     assert [code for code in CODES if code in result.stdout] == ["TR501", "TR504"]
     # Options override the spec.
     assert run(good, "--spec", spec, "--entrypoint", "detect").exit_code == 0
+
+
+def settings(folder, models):
+    """Writes a TritonModel with this spec.models (YAML)."""
+    spec = folder / "model.yaml"
+    spec.write_text(
+        "{kind: TritonModel, metadata: {name: x}, spec: {modelImage: {reference: r}, entrypoint: detect, "
+        f"models: {models}}}}}"
+    )
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"instance_group": [{"kind": "KIND_CPU"}]}, ""),
+        ({"instance_group": [{"knd": 1}]}, "spec.models[post].config.instance_group[0].knd: error TR510: "),
+        ({"input": []}, "input can't be set here, but only in config.pbtxt"),
+        ({"max_batch_size": -1}, "spec.models[post].config.max_batch_size: error TR108: "),
+    ],
+)
+def test_judges_what_the_servers_will_run(tmp_path, good, config, words):
+    spec = settings(tmp_path, json.dumps([{"name": "post", "config": config}]))
+    result = run(good, "--spec", spec)
+    assert (result.exit_code == 0) is (not words)
+    assert words in result.output
+
+
+def test_tells_a_date_in_the_settings(tmp_path, good):
+    spec = settings(tmp_path, "[{name: post, config: {parameters: {day: {string_value: 2026-01-02}}}}]")
+    result = run(good, "--spec", spec)
+    assert result.exit_code == 2
+    assert "spec.models.0.config: Value error, has what JSON doesn't have, such as a date" in result.output
+
+
+def test_keys_in_the_settings_may_be_numbers_as_for_kubectl(tmp_path, good):
+    spec = settings(tmp_path, "[{name: post, config: {parameters: {1: {string_value: a}, b: {string_value: c}}}}]")
+    assert run(good, "--spec", spec).exit_code == 0
+
+
+def test_rejects_two_items_for_a_model_as_the_api_server_does(tmp_path, good):
+    spec = settings(tmp_path, "[{name: post, config: {max_batch_size: 1}}, {name: post, config: {}}]")
+    result = run(good, "--spec", spec)
+    assert result.exit_code == 2
+    assert "spec.models: Value error, has two items for 'post'" in result.output
+
+
+def test_a_field_of_the_spec_has_no_file_in_sarif(tmp_path, good):
+    spec = settings(tmp_path, "[{name: post, config: {max_batch_size: -1}}]")
+    log = json.loads(run(good, "--spec", spec, "--format", "sarif").stdout)
+    place, text = next(
+        (result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"], result["message"]["text"])
+        for result in log["runs"][0]["results"]
+        if result["ruleId"] == "TR108"
+    )
+    assert place == "./"
+    assert text.startswith("spec.models[post].config.max_batch_size: max_batch_size is below 0")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +186,7 @@ def test_prints_json(bad):
 
 @pytest.mark.parametrize(
     "name",
-    ["misspelled output in model.py", "no version directory", "misspelled entrypoint", "config.pbtxt not in UTF-8"],
+    ["misspelled output in model.py", "no version directory", "misspelled entrypoint", "value not in UTF-8"],
 )
 def test_prints_valid_sarif(tmp_path, name):
     """Checks the fields, types, enums and minima that the schema of SARIF 2.1.0 requires."""
@@ -274,7 +334,7 @@ def test_reports_an_unreadable_directory(tmp_path):
     """Runs the command as another user, because root can read all files."""
     folder = tmp_path / "models"
     folder.mkdir(mode=0o000)
-    code = "import os, sys; os.geteuid() or os.seteuid(65534); from triton_operator.cli.kubectl import main; main()"
+    code = "import os, sys; os.geteuid() or os.seteuid(65534); from kubectl_triton.main import main; main()"
     tmp_path.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", code, "validate", folder], capture_output=True, text=True, check=False, cwd="/", env=ENV
@@ -285,7 +345,7 @@ def test_reports_an_unreadable_directory(tmp_path):
 
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
 def test_reports_a_full_disk(bad, form):
-    code = "from triton_operator.cli.kubectl import main; main()"
+    code = "from kubectl_triton.main import main; main()"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code, "validate", bad, "--format", form],
@@ -323,3 +383,39 @@ def test_accepts_the_good_repositories_of_the_corpus(tmp_path):
     """Runs the command without options about the pod."""
     for case in GOOD:
         assert run(case.write(tmp_path / case.name)).exit_code == 0
+
+
+def test_the_image_of_a_spec_is_no_directory_of_this_machine(tmp_path, monkeypatch):
+    """A reference such as `detection` would be checked as the user's own directory of that name."""
+    BY_NAME["detection"].write(tmp_path / "detection")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "apiVersion: tritonoperator.io/v1alpha1\nkind: TritonModel\nmetadata: {name: a}\n"
+        "spec: {modelImage: {reference: detection}}\n"
+    )
+    assert run("detection").exit_code == 0
+    result = run("--spec", spec)
+    assert result.exit_code == 2
+    assert "docker can't be run" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--", "--privileged"], ["--with-server", "--server-image=--privileged", "."]])
+def test_the_name_of_an_image_is_no_option_of_docker(good, monkeypatch, arguments):
+    monkeypatch.chdir(good)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "it begins with a hyphen, as an option of docker does" in result.output
+
+
+def test_aliases_in_a_spec_do_not_multiply(tmp_path):
+    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"kind: TritonModel\na0: &a0 [x]\n{levels}")
+    began = time.process_time()
+    result = run("--spec", spec, tmp_path)
+    assert "with its aliases it has more than 100,000 values" in result.output
+    assert time.process_time() - began < 5
+    spec.write_text("kind: TritonModel\na: &a [*a]\n")
+    assert "nested too deeply" in run("--spec", spec, tmp_path).output

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from kubectl_triton import cluster
+from kubectl_triton.main import main
+from kubectl_triton.status import progress, watch
 from support import fleet, gen
-from triton_operator.cli import cluster, progress, watch
-from triton_operator.cli.kubectl import main
+from triton_operator.pods import Pod
 
 ESCAPE = "\x1b]0;owned\x07\x9b31m"
 DONE = gen.raw(fleet.status())
 
 
-def shown(model: Any, pods: Sequence[Any] = (), events: Any = None) -> list[str]:
-    return [str(line) for line in progress.lines(model, pods, events or {})]
+def printed(model: Any, pods: Sequence[Any] = (), events: Any = None) -> list[str]:
+    return [str(line) for line in progress.lines(model, [Pod(pod) for pod in pods], events or {})]
 
 
 @pytest.mark.parametrize(
@@ -35,23 +37,23 @@ def shown(model: Any, pods: Sequence[Any] = (), events: Any = None) -> list[str]
     ],
 )
 def test_each_step_of_a_server_is_shown(change: gen.Modifier, expected: str) -> None:
-    assert any(line.startswith(expected) for line in shown(DONE, [gen.pod(change)])), shown(DONE, [gen.pod(change)])
+    assert any(line.startswith(expected) for line in printed(DONE, [gen.pod(change)])), printed(DONE, [gen.pod(change)])
 
 
 def test_an_image_that_is_being_pulled_is_named() -> None:
     pod = gen.pod(gen.state("fetch", state={"waiting": {"reason": "PodInitializing"}}))
     pulling = fleet.event("Pulling", 'Pulling image "registry.example.com/detection:v1"', 2)
     events = [fleet.event("Scheduled", "assigned", 1), pulling]
-    assert any('Pulling image "registry.' in line for line in shown(DONE, [pod], {pod["metadata"]["name"]: events}))
+    assert any('Pulling image "registry.' in line for line in printed(DONE, [pod], {pod["metadata"]["name"]: events}))
     pulled = [pulling, fleet.event("Pulled", "pulled", 2)]
-    assert not any("Pulling" in line for line in shown(DONE, [pod], {pod["metadata"]["name"]: pulled}))
+    assert not any("Pulling" in line for line in printed(DONE, [pod], {pod["metadata"]["name"]: pulled}))
 
 
 def test_models_are_shown_one_by_one_with_tritons_reason() -> None:
     models = [{"name": "a", "version": "1", "state": "READY", "pods": "1/1"},
               {"name": "b", "state": "LOADING", "pods": "0/1"},
               {"name": "c", "state": "UNAVAILABLE", "reason": "no such file", "pods": "0/1"}]  # fmt: skip
-    lines = shown(gen.raw(fleet.status(models=models, readyReplicas=1)))
+    lines = printed(gen.raw(fleet.status(models=models, readyReplicas=1)))
     assert "✓ model a version 1: READY on 1/1 servers" in lines
     assert "… model b: LOADING on 0/1 servers" in lines
     assert "✗ model c: UNAVAILABLE on 0/1 servers: no such file" in lines
@@ -63,8 +65,8 @@ def test_only_servers_with_the_newest_template_are_progress() -> None:
     new = gen.pod(
         gen.put("metadata.creationTimestamp", "2026-01-02T00:00:00Z"), gen.not_ready, name="new", template="2"
     )
-    assert [p["metadata"]["name"] for p in progress.current([old, new])] == ["new"]
-    assert progress.current([gen.pod(gen.deleting)]) == []
+    assert [p.name for p in progress.current([Pod(old), Pod(new)])] == ["new"]
+    assert progress.current([Pod(gen.pod(gen.deleting))]) == []
 
 
 def test_outcome_needs_the_status_of_the_current_spec() -> None:
@@ -78,7 +80,7 @@ def test_no_terminal_escape_is_shown() -> None:
     pods = [gen.pod(gen.waiting("fetch", "ErrImagePull", ESCAPE), name="a"), gen.pod(gen.not_ready, name="b")]
     model = gen.modified(DONE, fleet.condition("Progressing", "False", "ModelLoadFailed", ESCAPE))
     model["status"]["models"][0] |= {"reason": ESCAPE, "state": ESCAPE}
-    lines = shown(model, pods, {"b": [fleet.event("Pulling", ESCAPE)]})
+    lines = printed(model, pods, {"b": [fleet.event("Pulling", ESCAPE)]})
     assert all(line.isprintable() for line in lines), lines
     assert sum("owned" in line for line in lines) == 4
     assert str(progress.outcome(model)).isprintable()
@@ -102,7 +104,7 @@ class Connection:
     def pods(self, model: Any, most: int | None = None) -> Any:
         if isinstance(self._pods, Exception):
             raise self._pods
-        return self._pods
+        return list(map(Pod, self._pods))
 
     def events(self, regarding: Any, most: int) -> Any:
         return []

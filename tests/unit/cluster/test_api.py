@@ -55,9 +55,9 @@ def test_response_that_is_not_json_is_a_transient_error(monkeypatch: pytest.Monk
     """A proxy can return such a response. It must not end the process."""
     client = kubernetes.client.ApiClient(kubernetes.client.Configuration("https://api.example.com"))
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", lambda *_, **__: answer(body))
-    with pytest.raises(ApiError) as found:
+    with pytest.raises(ApiError) as error:
         KubernetesApi(client).version()
-    assert found.value.transient
+    assert error.value.transient
 
 
 @pytest.mark.parametrize("host", ["https://api.example.com", "https://api.example.com/k8s/clusters/c-1/"])
@@ -92,11 +92,11 @@ def test_sends_a_request_once_despite_retry_after(code: int) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         configuration = kubernetes.client.Configuration(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(ApiError) as found:
+        with pytest.raises(ApiError) as error:
             KubernetesApi(kubernetes.client.ApiClient(configuration)).version()
         server.shutdown()
-    assert (found.value.code, requested) == (code, ["/version"])
-    assert found.value.transient
+    assert (error.value.code, requested, error.value.retry_after) == (code, ["/version"], 1)
+    assert error.value.transient
 
 
 def test_tries_a_refused_connection_once() -> None:
@@ -135,9 +135,9 @@ def test_fence_allows_reads_always_and_writes_only_while_leading(monkeypatch: py
     sent.clear()
     leading[0] = False
     for write in writes:
-        with pytest.raises(ApiError) as found:
+        with pytest.raises(ApiError) as error:
             write()
-        assert (found.value.reason, found.value.transient) == ("NotLeading", True)
+        assert (error.value.reason, error.value.transient) == ("NotLeading", True)
     fenced.get(POD, "b", "a")
     assert sent == ["GET"]
     api.create(POD, "b", body)
@@ -199,9 +199,9 @@ def test_lists_a_hundred_small_objects_per_page() -> None:
 
 def test_lists_an_outline_of_an_object_that_is_too_large() -> None:
     with listed(10, LARGE, 10) as api:
-        found = list(api.list(POD))
-    assert [shallow.TOO_LARGE in item for item in found] == [False, True, False]
-    assert all(item["kind"] == "Pod" for item in found)
+        pods = list(api.list(POD))
+    assert [shallow.TOO_LARGE in item for item in pods] == [False, True, False]
+    assert all(item["kind"] == "Pod" for item in pods)
 
 
 def test_uses_the_watch_cache_unless_the_list_is_large() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from support.api import MIN_WAIT_SECONDS
 from triton_operator.api.monitoring import Installed, Selection
 from triton_operator.cluster import monitoring
 from triton_operator.cluster.api import ApiError
@@ -30,7 +32,7 @@ class SimulatedApi:
             raise ApiError(self.code, "", "no")
         if kind == monitoring.NAMESPACES:
             return iter([{"metadata": {"name": "vision", "labels": {"a": "b"}}}, {"metadata": {"name": "bare"}}])
-        return (one for one in self.prometheuses if one["metadata"]["namespace"] == namespace)
+        return (prometheus for prometheus in self.prometheuses if prometheus["metadata"]["namespace"] == namespace)
 
 
 def resource(name: str = "k8s", namespace: str = "monitoring", **spec: Any) -> dict[str, Any]:
@@ -84,23 +86,23 @@ def test_ignores_a_prometheus_whose_url_could_point_elsewhere(spec: dict[str, An
 def test_lists_prometheuses_only_in_the_chosen_namespaces() -> None:
     cluster = SimulatedApi(resource(), resource("mine", "tenant"), resource("other", "observability"))
 
-    def found(*namespaces: str) -> list[str]:
+    def names_in(*namespaces: str) -> list[str]:
         installed = monitor(cluster, namespaces=namespaces).installed()
         assert installed.searched == tuple(sorted(namespaces))
         return [p.name for p in installed.prometheuses or ()]
 
     assert [p.name for p in monitor(cluster).installed().prometheuses or ()] == ["k8s"]
-    assert found("observability", "monitoring") == ["k8s", "other"]
-    assert found() == []
+    assert names_in("observability", "monitoring") == ["k8s", "other"]
+    assert names_in() == []
 
 
 def test_reads_the_selectors_of_a_prometheus() -> None:
     spec = {"ruleSelector": {}, "podMonitorSelector": {"matchLabels": {"a": "b"}}, "podMonitorNamespaceSelector": {}}
     installed = monitor(SimulatedApi(resource(**spec))).installed()
-    (found,) = installed.prometheuses or ()
-    assert (found.namespace, found.name) == ("monitoring", "k8s")
-    assert found.rules == Selection({}, None)
-    assert found.pod_monitors == Selection({"matchLabels": {"a": "b"}}, {})
+    (prometheus,) = installed.prometheuses or ()
+    assert (prometheus.namespace, prometheus.name) == ("monitoring", "k8s")
+    assert prometheus.rules == Selection({}, None)
+    assert prometheus.pod_monitors == Selection({"matchLabels": {"a": "b"}}, {})
     assert installed.namespaces == {"vision": {"a": "b"}, "bare": {}}
 
 
@@ -115,28 +117,28 @@ def test_reports_what_it_could_not_list(code: int, expected: Installed) -> None:
 
 def test_caches_the_listing_and_keeps_it_during_an_outage() -> None:
     now, cluster = 0.0, SimulatedApi(resource())
-    one = monitor(cluster, lambda: now)
-    first = one.installed()
-    assert one.installed() is first
+    lister = monitor(cluster, lambda: now)
+    first = lister.installed()
+    assert lister.installed() is first
     assert cluster.lists == 2  # Prometheuses and namespaces
     now = monitoring.FRESH_SECONDS + 1
     cluster.code = 503
-    assert one.installed() == first
+    assert lister.installed() == first
     cluster.code = 0
     cluster.prometheuses = ()
-    assert one.installed() == first  # reads the cache, so that not every reconcile sends a request
-    one.forget()
-    assert one.installed().prometheuses == ()
+    assert lister.installed() == first  # reads the cache, so that not every reconcile sends a request
+    lister.forget()
+    assert lister.installed().prometheuses == ()
 
 
 def test_reports_changes_only_for_the_given_namespaces() -> None:
     now, cluster = 0.0, SimulatedApi()
-    one = monitor(cluster, clock=lambda: now)
+    lister = monitor(cluster, clock=lambda: now)
 
     def changed(*namespaces: str) -> bool:
         nonlocal now
         now += monitoring.FRESH_SECONDS + 1
-        return one.changed(set(namespaces))
+        return lister.changed(set(namespaces))
 
     assert [changed("vision"), changed("vision")] == [True, False]
     cluster.prometheuses = (resource(),)
@@ -145,3 +147,38 @@ def test_reports_changes_only_for_the_given_namespaces() -> None:
     now -= monitoring.FRESH_SECONDS + 1
     cluster.prometheuses = ()
     assert not changed("vision", "bare")  # the last listing is still fresh
+
+
+class HangingApi(SimulatedApi):
+    """An API server that answers only after `answer` is set. `asked`: a request has arrived."""
+
+    def __init__(self) -> None:
+        super().__init__(resource())
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def list(self, kind: Any, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+        self.asked.set()
+        assert self.answer.wait(MIN_WAIT_SECONDS)
+        return super().list(kind, namespace)
+
+
+def test_forgets_while_a_listing_waits_for_the_api_server() -> None:
+    api = HangingApi()
+    lister = monitor(api)
+    listing, forgetting = threading.Thread(target=lister.installed), threading.Thread(target=lister.forget)
+    try:
+        listing.start()
+        assert api.asked.wait(MIN_WAIT_SECONDS)
+        forgetting.start()
+        forgetting.join(MIN_WAIT_SECONDS / 2)
+        assert not forgetting.is_alive(), "the event loop calls forget, and would wait for the API server"
+    finally:
+        api.answer.set()
+        listing.join(MIN_WAIT_SECONDS)
+    # The listing began before `forget`, so it may not know what has changed since.
+    before = api.lists
+    assert lister.installed().prometheuses
+    assert api.lists > before
+    before = api.lists
+    assert lister.installed().prometheuses
+    assert api.lists == before

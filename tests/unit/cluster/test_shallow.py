@@ -26,9 +26,9 @@ def test_keeps_json_of_usual_depth(levels: int) -> None:
 
 @pytest.mark.parametrize("levels", [300, 900, 5_000, 10_000])
 def test_cuts_values_that_are_nested_too_deeply_and_keeps_the_rest(levels: int) -> None:
-    found = json.loads(shallow.dumps(shallow.loads(nested(levels).encode())))
-    assert (found["a"], found["d"]) == ("]}", [{}, "[{"])
-    assert shallow.CUT in json.dumps(found)
+    value = json.loads(shallow.dumps(shallow.loads(nested(levels).encode())))
+    assert (value["a"], value["d"]) == ("]}", [{}, "[{"])
+    assert shallow.CUT in json.dumps(value)
 
 
 def test_rejects_invalid_json() -> None:
@@ -75,8 +75,8 @@ def test_reads_an_object_that_is_too_large_in_outline(
     around: Callable[[object], dict[str, object]], at: shallow.Path
 ) -> None:
     text = json.dumps(around(large()))
-    found = shallow.loads(text, at)
-    assert found == around({**OUTLINE, shallow.TOO_LARGE: shallow.size(text.encode())})
+    value = shallow.loads(text, at)
+    assert value == around({**OUTLINE, shallow.TOO_LARGE: shallow.size(text.encode())})
 
 
 def test_object_with_too_many_small_values_is_too_large() -> None:

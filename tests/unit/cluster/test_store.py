@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support import gen
+from triton_operator.cluster import entry
 from triton_operator.cluster import store as module
 from triton_operator.cluster.store import Store
 from triton_operator.render import Choices, render
@@ -48,8 +49,8 @@ def test_put_reports_a_change_only_for_a_newer_resource_version(version: int, ch
     store = Store()
     store.put(gen.child(version=10))
     assert (store.put(gen.modified(gen.child(version=version), gen.put("spec.replicas", 5))) is not None) == changed
-    (known,) = store.children(KEY, gen.UID)
-    assert (known["spec"]["replicas"] == 5) == changed
+    (child,) = store.children(KEY, gen.UID)
+    assert (child["spec"]["replicas"] == 5) == changed
 
 
 def test_keeps_the_successor_when_the_predecessors_deletion_arrives_late() -> None:
@@ -217,9 +218,9 @@ def test_stores_a_change_of_unread_status_fields_without_reporting_it() -> None:
     first = autoscaler(10, currentMetrics=[{"value": "1"}], currentReplicas=1)
     assert store.put(first) == KEY
     assert store.put(autoscaler(11, currentMetrics=[{"value": "2"}], currentReplicas=2)) is None
-    (known,) = store.children(KEY, gen.UID)
-    assert known["metadata"]["resourceVersion"] == "11"
-    assert known["status"] == {"conditions": [{"type": "ScalingActive", "status": "True"}]}
+    (child,) = store.children(KEY, gen.UID)
+    assert child["metadata"]["resourceVersion"] == "11"
+    assert child["status"] == {"conditions": [{"type": "ScalingActive", "status": "True"}]}
     # An older event stays older, although no kept field differs.
     assert store.put(autoscaler(9, conditions=[])) is None
     assert store.put(autoscaler(12, conditions=[])) == KEY
@@ -312,12 +313,12 @@ def test_lists_the_latest_changed_keys_first() -> None:
     assert [key.split("/")[1] for key in store.all_keys()] == ["last", "second", "first"]
 
 
-RULES = {"monitoring": True, "entrypoint": "detection"}
 LOST = ("PrometheusRule", "detection")
 
 
 def rules(version: int = 10) -> dict[str, Any]:
-    obj = next(o for o in render(gen.model(), Choices("t", "Copy", **RULES)) if o["kind"] == "PrometheusRule")
+    choices = Choices("t", "Copy", entrypoint="detection")
+    obj = next(o for o in render(gen.model(), choices) if o["kind"] == "PrometheusRule")
     return gen.live(obj, version=version, uid="rules")
 
 
@@ -337,7 +338,7 @@ def test_marks_an_optional_child_as_lost_until_it_is_found(lossy_store: Store) -
     lossy_store.put(rules(11))
     assert lossy_store.lost(KEY) == set()
     lossy_store.mark_lost(rules(12))
-    lossy_store.found(KEY, LOST)
+    lossy_store.unmark_lost(KEY, LOST)
     assert lossy_store.lost(KEY) == set()
 
 
@@ -422,6 +423,47 @@ def test_map_kind_leaves_out_objects_on_which_the_function_fails() -> None:
 def test_a_listing_does_not_compress_known_states_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store, objects = Store(), [gen.child(), gen.child("Service")]
     store.replace("Deployment", objects[:1])
-    monkeypatch.setattr(module, "slim", lambda _: pytest.fail("compressed again"))
+    monkeypatch.setattr(entry, "slim", lambda _: pytest.fail("compressed again"))
     store.replace("Deployment", objects[:1])
     assert stored_names(store) == {("Deployment", "detection")}
+
+
+def evicted(number: int) -> Any:
+    return gen.pod(
+        gen.put("status.phase", "Failed"), gen.put("status.reason", "Evicted"),
+        gen.put("metadata.resourceVersion", str(100 + number)), name=f"detection-abc-{number}",
+    )  # fmt: skip
+
+
+def read_pods(store: Store) -> set[str]:
+    return {pod["metadata"]["name"] for pod in store.of_kind(KEY, "Pod")}
+
+
+def test_keeps_the_newest_of_many_ended_pods_and_every_running_one() -> None:
+    """An evicted server leaves a pod, and Kubernetes keeps up to 12,500 of them."""
+    running = gen.pod(name="detection-abc-running")
+    newest = {f"detection-abc-{number}" for number in range(5000 - module.MAX_ENDED, 5000)} | {"detection-abc-running"}
+    listed, watched = Store(), Store()
+    listed.replace("Pod", [running, *map(evicted, range(5000))])
+    watched.put(running)
+    for number in range(5000):
+        watched.put(evicted(number))
+    assert read_pods(listed) == read_pods(watched) == newest
+    # They also give back their memory.
+    assert listed._shares._sum == watched._shares._sum == sum(o.memory for o in watched._objects[KEY].values())
+    # A deletion of one that was dropped changes nothing, and one that is deleted makes no room for older ones.
+    listed.remove(evicted(0))
+    listed.remove(evicted(4999))
+    assert read_pods(listed) == newest - {"detection-abc-4999"}
+    listed.replace("Pod", [running])
+    assert read_pods(listed) == {"detection-abc-running"}
+
+
+def test_a_pod_that_ends_counts_as_ended() -> None:
+    store = Store()
+    for number in range(2 * module.MAX_ENDED):
+        store.put(gen.pod(name=f"detection-abc-{number}"))
+    assert len(read_pods(store)) == 2 * module.MAX_ENDED
+    for number in range(2 * module.MAX_ENDED):
+        store.put(evicted(number))
+    assert len(read_pods(store)) == module.MAX_ENDED

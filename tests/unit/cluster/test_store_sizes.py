@@ -11,10 +11,11 @@ import orjson
 import pytest
 
 from support import gen
+from triton_operator.cluster import entry as module
 from triton_operator.cluster import shallow
-from triton_operator.cluster import store as module
 from triton_operator.cluster.store import Store
-from triton_operator.status import pods
+from triton_operator.pods import Pod
+from triton_operator.pods.problems import problem_of, step_of
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 
@@ -35,9 +36,9 @@ def test_stores_only_a_brief_of_a_tritonmodel_that_is_too_large() -> None:
     raw = gen.raw(gen.put("metadata.finalizers", [f"f{n}" for n in range(20)]), gen.put("status", status))
     assert store.put(padded(raw, module.LARGEST)) == KEY
     assert large_of(store) == [("TritonModel", gen.NAME, False)]
-    kept = store.model(KEY)
-    assert kept is not None
-    assert (kept["spec"], kept["status"], len(kept["metadata"]["finalizers"])) == ({}, status, 8)
+    model = store.model(KEY)
+    assert model is not None
+    assert (model["spec"], model["status"], len(model["metadata"]["finalizers"])) == ({}, status, 8)
     assert store.map_kind("TritonModel", lambda o: o["spec"]["modelImage"]) == [], "skips incomplete objects"
     version = gen.put("metadata.resourceVersion", "2")
     assert store.put(gen.modified(raw, version)) == KEY
@@ -73,8 +74,8 @@ def test_stores_children_that_are_larger_than_a_tritonmodel_may_be() -> None:
 def in_outline(obj: dict[str, Any]) -> dict[str, Any]:
     """Returns the outline of `obj`, as it is read if it is too large."""
     text = orjson.dumps(gen.modified(obj, gen.put("spec.padding", "x" * shallow.MAX_BYTES)))
-    found: dict[str, Any] = shallow.loads(text)
-    return found
+    outline: dict[str, Any] = shallow.loads(text)
+    return outline
 
 
 def test_reports_a_large_child_only_for_its_own_tritonmodel() -> None:
@@ -83,18 +84,18 @@ def test_reports_a_large_child_only_for_its_own_tritonmodel() -> None:
         store.put(obj)
     assert large_of(store) == [("Deployment", "detection", False)]
     assert store.large(KEY, "uid-of-the-next-model") == []
-    [kept] = [o for o in store.children(KEY, gen.UID) if o["kind"] == "Deployment"]
-    assert (kept["spec"], [r["name"] for r in kept["metadata"]["ownerReferences"]]) == ({}, [gen.NAME])
+    [deployment] = [o for o in store.children(KEY, gen.UID) if o["kind"] == "Deployment"]
+    assert (deployment["spec"], [r["name"] for r in deployment["metadata"]["ownerReferences"]]) == ({}, [gen.NAME])
 
 
 def test_a_large_pod_looks_like_a_pod_that_has_not_started() -> None:
     store = Store()
     store.put(in_outline(gen.pod()))
     [pod] = store.of_kind(KEY, "Pod")
-    assert pods.alive(pod)
-    assert pods.phase(pod).reason == "Scheduling"
-    assert pods.problem(pod) is None
-    assert pods.server(pod) is None
+    assert Pod(pod).is_alive
+    assert step_of(Pod(pod)).reason == "Scheduling"
+    assert problem_of(Pod(pod)) is None
+    assert Pod(pod).server is None
 
 
 def of_namespace(namespace: str, number: int, size: int = 1000) -> dict[str, Any]:
@@ -158,6 +159,6 @@ def test_a_brief_has_the_conditions_but_not_the_models() -> None:
     status = {"conditions": [{"type": "Ready"}], "models": [{"name": "a"}]}
     store.put(gen.raw(gen.put("status", status)))
     assert large_of(store) == [("TritonModel", gen.NAME, True)]
-    kept = store.model(KEY)
-    assert kept is not None
-    assert kept["status"] == {"conditions": [{"type": "Ready"}]}
+    model = store.model(KEY)
+    assert model is not None
+    assert model["status"] == {"conditions": [{"type": "Ready"}]}

@@ -38,6 +38,8 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 EMBEDDED = ("spec.podTemplate.spec", "spec.server.env.items", "spec.autoscaling.behavior")
 """Fields with Kubernetes' own types, which kubectl explain describes for those types."""
+TRITONS = "spec.models.items.config"
+"""The field with Triton's own types."""
 
 
 def test_schema_is_structural() -> None:
@@ -58,7 +60,7 @@ def test_schema_is_structural() -> None:
 def test_every_field_has_a_description() -> None:
     for path, node in nodes(SPEC, "spec"):
         if not path.endswith((".items", ".additionalProperties")) and not path.startswith(
-            tuple(f"{e}." for e in EMBEDDED)
+            tuple(f"{e}." for e in (*EMBEDDED, TRITONS))
         ):
             assert len(node.get("description", "")) > 10, path
 
@@ -123,7 +125,9 @@ def test_operator_ignores_unknown_fields() -> None:
              {"autoscaling": {"max": 1, "behavior": DEEP}}, {"server": {"env": [DEEP]}},
              {"modelImage": {"reference": "x", "delivery": "x"}}, {"server": {"loadModels": ["a,b"]}},
              {"server": {"args": ["--http-por=9000"]}}, {"server": {"args": ["--load-model", "a"]}},
-             {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}}]
+             {"server": {"loadModels": [".."]}}, {"server": {"loadModels": ["a\x01"]}},
+             {"models": [{"name": "a", "config": {"input": []}}]}, {"models": [{"name": "a/b", "config": {}}]},
+             {"models": [{"name": "a", "config": {"parameters": {"a": {"string_value": "ü" * (50 << 10)}}}}]}]
 )  # fmt: skip
 def test_rejects_invalid_specs_without_a_cluster(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -146,6 +150,16 @@ def test_reserves_every_flag_that_the_operator_sets() -> None:
     flags = {a.removeprefix("--").split("=")[0] for a in arguments(model)}
     # For these two, the user's flag overrides ours or is added to it.
     assert flags - set(RESERVED_FLAGS) == {"grpc-max-connection-age", "metrics-config"}
+
+
+def test_models_have_the_fields_of_the_schema_of_triton() -> None:
+    fields = SPEC["properties"]["models"]["items"]["properties"]["config"]["properties"]
+    group = fields["instance_group"]["items"]["properties"]
+    assert group["kind"]["enum"] == ["KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"]
+    assert group["count"] == {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
+    assert fields["version_policy"]["maxProperties"] == 1
+    assert fields["parameters"]["additionalProperties"]["properties"].keys() == {"string_value"}
+    assert not {"name", "platform", "backend", "input", "output", "ensemble_scheduling"} & fields.keys()
 
 
 def test_scale_subresource_refers_to_existing_fields() -> None:
@@ -180,10 +194,11 @@ def test_operator_has_exactly_the_permissions_that_it_needs() -> None:
             allowed.setdefault((grant.group, resource), set()).update(grant.verbs)
     for kind in KINDS:
         assert allowed[kind.group, kind.plural] == {"get", "list", "watch", "create", "patch", "delete"}
-    assert allowed["", "pods"] == {"list", "watch", "patch", "delete"}
+    assert allowed["", "pods"] == {"list", "watch", "delete"}
+    assert allowed["apps", "replicasets"] == {"get", "list", "delete"}
     assert not any("*" in verbs for verbs in allowed.values())
     assert [r for (_, r), verbs in allowed.items() if "update" in verbs] == ["tritonmodels/finalizers", "leases"]
-    assert not any(r in ("secrets", "configmaps") for _, r in allowed)
+    assert not any(r == "secrets" for _, r in allowed)
 
 
 def test_spec_survives_serialization() -> None:

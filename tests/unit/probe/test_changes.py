@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import Change, Outcome, Server
+from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 from triton_operator.probe import changes
 from triton_operator.probe.changes import ModelChanges
 from triton_operator.probe.fetch import FetchError
@@ -19,8 +19,8 @@ KEY, WANTED = "ns/a", ("m",)
 CHANGE = Change(("m",), (), ("m",), 9.0)
 
 
-def server(name: str = "pod", restarts: int = 0, ready: bool = True) -> Server:
-    return Server(f"uid-{name}", name, name, (restarts, ready))
+def server(name: str = "pod", restarts: int = 0, ready: bool = True) -> RunningServer:
+    return RunningServer(f"uid-{name}", name, name, (restarts, ready))
 
 
 class SimulatedServers:
@@ -28,13 +28,13 @@ class SimulatedServers:
 
     def __init__(self) -> None:
         self.attempts, self.changed = Counter[str](), Counter[str]()
-        self.outcome = Outcome("Done")
+        self.outcome = ChangeOutcome("Done")
         self.answers = asyncio.Event()
         self.answers.set()
         self.cancelled = 0
         self.changes = ModelChanges(lambda key: self.changed.update([key]), make=self.make)
 
-    async def make(self, _: object, server: Server, change: Change) -> Outcome:
+    async def make(self, _: object, server: RunningServer, change: Change) -> ChangeOutcome:
         self.attempts[server.pod] += 1
         try:
             await self.answers.wait()
@@ -43,10 +43,10 @@ class SimulatedServers:
             raise
         return self.outcome
 
-    def state(self, one: Server | None = None, *wanted: str) -> str:
-        one = one or server()
-        found = self.changes.outcomes(KEY, wanted or WANTED, [one]).get(one.uid)
-        return found.state if found else ""
+    def state(self, running: RunningServer | None = None, *models: str) -> str:
+        running = running or server()
+        outcome = self.changes.outcomes(KEY, models or WANTED, [running]).get(running.uid)
+        return outcome.state if outcome else ""
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
         run_with(self.changes.run, scene)
@@ -74,7 +74,7 @@ def test_changes_a_server_once(servers: SimulatedServers) -> None:
 @pytest.mark.parametrize(("state", "again"), [("Refused", False), ("Stuck", False), ("Unreachable", True)])
 def test_tries_again_only_if_the_server_did_not_answer(servers: SimulatedServers, state: str, again: bool) -> None:
     async def scene() -> None:
-        servers.outcome = Outcome(state)  # type: ignore[arg-type]
+        servers.outcome = ChangeOutcome(state)  # type: ignore[arg-type]
         servers.changes.start(KEY, server(), CHANGE, WANTED)
         await until(lambda: servers.state() == state)
         if again:
@@ -115,10 +115,10 @@ def test_a_server_that_restarts_during_a_change_is_not_tried_again(servers: Simu
 def test_a_server_that_restarts_after_a_change_is_changed_again(servers: SimulatedServers) -> None:
     async def scene() -> None:
         for restarts in range(3):
-            one = server(restarts=restarts)
-            assert servers.state(one) == ""
-            servers.changes.start(KEY, one, CHANGE, WANTED)
-            await until(lambda one=one: servers.state(one) == "Done")  # type: ignore[misc]
+            restarted = server(restarts=restarts)
+            assert servers.state(restarted) == ""
+            servers.changes.start(KEY, restarted, CHANGE, WANTED)
+            await until(lambda restarted=restarted: servers.state(restarted) == "Done")  # type: ignore[misc]
         assert servers.attempts["pod"] == 3
 
     servers.run(scene)

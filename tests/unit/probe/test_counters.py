@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Collection, Mapping
 
 import pytest
 
 from support import bad_servers
-from triton_operator.api.servers import Counters
+from triton_operator.api.monitoring import Series
+from triton_operator.api.servers import Counters, ServerCounters, Subject
 from triton_operator.probe import counters, fetch
 from triton_operator.probe.fetch import FetchError, Limits
+from triton_operator.render.rules.streaming import NAMES
 
 PAGE = """\
 # HELP nv_inference_request_success Number of successful inference requests, all batch sizes
@@ -29,23 +32,97 @@ nv_inference_pending_request_count{model="a",version="1"} 4
 
 
 def read(page: str | bytes, models: Collection[str] = ("a", "gone")) -> Mapping[str, Counters]:
+    return read_all(page, models).models
+
+
+def read_all(page: str | bytes, models: Collection[str] = ("a",), **series: tuple[Series, ...]) -> ServerCounters:
     behave = bad_servers.answers(page.encode() if isinstance(page, str) else page)
     with bad_servers.server("127.0.0.1", behave, 0) as served:
-        return get_counters(served.address, models)
+        return get_counters(served.address, Subject(next(iter(models)), frozenset(models), **series))
 
 
-def get_counters(address: str, models: Collection[str] = ("a",)) -> Mapping[str, Counters]:
-    async def run() -> Mapping[str, Counters]:
+def get_counters(address: str, subject: Subject) -> ServerCounters:
+    async def run() -> ServerCounters:
         async with fetch.session() as client:
-            return await counters.counters(client, address, models)
+            return await counters.counters(client, address, subject)
 
     return asyncio.run(run())
+
+
+TOKENS = """\
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{model="a",version="1"} 40
+vllm:generation_tokens_total{model="b",version="1"} 2
+vllm:generation_tokens_total_other{model="b",version="1"} 1000
+tokens 7
+"""
+
+
+def test_sums_the_tokens_of_all_models() -> None:
+    assert read_all(PAGE + TOKENS).tokens == 0
+    reading = read_all(PAGE + TOKENS, tokens=(Series("vllm:generation_tokens_total"),))
+    assert (reading.tokens, reading.models) == (42, read(PAGE))
+    assert read_all(TOKENS, tokens=(Series("tokens"),)).tokens == 7
+    assert read_all(TOKENS, tokens=(Series("other_tokens"),)).tokens == 0
+
+
+GAUGES = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model="a",version="1"} 3
+vllm:num_requests_running{model="b",version="1"} 4
+vllm:num_requests_waiting{model="b",version="1"} 2
+vllm:gpu_cache_usage_perc{model="a",version="1"} 0.25
+vllm:gpu_cache_usage_perc{model="b",version="1"} 0.75
+nv_trt_llm_request_metrics{model="a",request_type="active",version="1"} 11
+nv_trt_llm_request_metrics{model="a",request_type="scheduled",version="1"} 5
+nv_trt_llm_request_metrics{model="a",request_type="waiting",version="1"} 6
+nv_trt_llm_request_metrics{model="a",request_type="max",version="1"} 512
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="a",version="1"} 90
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="a",version="1"} 0.5
+"""
+
+
+@pytest.mark.parametrize(("names", "streams", "cache"), [("VLLM", 9, 0.75), ("TensorRTLLM", 11, 0.5)])
+def test_sums_the_streams_of_all_models_and_finds_the_fullest_cache(names: str, streams: float, cache: float) -> None:
+    named = NAMES[names]
+    series = {"streams": (named["running"], named["waiting"]), "cache": (named["cache_usage"],)}
+    reading = read_all(PAGE + GAUGES, **series)
+    assert (reading.streams, reading.cache, reading.models) == (streams, cache, read(PAGE, ["a"]))
+    reading = read_all(PAGE, **series)
+    assert (reading.streams, reading.cache) == (0, 0)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_requests_count_also_if_the_gauges_cannot_be_read(value: str) -> None:
+    reading = read_all(f"{PAGE}streams 1\nused {value}\nopen {value}\n", streams=(Series("streams"), Series("open")),
+                       cache=(Series("used"),))  # fmt: skip
+    assert math.isnan(reading.streams)
+    assert math.isnan(reading.cache)
+    assert reading.models == read(PAGE, ["a"])
 
 
 def test_sums_versions_and_reasons_of_the_requested_models() -> None:
     assert read(PAGE) == {"a": Counters(success=15, failure=3, pending=4)}
     assert read(PAGE, ["b"]) == {"b": Counters(success=7)}
     assert read("") == {}
+
+
+def test_requests_count_also_if_the_tokens_cannot_be_read() -> None:
+    many = "".join(f'tokens{{user="{n}"}} 1\n' for n in range(2001))
+    for page in (many, "tokens NaN\n"):
+        reading = read_all(PAGE + page, tokens=(Series("tokens"),))
+        assert math.isnan(reading.tokens)
+        assert reading.models == read(PAGE, ["a"])
+
+
+def test_a_counter_of_requests_may_count_the_tokens() -> None:
+    reading = read_all(PAGE, tokens=(Series("nv_inference_request_success"),))
+    assert (reading.tokens, reading.models) == (22, read(PAGE, ["a"]))
+
+
+def test_rejects_a_line_whose_name_goes_beyond_that_of_the_counter() -> None:
+    with pytest.raises(FetchError, match="not Triton's metrics"):
+        read('nv_inference_request_success foo{model="m"} 1\n')
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e999"])
@@ -78,4 +155,4 @@ def test_reports_an_error_for_a_misbehaving_server(
 ) -> None:
     monkeypatch.setattr(counters, "LIMITS", Limits(0.5, 0.5, 1 << 20))
     with bad_servers.server("127.0.0.1", behave, 0) as served, pytest.raises(FetchError):
-        get_counters(served.address)
+        get_counters(served.address, Subject("a"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import Counters, Server, Subject
+from triton_operator.api.servers import Counters, RunningServer, ServerCounters, Subject
 from triton_operator.probe import loads
 from triton_operator.probe.fetch import FetchError
 from triton_operator.probe.loads import LoadProbes
@@ -19,31 +19,35 @@ KEY = "ns/a"
 MODEL = Subject("m")
 
 
-def server(name: str = "pod", restarts: int = 0) -> Server:
-    return Server(f"uid-{name}", name, name, (restarts, True))
+def server(name: str = "pod", restarts: int = 0) -> RunningServer:
+    return RunningServer(f"uid-{name}", name, name, (restarts, True))
 
 
 class SimulatedServers:
     """Each server returns its number of requests as its counter. A server in `silent` fails after `delay` seconds, and
-    one in `slow` answers after them."""
+    one in `slow` answers after them. One in `hanging` doesn't answer; `waiting`: the requests to those."""
 
     def __init__(self) -> None:
         self.requests, self.polls = Counter[str](), Counter[str]()
         self.silent, self.slow = set[str](), set[str]()
+        self.hanging, self.waiting = set[str](), 0
         self.delay = 0.0
         self.broken = False
         self.probes = LoadProbes(lambda key: self.polls.update([key]), self.get_counters)
 
-    async def get_counters(self, _: object, address: str, models: Collection[str]) -> Mapping[str, Counters]:
+    async def get_counters(self, _: object, address: str, subject: Subject) -> ServerCounters:
         name = address.removesuffix(":8002")
         self.requests[name] += 1
         assert not self.broken
+        if name in self.hanging:
+            self.waiting += 1
+            await asyncio.Event().wait()
         if name in self.silent:
             await asyncio.sleep(self.delay)
             raise FetchError("no answer")
         if name in self.slow:
             await asyncio.sleep(self.delay)
-        return {model: Counters(success=self.requests[name]) for model in models}
+        return ServerCounters({subject.entrypoint: Counters(success=self.requests[name])})
 
     def run(self, scene: Callable[[], Awaitable[None]]) -> None:
         run_with(self.probes.run, scene)
@@ -91,8 +95,8 @@ def test_starts_again_when_a_server_restarts_and_drops_servers_that_are_gone(ser
     async def scene() -> None:
         servers.probes.track(KEY, [server(), server("other")], MODEL)
         await until(lambda: servers.polls[KEY] >= 2)
-        found = servers.probes.track(KEY, [server(restarts=1)], MODEL)
-        assert found == {"pod": ()}
+        histories = servers.probes.track(KEY, [server(restarts=1)], MODEL)
+        assert histories == {"pod": ()}
         await until(lambda: servers.probes.track(KEY, [server(restarts=1)], MODEL)["pod"])
         requests = servers.requests["other"]
         await asyncio.sleep(0.1)
@@ -109,9 +113,9 @@ def test_silent_server_has_no_sample_and_delays_no_other(servers: SimulatedServe
             servers.probes.track(f"ns/silent-{number}", [server("silent")], MODEL)
         servers.probes.track(KEY, [server(), server("silent")], MODEL)
         await until(lambda: servers.polls[KEY] >= 3)
-        found = servers.probes.track(KEY, [server(), server("silent")], MODEL)
-        assert found["pod"]
-        assert not found["silent"]
+        histories = servers.probes.track(KEY, [server(), server("silent")], MODEL)
+        assert histories["pod"]
+        assert not histories["silent"]
         # Slow servers have their own slots, so a healthy server is polled in time.
         servers.probes.track("ns/healthy", [server()], MODEL)
         await until(lambda: servers.polls["ns/healthy"] >= 20)
@@ -132,6 +136,29 @@ def test_a_server_that_needs_longer_than_a_poll_still_has_samples_and_delays_no_
         await until(lambda: len(servers.probes.track(KEY, [server("slow")], MODEL)["slow"]) >= 2)
         servers.probes.track("ns/healthy", [server()], MODEL)
         await until(lambda: servers.polls["ns/healthy"] >= 3 * servers.polls[KEY])
+
+    servers.run(scene)
+
+
+@pytest.mark.parametrize(("slow", "places"), [(False, loads._CONCURRENT_POLLS), (True, loads._CONCURRENT_SLOW_POLLS)])
+def test_hanging_servers_of_one_namespace_delay_no_other_namespace(
+    servers: SimulatedServers, monkeypatch: pytest.MonkeyPatch, slow: bool, places: int
+) -> None:
+    monkeypatch.setattr(loads, "PATIENCE_SECONDS", 600)
+    keys = [f"greedy/{number}" for number in range(300)]
+
+    async def scene() -> None:
+        servers.silent = {"hangs", "pod"} if slow else set()
+        for key in (*keys, KEY) if slow else keys:
+            servers.probes.track(key, [server("pod" if key == KEY else "hangs")], MODEL)
+        await until(lambda: all(servers.polls[key] for key in keys))
+        servers.hanging = {"hangs"}
+        # They get half of the places.
+        await until(lambda: servers.waiting >= places // 2)
+        await asyncio.sleep(0.5)
+        before = servers.polls[KEY]
+        servers.probes.track(KEY, [server()], MODEL)
+        await until(lambda: servers.polls[KEY] >= before + 10)
 
     servers.run(scene)
 

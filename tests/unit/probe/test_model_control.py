@@ -11,15 +11,15 @@ from tritonclient.grpc import service_pb2
 
 from support import bad_servers
 from support.fake_triton import FakeTriton, serving
-from triton_operator.api.servers import Change, Outcome, Server
+from triton_operator.api.servers import Change, ChangeOutcome, RunningServer
 from triton_operator.probe import fetch, model_control
 
 HOST = f"127.97.{os.getpid() % 250}.1"
-SERVER = Server("uid", "pod", HOST, (0, True))
+SERVER = RunningServer("uid", "pod", HOST, (0, True))
 
 
-def make(load: str = "new", unload: str = "", seconds: float = 1.0) -> Outcome:
-    async def main() -> Outcome:
+def make(load: str = "new", unload: str = "", seconds: float = 1.0) -> ChangeOutcome:
+    async def main() -> ChangeOutcome:
         async with fetch.session() as client:
             change = Change(tuple(load.split()), tuple(unload.split()), ("new",), seconds)
             return await model_control.make(client, SERVER, change)
@@ -33,9 +33,9 @@ def make(load: str = "new", unload: str = "", seconds: float = 1.0) -> Outcome:
 def test_a_server_that_is_no_triton_is_unreachable_within_the_time(behave: bad_servers.Behaviour) -> None:
     began = time.monotonic()
     with bad_servers.server(HOST, behave, 8001):
-        found = make()
-    assert (found.state, found.loaded) == ("Unreachable", ())
-    assert len(found.message) < 2100
+        outcome = make()
+    assert (outcome.state, outcome.loaded) == ("Unreachable", ())
+    assert len(outcome.message) < 2100
     assert time.monotonic() - began < 60
 
 
@@ -43,10 +43,10 @@ def test_a_server_that_is_no_triton_is_unreachable_within_the_time(behave: bad_s
 def test_refuses_with_the_words_of_triton_on_one_line(size: int) -> None:
     triton = FakeTriton(failures={"new": "Traceback\n\x1b[31m" + "x" * size})
     with serving(triton, f"{HOST}:8001"):
-        found = make("good new", "old")
-    assert (found.state, found.loaded, found.unloaded) == ("Refused", ("good",), ())
-    assert len(found.message) < 2100
-    assert found.message.isprintable()
+        outcome = make("good new", "old")
+    assert (outcome.state, outcome.loaded, outcome.unloaded) == ("Refused", ("good",), ())
+    assert len(outcome.message) < 2100
+    assert outcome.message.isprintable()
     assert triton.calls[:2] == ["load good", "load new"]
     assert not any(call.startswith("unload") for call in triton.calls)
 
@@ -59,8 +59,8 @@ def test_a_load_that_never_ends_is_unreachable_without_an_index() -> None:
 def test_nothing_is_unloaded_if_the_steps_are_unknown() -> None:
     triton = FakeTriton()
     with serving(triton, f"{HOST}:8001"), bad_servers.server(HOST, bad_servers.answers(b"[]"), 8000):
-        found = make("", "old")
-    assert found.state == "Refused"
+        outcome = make("", "old")
+    assert outcome.state == "Refused"
     assert triton.calls == []
 
 

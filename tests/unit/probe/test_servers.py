@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from support.probing import run_with, until
-from triton_operator.api.servers import IndexEntry, Server, Uncounted
+from triton_operator.api.servers import IndexEntry, RunningServer, ServerAnswers, Uncounted
 from triton_operator.probe import lanes, schedule, servers
 from triton_operator.probe.answer_cache import AnswerCache, size_of
 from triton_operator.probe.fetch import FetchError, UnusableError
-from triton_operator.probe.servers import ServerAnswers, ServerProbes
+from triton_operator.probe.servers import ServerProbes
 from triton_operator.probe.triton import Answer
 
 READY = Answer((IndexEntry("a", "1", "READY", ""),), all_ready=True)
@@ -21,8 +21,8 @@ LOADING = Answer((IndexEntry("a", "1", "LOADING", ""),), all_ready=False)
 KEY = "ns/a"
 
 
-def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = "") -> Server:
-    return Server(uid or f"uid-{name}", name, name, epoch)
+def server(name: str = "pod", epoch: tuple[int, bool] = (0, True), uid: str = "") -> RunningServer:
+    return RunningServer(uid or f"uid-{name}", name, name, epoch)
 
 
 class Simulation:
@@ -266,8 +266,8 @@ def test_reports_uncounted_models_of_ready_servers(sim: Simulation) -> None:
         # A server that doesn't tell keeps its last answer.
         sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
         await until(lambda: len(asked) == 2 and sim.changed[KEY] == 3)
-        found = sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
-        assert (found.uncounted, found.unusable) == ((("a", "its warm-up isn't counted"),), {})
+        answers = sim.probes.track(KEY, [server(epoch=(0, False))], entrypoint="a")
+        assert (answers.uncounted, answers.unusable) == ((("a", "its warm-up isn't counted"),), {})
         # After a restart it may run other code.
         assert sim.probes.track(KEY, [server(epoch=(1, False))], entrypoint="a").uncounted == ()
 

@@ -18,10 +18,10 @@ PIPE: dict[str, Any] = {"ensemble_scheduling": {"step": [{"model_name": "pre"}, 
 
 
 def body(*rows: tuple[str, int, int]) -> bytes:
-    def one(name: str, success: int, fail: int) -> Any:
+    def statistics(name: str, success: int, fail: int) -> Any:
         return {"name": name, "inference_stats": {"success": {"count": success}, "fail": {"count": fail}}}
 
-    return json.dumps({"model_stats": [one(*row) for row in rows]}).encode()
+    return json.dumps({"model_stats": [statistics(*row) for row in rows]}).encode()
 
 
 def test_adds_up_versions_successes_and_failures() -> None:
@@ -29,7 +29,7 @@ def test_adds_up_versions_successes_and_failures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "config", "found"),
+    ("counts", "config", "expected"),
     [
         ({"net": 0}, WARM, ["net"]),
         ({"net": 1}, WARM, []),
@@ -46,9 +46,9 @@ def test_adds_up_versions_successes_and_failures() -> None:
         ({"net": 60, "pre": 60, "other": 0, "all": 60}, PIPE, []),
     ],
 )
-def test_needs_evidence_that_the_model_answers(counts: dict[str, int], config: Any, found: list[str]) -> None:
+def test_needs_evidence_that_the_model_answers(counts: dict[str, int], config: Any, expected: list[str]) -> None:
     entrypoint = "all" if "all" in counts else "net"
-    assert [name for name, _ in find(entrypoint, counts, config)] == found
+    assert [name for name, _ in find(entrypoint, counts, config)] == expected
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def test_keeps_only_what_the_status_uses() -> None:
         {"name": "idle"},
         {"name": "old", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
     ]
-    long, ready = parse(json.dumps(listed).encode()).index
+    answer = parse(json.dumps(listed).encode())
+    assert [(entry.name, entry.reason) for entry in answer.unloaded] == [("old", "unloaded")]
+    long, ready = answer.index
     assert [len(text) for text in (long.name, long.version, long.state, long.reason)] == [256, 256, 256, 4096]
     assert ready == IndexEntry("ready", "1", "READY", "")
 

@@ -27,8 +27,8 @@ class Collecting(Accepting):
         self.is_deleting: Object | None = None
 
     def uid_of(self, kind: Kind, *_: object) -> str:
-        found = self.model if kind == kinds.TRITON_MODEL else self.is_deleting
-        return str(found["metadata"]["uid"]) if found else ""
+        obj = self.model if kind == kinds.TRITON_MODEL else self.is_deleting
+        return str(obj["metadata"]["uid"]) if obj else ""
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool) -> bool:
         assert foreground == (kind == kinds.DEPLOYMENT)
@@ -77,56 +77,58 @@ class Successor:
 
 
 def test_leaves_leftovers_to_the_garbage_collector_for_ten_seconds() -> None:
-    found = Successor(leftover())
-    assert found.first == Result(requeue_after=10, written=found.first.written)
-    assert found.api.made > {"ServiceAccount", "Service"}
+    successor = Successor(leftover())
+    assert successor.first == Result(requeue_after=10, written=successor.first.written)
+    assert successor.api.made > {"ServiceAccount", "Service"}
 
 
 def test_deletes_leftovers_after_the_grace_period_and_reports_them() -> None:
-    found = Successor(leftover())
-    assert found.api.deleted == [LEFT]
-    assert "Deployment" not in found.api.made
-    assert found.second.requeue
-    assert (found.api.progress["status"], found.api.progress["reason"]) == ("False", "LeftoverNotDeleted")
-    assert found.api.progress["message"] == (
+    successor = Successor(leftover())
+    assert successor.api.deleted == [LEFT]
+    assert "Deployment" not in successor.api.made
+    assert successor.second.requeue
+    assert (successor.api.progress["status"], successor.api.progress["reason"]) == ("False", "LeftoverNotDeleted")
+    assert successor.api.progress["message"] == (
         f"Deployment {gen.NAMESPACE}/{gen.NAME} of a deleted TritonModel with this name still exists: "
         "it is being deleted, and its pods have not ended yet"
     )
-    found.store.remove(leftover("former", kinds.DEPLOYMENT, gen.put("metadata.resourceVersion", "9999")))
-    found.requeue()
-    assert "Deployment" in found.api.made
-    assert found.api.deleted == [LEFT]
-    assert found.api.progress["reason"] != "LeftoverNotDeleted"
+    successor.store.remove(leftover("former", kinds.DEPLOYMENT, gen.put("metadata.resourceVersion", "9999")))
+    successor.requeue()
+    assert "Deployment" in successor.api.made
+    assert successor.api.deleted == [LEFT]
+    assert successor.api.progress["reason"] != "LeftoverNotDeleted"
 
 
 def test_recreates_a_leftover_in_the_same_reconcile() -> None:
-    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
-    assert found.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
-    assert found.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
-    assert not found.second.requeue
+    successor = Successor(leftover("former", kinds.SERVICE_ACCOUNT))
+    assert successor.api.deleted == [f"ServiceAccount {gen.NAMESPACE}/tritonmodel-{gen.NAME} left-uid"]
+    assert successor.api.made > {"ServiceAccount", "Deployment", "TritonModel"}
+    assert not successor.second.requeue
 
 
 def test_reports_the_finalizers_of_a_leftover() -> None:
     """No server starts with a ServiceAccount that is being deleted."""
     held = gen.put("metadata.finalizers", ["example.com/a", "example.com/b"])
-    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
-    assert found.api.deleted == []
-    assert "other controllers' finalizers hold it: example.com/a, example.com/b" in found.api.progress["message"]
-    assert "Deployment" not in found.api.made
+    successor = Successor(leftover("former", kinds.SERVICE_ACCOUNT, held, gen.deleting))
+    assert successor.api.deleted == []
+    assert "other controllers' finalizers hold it: example.com/a, example.com/b" in successor.api.progress["message"]
+    assert "Deployment" not in successor.api.made
 
 
 def test_notices_that_a_leftover_without_label_is_gone() -> None:
     """No watch reports the deletion of an object that has lost its label."""
-    found = Successor(leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting))
-    found.api.is_deleting = None
-    assert not found.requeue().requeue
-    assert found.api.made > {"ServiceAccount", "Deployment"}
+    successor = Successor(
+        leftover("former", kinds.SERVICE_ACCOUNT, gen.put("metadata.finalizers", ["a/b"]), gen.deleting)
+    )
+    successor.api.is_deleting = None
+    assert not successor.requeue().requeue
+    assert successor.api.made > {"ServiceAccount", "Deployment"}
 
 
 def test_reports_a_webhook_that_denies_the_deletion_of_a_leftover() -> None:
-    found = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
-    assert "refuses to delete it: the webhook keep.example.com denied" in found.api.progress["message"]
-    assert found.api.made > {"ServiceAccount", "Service"}
+    successor = Successor(leftover(), ApiError(403, "Forbidden", "the webhook keep.example.com denied the request"))
+    assert "refuses to delete it: the webhook keep.example.com denied" in successor.api.progress["message"]
+    assert successor.api.made > {"ServiceAccount", "Service"}
 
 
 def test_retries_a_transient_error_without_reporting_it() -> None:

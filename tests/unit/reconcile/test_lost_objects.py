@@ -53,7 +53,9 @@ def losing(api: Finding, **spec: Any) -> Reconciler:
 
 def test_deletes_an_undesired_object_that_lost_its_label() -> None:
     api = Finding(budget(gen.put("metadata.labels", {}), gen.put("metadata.resourceVersion", "11")))
-    losing(api).reconcile(KEY)
+    subject = losing(api)
+    assert subject.reconcile(KEY).requeue_after == 0
+    subject.reconcile(KEY)
     assert api.deleted == ["PodDisruptionBudget lost"]
 
 
@@ -103,8 +105,8 @@ class Orphaning(Accepting):
             if self.owner is None:
                 raise ApiError(404, "NotFound", "no TritonModel")
             return self.owner
-        found = next(o for o in render(gen.model(), CHOICES) if (o["kind"], o["metadata"]["name"]) == (kind.kind, name))
-        return gen.modified(gen.live(found), gen.put("metadata.ownerReferences", []))
+        obj = next(o for o in render(gen.model(), CHOICES) if (o["kind"], o["metadata"]["name"]) == (kind.kind, name))
+        return gen.modified(gen.live(obj), gen.put("metadata.ownerReferences", []))
 
 
 def test_adopts_children_without_owner_reference() -> None:

@@ -13,8 +13,8 @@ from triton_operator.render.autoscaler import METRIC, autoscalers
 
 
 def autoscaler(**scaling: Any) -> dict[str, Any]:
-    [found] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Choices("tools:1", "Copy"))
-    return found
+    [hpa] = autoscalers(gen.model(autoscaling={"max": 4, **scaling}), Choices("tools:1", "Copy"))
+    return hpa
 
 
 def test_scales_the_deployment_by_the_load_metric() -> None:
@@ -31,8 +31,8 @@ def test_scales_the_deployment_by_the_load_metric() -> None:
 @pytest.mark.parametrize(("floor", "least"), [(0, 2), (3, 3)])
 def test_engine_direct_raises_the_minimum(floor: int, least: int) -> None:
     model = gen.model(autoscaling={"min": 2, "max": 4, "engine": "Direct"})
-    [found] = autoscalers(model, Choices("tools:1", "Copy", autoscaler_floor=floor))
-    assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == (least, 4)
+    [hpa] = autoscalers(model, Choices("tools:1", "Copy", autoscaler_floor=floor))
+    assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (least, 4)
 
 
 @pytest.mark.parametrize(("utilization", "target"), [(0.75, "750m"), (1, "1000m"), (0.333, "333m"), (0.0001, "1m")])

@@ -15,19 +15,17 @@ from support import gen
 from triton_operator.api import names
 from triton_operator.api.types import TritonModelSpec
 from triton_operator.render import Choices, choose, deployment, render
+from triton_operator.render.choices import KeptTemplate
 from triton_operator.render.kept_template import NOT_IN_PODS, pack, unpack
 
 OLD, NEW = Choices("operator:1", "Copy"), Choices("operator:2", "Copy")
-FORMER: dict[str, Any] = {
-    "selector": names.former_selector, "labels": names.former_labels, "account": lambda name: name,
-}  # fmt: skip
 
 
 def made(choices: Choices, live: dict[str, Any] | None = None, *modifiers: gen.Modifier, **spec: Any) -> dict[str, Any]:
     """Returns the Deployment that a reconcile renders when `live` exists."""
     model = gen.model(*modifiers, **spec)
-    found = render(model, choose(model, live, choices))
-    return next(obj for obj in found if obj["kind"] == "Deployment")
+    objects = render(model, choose(model, live, choices))
+    return next(obj for obj in objects if obj["kind"] == "Deployment")
 
 
 def annotated(live: dict[str, Any], **annotations: str) -> dict[str, Any]:
@@ -47,7 +45,9 @@ def upgraded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_servers_keep_their_template(upgraded: dict[str, Any]) -> None:
     assert made(NEW, upgraded) == upgraded
-    assert choose(gen.model(), upgraded, NEW).newer_template
+    template = choose(gen.model(), upgraded, NEW).template
+    assert isinstance(template, KeptTemplate)
+    assert template.newer
     assert "hostname" in made(NEW)["spec"]["template"]["spec"]
 
 
@@ -63,9 +63,9 @@ def test_a_changed_pod_spec_gets_the_newer_template(upgraded: dict[str, Any], sp
 
 
 def test_a_spec_with_the_same_pods_restarts_no_server(upgraded: dict[str, Any]) -> None:
-    found = made(NEW, upgraded, replicas=4, monitoring={"enabled": False}, disruption={"maxUnavailable": 2})
-    assert found["spec"]["template"] == upgraded["spec"]["template"]
-    assert found["spec"]["replicas"] == 4
+    live = made(NEW, upgraded, replicas=4, monitoring={"enabled": False}, disruption={"maxUnavailable": 2})
+    assert live["spec"]["template"] == upgraded["spec"]["template"]
+    assert live["spec"]["replicas"] == 4
 
 
 def test_pod_template_does_not_depend_on_the_other_fields() -> None:
@@ -89,8 +89,8 @@ def test_renders_a_new_template_if_the_kept_one_is_invalid(upgraded: dict[str, A
 def test_does_not_keep_a_template_that_is_too_large_for_an_annotation() -> None:
     random_ = random.Random(1)
     noise = [{"name": f"V{n}", "value": random_.randbytes(100).hex()} for n in range(1000)]
-    found = made(OLD, None, podTemplate={"spec": {"initContainers": [{"name": "a", "env": noise}]}})
-    assert names.ANNOTATION_POD_TEMPLATE not in found["metadata"]["annotations"]
+    live = made(OLD, None, podTemplate={"spec": {"initContainers": [{"name": "a", "env": noise}]}})
+    assert names.ANNOTATION_POD_TEMPLATE not in live["metadata"]["annotations"]
     small = made(OLD)
     packed = small["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE]
     assert len(packed) < 4096
@@ -110,30 +110,20 @@ def test_a_restart_sets_the_pod_annotation() -> None:
     assert template["metadata"]["annotations"][names.ANNOTATION_RESTARTED] == "now"
 
 
-# Labels and accounts of former versions
+# Labels and accounts
 
 
-@pytest.fixture
-def former(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A Deployment of an earlier version, which selected pods by app.kubernetes.io/instance."""
-    with monkeypatch.context() as patch:
-        for name, value in FORMER.items():
-            patch.setattr(names, name, value)
-        return made(OLD)
-
-
-def rendered(live: dict[str, Any] | None, *pods: dict[str, Any], **spec: Any) -> dict[tuple[str, str], dict[str, Any]]:
+def rendered(live: dict[str, Any] | None, **spec: Any) -> dict[tuple[str, str], dict[str, Any]]:
     """Returns the objects that a reconcile renders, by kind and name."""
     model = gen.model(replicas=2, networkPolicy={}, **spec)
-    accounts = {gen.NAME, names.account(gen.NAME)} if live else set()
-    found = render(model, choose(model, live, NEW, pods, accounts))
-    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in found}
+    objects = render(model, choose(model, live, NEW))
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
-def selectors(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, str]]:
+def selectors(objects: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, str]]:
     """Returns the selectors of all objects that select pods."""
     out = []
-    for (kind, _), obj in found.items():
+    for (kind, _), obj in objects.items():
         selector = obj.get("spec", {}).get("podSelector" if kind == "NetworkPolicy" else "selector")
         out += [selector.get("matchLabels", selector)] if selector else []
     return out
@@ -151,55 +141,14 @@ def test_pods_lack_the_labels_that_other_services_select_by() -> None:
     }  # fmt: skip
 
 
-def test_an_earlier_deployment_keeps_its_selector_and_its_pods(former: dict[str, Any]) -> None:
-    found = rendered(former)
-    assert selectors(found) == [names.former_selector(gen.NAME)] * 6
-    assert found["Deployment", gen.NAME]["spec"]["template"] == former["spec"]["template"]
-    assert found["Deployment", gen.NAME]["metadata"]["labels"] == names.labels(gen.NAME)
-
-
-def test_new_pods_of_an_earlier_deployment_match_both_selectors(former: dict[str, Any]) -> None:
-    found = rendered(former, server={"image": "triton:2"})
-    labels = found["Deployment", gen.NAME]["spec"]["template"]["metadata"]["labels"]
-    assert labels.items() >= {**names.selector(gen.NAME), **names.former_selector(gen.NAME)}.items()
-    assert selectors(found) == [names.former_selector(gen.NAME)] * 6
-
-
-@pytest.mark.parametrize("selector", [{}, {"app": "shop"}, names.former_selector("shop"), None])
-def test_does_not_keep_a_selector_of_another_origin(former: dict[str, Any], selector: Any) -> None:
-    former["spec"]["selector"] = {"matchLabels": selector}
-    assert selectors(rendered(former)) == [names.selector(gen.NAME)] * 6
-
-
-def accounts(found: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
-    return [name for kind, name in found if kind == "ServiceAccount"]
+def accounts(objects: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
+    return [name for kind, name in objects if kind == "ServiceAccount"]
 
 
 def test_service_account_name_has_a_prefix() -> None:
-    found = rendered(None)
-    assert accounts(found) == ["tritonmodel-detection"]
-    assert found["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
-
-
-def test_keeps_the_earlier_account_while_servers_use_it(former: dict[str, Any]) -> None:
-    both = ["tritonmodel-detection", "detection"]
-    assert accounts(rendered(former)) == both
-    newer = rendered(former, server={"image": "triton:2"})
-    assert newer["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
-    assert accounts(newer) == both
-    changed = gen.live(newer["Deployment", gen.NAME])
-    old, new = (gen.pod(gen.put("spec.serviceAccountName", name)) for name in ("detection", "tritonmodel-detection"))
-    assert accounts(rendered(changed, old, new, server={"image": "triton:2"})) == both
-    assert accounts(rendered(changed, new, server={"image": "triton:2"})) == ["tritonmodel-detection"]
-
-
-def test_does_not_create_an_account_that_the_user_names() -> None:
-    """podTemplate may name another user's account with the name of the TritonModel."""
-    user_spec = {"podTemplate": {"spec": {"serviceAccountName": gen.NAME}}}
-    model = gen.model(**user_spec)
-    live = gen.live(made(NEW, None, **user_spec))
-    found = render(model, choose(model, live, NEW, (), {names.account(gen.NAME)}))
-    assert [o["metadata"]["name"] for o in found if o["kind"] == "ServiceAccount"] == ["tritonmodel-detection"]
+    objects = rendered(None)
+    assert accounts(objects) == ["tritonmodel-detection"]
+    assert objects["Deployment", gen.NAME]["spec"]["template"]["spec"]["serviceAccountName"] == "tritonmodel-detection"
 
 
 # A recreated Deployment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,22 +13,22 @@ import yaml
 from support import gen
 from support.controlplane import ROOT
 from triton_operator.api import names
-from triton_operator.api.thresholds import ThresholdKey
-from triton_operator.render import render
-from triton_operator.render.choices import Choices
+from triton_operator.api.thresholds import MAX_STREAMS_PER_REPLICA, ThresholdKey
+from triton_operator.render.choices import Choices, Settings
 from triton_operator.render.pod_monitor import pod_monitor
 from triton_operator.render.prometheus_rule import prometheus_rule
 from triton_operator.render.rules.promql import duration, escape_template, number, quote, tag, window
 from triton_operator.render.rules.recording import FALLBACK
 from triton_operator.render.rules.slo import budget, error_ratio
+from triton_operator.render.rules.streaming import measured
 
 CHOICES = Choices("operator:1", "Copy", entrypoint="net", thresholds={ThresholdKey("max-qps"): 12345678.5})
 
 
 def endpoint(**monitoring: Any) -> dict[str, Any]:
-    (found,) = pod_monitor(gen.model(monitoring=monitoring), CHOICES)["spec"]["podMetricsEndpoints"]
-    assert isinstance(found, dict)
-    return found
+    (monitored,) = pod_monitor(gen.model(monitoring=monitoring), CHOICES)["spec"]["podMetricsEndpoints"]
+    assert isinstance(monitored, dict)
+    return monitored
 
 
 def groups(choices: Choices = CHOICES, **spec: Any) -> list[dict[str, Any]]:
@@ -61,16 +60,9 @@ def test_pod_labels_do_not_replace_tritons_labels() -> None:
 
 
 def test_administrator_sets_the_limits_of_a_scrape() -> None:
-    many = tuple((f"m{number}", "1") for number in range(50))
-    spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", sample_limit=700, series=many))["spec"]
+    spec = pod_monitor(gen.model(), Choices("operator:1", "Copy", settings=Settings(sample_limit=700)))["spec"]
     assert (spec["sampleLimit"], spec["bodySizeLimit"]) == (700, "179200B")
     assert min(spec["labelLimit"], spec["labelNameLengthLimit"], spec["labelValueLengthLimit"]) > 0
-
-
-def test_suspension_removes_the_pod_monitor_and_keeps_the_rules() -> None:
-    choices = replace(CHOICES, suspended=True)
-    kept = {obj["kind"] for obj in render(gen.model(), CHOICES)} - {obj["kind"] for obj in render(gen.model(), choices)}
-    assert kept == {"PodMonitor"}
 
 
 def test_queries_in_alert_texts_contain_no_labels() -> None:
@@ -89,16 +81,16 @@ def test_does_not_scrape_pods_during_init_containers() -> None:
 
 @pytest.mark.parametrize(("seconds", "timeout"), [(1, "1s"), (10, "10s"), (300, "10s")])
 def test_timeout_is_at_most_the_interval(seconds: int, timeout: str) -> None:
-    found = endpoint(scrapeSeconds=seconds)
-    assert (found["interval"], found["scrapeTimeout"]) == (f"{seconds}s", timeout)
+    scrape = endpoint(scrapeSeconds=seconds)
+    assert (scrape["interval"], scrape["scrapeTimeout"]) == (f"{seconds}s", timeout)
 
 
 # Both
 
 
 def test_both_objects_have_the_labels_that_prometheus_selects_by() -> None:
-    wanted = {"release": "kube-prometheus-stack", names.LABEL_MANAGED_BY: "somebody-else"}
-    model = gen.model(monitoring={"labels": wanted})
+    selected_labels = {"release": "kube-prometheus-stack", names.LABEL_MANAGED_BY: "somebody-else"}
+    model = gen.model(monitoring={"labels": selected_labels})
     for manifest in (pod_monitor(model, CHOICES), prometheus_rule(model, CHOICES)):
         labels = manifest["metadata"]["labels"]
         assert labels == {"release": "kube-prometheus-stack", **names.labels(gen.NAME)}
@@ -127,20 +119,20 @@ def test_alert_labels_contain_no_threshold() -> None:
 
 def test_only_fallback_rules_contain_thresholds() -> None:
     """Otherwise a rule could contain another value than the scraped one."""
-    found = [r for r in rules() if "12345678.5" in str(r)]
-    assert [r["record"] for r in found] == [FALLBACK]
+    with_values = [r for r in rules() if "12345678.5" in str(r)]
+    assert [r["record"] for r in with_values] == [FALLBACK]
 
 
 def test_every_alert_has_a_summary_and_a_description() -> None:
-    found = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
-    for alert in found:
+    rendered = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
+    for alert in rendered:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
         assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
         assert "$labels.tritonmodel" in alert["annotations"]["summary"]
-    assert {a["alert"].removeprefix("TritonModel") for a in found} == {
+    assert {a["alert"].removeprefix("TritonModel") for a in rendered} == {
         "QpsOverflow", "TpsOverflow", "QpsSpike", "QpsLimitMissing", "MetricsAbsent", "ThresholdDisagreement",
         "AtMaxReplicas", "QueueDuration", "RequestFailures", "ErrorBudgetBurn", "NotServing", "ServersMissing",
-        "ServerRestarts", "RequestsNotCounted",
+        "ServerRestarts", "RequestsNotCounted", "ServerFails", "ServerHangs",
     }  # fmt: skip
 
 
@@ -148,13 +140,14 @@ def test_alerts_and_runbooks_match() -> None:
     rendered = alerts(autoscaling={"max": 4}, monitoring={"tokenCounter": "tokens_total"})
     spec = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())["spec"]
     installed = [rule for group in spec["groups"] for rule in group["rules"]]
-    found = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}
-    assert found == {name: f"{names.RUNBOOKS}/{name}.md" for name in found}
-    assert {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")} == set(found)
+    runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rendered + installed}
+    assert runbooks == {name: f"{names.RUNBOOKS}/{name}.md" for name in runbooks}
+    assert {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")} == set(runbooks)
 
 
 def test_administrator_sets_the_url_of_the_runbooks() -> None:
-    choices = Choices("operator:1", "Copy", entrypoint="net", runbooks="https://wiki.example.com/{{triton}}/")
+    settings = Settings(runbooks="https://wiki.example.com/{{triton}}/")
+    choices = Choices("operator:1", "Copy", entrypoint="net", settings=settings)
     for alert in alerts(choices):
         url = alert["annotations"]["runbook_url"]
         assert url == f'https://wiki.example.com/{{{{"{{{{"}}}}triton}}}}/{alert["alert"]}.md'
@@ -170,8 +163,8 @@ def test_only_autoscaled_models_have_the_alert_about_max_replicas() -> None:
 
 
 def test_alert_labels_are_on_every_alert_and_replace_none() -> None:
-    wanted = {"team": "vision", "severity": "none", "tritonmodel": "x", "version": "9", "not-a-label": "x"}
-    for alert in alerts(monitoring={"alertLabels": wanted}):
+    labels = {"team": "vision", "severity": "none", "tritonmodel": "x", "version": "9", "not-a-label": "x"}
+    for alert in alerts(monitoring={"alertLabels": labels}):
         assert alert["labels"].keys() == {"team", "severity"}
         assert alert["labels"]["severity"] != "none"
 
@@ -205,6 +198,20 @@ def test_quotes_strings() -> None:
 def test_number_literals_are_exact() -> None:
     assert float(number(100 / 3)) == 100 / 3
     assert number(math.inf) == "Inf"
+
+
+@pytest.mark.parametrize(
+    ("streaming", "metrics"),
+    [
+        ({"running": "open", "waiting": "queued"}, ["open", "queued"]),
+        ({"running": "open"}, ["open"]),
+        # Without the open streams the load would be 0 as long as nothing waits.
+        ({"waiting": "queued"}, []),
+    ],
+)
+def test_limit_of_streams_needs_the_gauge_of_open_ones(streaming: dict[str, str], metrics: list[str]) -> None:
+    named = measured(gen.model(monitoring={"streaming": streaming}).spec.monitoring)
+    assert [series.metric for series in named[MAX_STREAMS_PER_REPLICA]] == metrics
 
 
 def test_ranges_have_enough_samples() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from support import gen
 from triton_operator.api import names
 from triton_operator.api.types import TritonModel
-from triton_operator.render import Choices, choose, endpoint, render
+from triton_operator.render import Choices, choose, endpoint, render, start
+from triton_operator.render.delivery import BUSYBOX
 from triton_operator.render.deployment import pod_template
 from triton_operator.render.merge import merge
 
@@ -51,9 +54,9 @@ def test_every_object_has_an_owner_and_labels() -> None:
 
 
 def test_selectors_do_not_depend_on_mutable_fields() -> None:
-    one = render(gen.model(replicas=2), Choices("operator:1", "Copy", 2))
-    two = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Choices("operator:2", "ImageVolume", 9))
-    for left, right in zip(one, two, strict=True):
+    before = render(gen.model(replicas=2), Choices("operator:1", "Copy", 2))
+    after = render(gen.model(replicas=9, server=GPU, entrypoint="x"), Choices("operator:2", "ImageVolume", 9))
+    for left, right in zip(before, after, strict=True):
         assert left["spec" if "spec" in left else "kind"] is not None
         if "spec" in left:
             assert left["spec"]["selector"] == right["spec"]["selector"]
@@ -84,7 +87,7 @@ def test_session_affinity_concerns_the_service_with_an_address_only() -> None:
     service, headless = of_kind("Service", gen.model(service={"sessionAffinity": "ClientIP"}))
     assert service["spec"]["sessionAffinity"] == "ClientIP"
     assert "sessionAffinity" not in headless["spec"]
-    assert all("sessionAffinity" not in one["spec"] for one in of_kind("Service", gen.model()))
+    assert all("sessionAffinity" not in obj["spec"] for obj in of_kind("Service", gen.model()))
 
 
 # The Deployment
@@ -123,6 +126,35 @@ def test_names_a_pull_secret_once() -> None:
     """The API server refuses a pod template with two of the same name."""
     image = {"reference": "a", "pullSecrets": [{"name": "b"}, {"name": "a"}, {"name": "b"}]}
     assert pod(modelImage=image)["imagePullSecrets"] == [{"name": "b"}, {"name": "a"}]
+
+
+NVIDIA = "nvcr.io/nvidia/tritonserver"
+BACKENDS = {"containers": [{"name": "triton", "volumeMounts": [{"mountPath": "/opt/tritonserver/backends/vllm"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag", "expected"),
+    [
+        ({"server": {"image": f"{NVIDIA}:25.01-py3"}}, "--lacks", ["--lacks=tensorrtllm,vllm"]),
+        ({"server": {"image": f"{NVIDIA}:25.03-py3"}}, "--lacks", ["--lacks=tensorflow,tensorrtllm,vllm"]),
+        ({"server": {"image": "registry.example.com/tritonserver:25.03-py3"}}, "--lacks", []),
+        ({"server": {"image": f"{NVIDIA}:25.03-py3", "args": ["--backend-directory=/b"]}}, "--lacks", []),
+        ({"server": {"image": f"{NVIDIA}:25.03-py3"}, "podTemplate": {"spec": BACKENDS}}, "--lacks", []),
+        ({"server": {"args": ["--strict-model-config=true"]}}, "--no-comp", ["--no-completion"]),
+        ({"server": {"args": ["--strict-model-config", "true"]}}, "--no-comp", ["--no-completion"]),
+        ({"server": {"args": ["--disable-auto-complete-config"]}}, "--no-comp", ["--no-completion"]),
+        ({"server": {"args": ["--strict-model-config=false"]}}, "--no-comp", []),
+        ({"server": {"resources": {"limits": {"habana.ai/gaudi": 1}}}}, "--gpus", ["--gpus=0"]),
+        ({"server": {"resources": {"limits": {"google.com/tpu": 4}}}}, "--gpus", ["--gpus=0"]),
+        ({"server": {"resources": {"limits": {"example.com/vgpu": 2}}}}, "--gpus", ["--gpus=2"]),
+    ],
+)  # fmt: skip
+def test_the_check_knows_the_image_the_flags_and_the_devices(
+    spec: dict[str, Any], flag: str, expected: list[str]
+) -> None:
+    template = deployment(**spec)["spec"]["template"]["spec"]
+    (command,) = (c["command"] for c in template["initContainers"] if c["name"] == "check")
+    assert [argument for argument in command if argument.startswith(flag)] == expected
 
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
@@ -209,7 +241,6 @@ def test_user_arguments_come_after_those_of_explicit_model_control() -> None:
         server={"modelControl": "explicit", "loadModels": ["a", "b"], "args": ["--x=1"], "logVerbosity": 2},
     )["args"]
     assert "--model-control-mode=explicit" in args
-    assert [a for a in args if a.startswith("--load-model=")] == ["--load-model=a", "--load-model=b"]
     assert "--log-verbose=2" in args
     assert args[-1] == "--x=1"
     assert not any(a.startswith("--log-verbose") for a in triton()["args"])
@@ -220,9 +251,9 @@ def test_user_arguments_come_after_those_of_explicit_model_control() -> None:
     [([], "/tmp"), ([{"name": "HOME", "value": "/x"}], "/x"), ([{"name": "A", "value": "1"}], "/tmp")],
 )
 def test_sets_home_once_and_keeps_the_users_variables(env: list[dict[str, str]], home: str) -> None:
-    found = triton(server={"env": env})["env"]
-    assert [v["value"] for v in found if v["name"] == "HOME"] == [home]
-    assert [v for v in found if v["name"] != "HOME"] == [v for v in env if v["name"] != "HOME"]
+    variables = triton(server={"env": env})["env"]
+    assert [v["value"] for v in variables if v["name"] == "HOME"] == [home]
+    assert [v for v in variables if v["name"] != "HOME"] == [v for v in env if v["name"] != "HOME"]
 
 
 def test_init_containers_request_no_more_than_the_server() -> None:
@@ -274,8 +305,19 @@ def test_image_volume_mounts_the_path_in_the_image(path: str, sub_path: str | No
 def test_check_gets_the_expectations_and_the_path_of_its_report() -> None:
     spec = pod(entrypoint="a", server={"modelControl": "explicit", "loadModels": ["a", "b"]})
     command = spec["initContainers"][2]["command"]
-    assert {"--entrypoint=a", "--load-models=a,b", "--termination-log=/dev/termination-log"} <= set(command)
+    models = "--load-models-file=/.triton-operator/load-models/models"
+    assert {"--entrypoint=a", models, "--termination-log=/dev/termination-log"} <= set(command)
     assert command[-1] == "/models"
+
+
+def test_the_command_of_the_server_depends_on_repair_and_stays_as_it_is_in_kubernetes() -> None:
+    restart, report = (pod(repair=repair)["containers"][0]["command"][3] for repair in ("Restart", "Report"))
+    assert restart.replace("repair=Restart", "repair=Report") == report
+    for line in (f"busybox={BUSYBOX}", f"died='{start.DIED}'", f"ulimit -S -s {start.STACK_KIB} "):
+        assert line in restart
+    # Kubernetes makes one dollar sign of two, and puts values for $(NAME).
+    assert "$$" not in restart
+    assert not re.search(r"\$\([A-Za-z_]+\)", restart)
 
 
 # podTemplate
@@ -298,12 +340,28 @@ def test_merges_the_pod_template_by_name() -> None:
     server, sidecar = spec["containers"]
     assert spec["nodeSelector"] == {"gpu": "h200"}
     assert [e["name"] for e in server["env"]] == ["HOME", "A"]
-    assert server["command"] == ["tritonserver"]
+    assert server["command"] == start.command()
     assert "livenessProbe" not in server
     assert sidecar == {"name": "sidecar", "image": "s:1"}
     assert {v["name"] for v in spec["volumes"]} == {"models", "tools", "shm", "tmp", "more"}
     assert spec["securityContext"] == {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 1000, "fsGroup": 1000,
                                        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+
+
+def test_a_command_in_the_pod_template_replaces_the_start_and_gets_the_same_flags() -> None:
+    spec = pod(podTemplate={"spec": {"containers": [{"name": "triton", "command": ["/opt/start"]}]}})
+    assert spec["containers"][0]["command"] == ["/opt/start"]
+    assert spec["containers"][0]["args"] == triton()["args"]
+
+
+@pytest.mark.parametrize("choices", [COPY, MOUNT], ids=lambda choices: choices.delivery)
+def test_the_server_can_run_busybox_and_not_change_it(choices: Choices) -> None:
+    spec = pod(choices)
+    program = Path(spec["containers"][0]["command"][0])
+    (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == str(program.parent))
+    assert mount["readOnly"]
+    assert {"name": mount["name"], "emptyDir": {}} in spec["volumes"]
+    assert spec["initContainers"][0]["command"][-1] == str(program)
 
 
 def test_pod_template_cannot_remove_the_labels_of_selectors() -> None:
@@ -355,9 +413,9 @@ MERGES: list[tuple[str, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("field", "base", "patch", "expected"), MERGES)
 def test_merges_by_the_keys_of_kubernetes(field: str, base: Any, patch: Any, expected: Any) -> None:
-    kept = copy.deepcopy((base, patch))
+    originals = copy.deepcopy((base, patch))
     assert merge(base, patch, field) == expected
-    assert (base, patch) == kept
+    assert (base, patch) == originals
 
 
 # Disruption
@@ -365,9 +423,9 @@ def test_merges_by_the_keys_of_kubernetes(field: str, base: Any, patch: Any, exp
 
 @pytest.mark.parametrize(("replicas", "budgets"), [(0, 0), (1, 0), (2, 1), (9, 1)])
 def test_a_single_server_has_no_disruption_budget(replicas: int, budgets: int) -> None:
-    found = of_kind("PodDisruptionBudget", gen.model(), Choices("operator:1", "Copy", replicas))
-    assert len(found) == budgets
-    for budget in found:
+    disruption_budgets = of_kind("PodDisruptionBudget", gen.model(), Choices("operator:1", "Copy", replicas))
+    assert len(disruption_budgets) == budgets
+    for budget in disruption_budgets:
         assert budget["spec"]["maxUnavailable"] == 1
         assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
@@ -401,11 +459,11 @@ def test_scaling_does_not_take_the_new_tools_image() -> None:
     assert chosen == Choices("operator:1", "Copy", 7)
 
 
-@pytest.mark.parametrize(("kept", "fresh"), [("Copy", MOUNT), ("ImageVolume", COPY)])
-def test_auto_keeps_the_delivery_when_pods_are_replaced(kept: Any, fresh: Choices) -> None:
-    live = deployed(gen.model(), Choices("operator:1", kept))
-    assert choose(gen.model(), live, fresh).delivery == kept
-    assert choose(gen.model(server={"image": "triton:2"}), live, fresh).delivery == kept
+@pytest.mark.parametrize(("delivery", "fresh"), [("Copy", MOUNT), ("ImageVolume", COPY)])
+def test_auto_keeps_the_delivery_when_pods_are_replaced(delivery: Any, fresh: Choices) -> None:
+    live = deployed(gen.model(), Choices("operator:1", delivery))
+    assert choose(gen.model(), live, fresh).delivery == delivery
+    assert choose(gen.model(server={"image": "triton:2"}), live, fresh).delivery == delivery
 
 
 def test_an_explicit_delivery_overrides_the_kept_one() -> None:
@@ -437,3 +495,13 @@ def test_template_hash_depends_on_the_template_only() -> None:
         hashed(podTemplate={"metadata": {"labels": {"a": "b"}}}), hashed(rollout={"drainSeconds": 1}),
     ]  # fmt: skip
     assert len(set(different)) == len(different)
+
+
+def test_the_settings_of_a_model_fit_into_an_argument() -> None:
+    def settings(count: int) -> list[dict[str, Any]]:
+        return [{"name": "a", "config": {"parameters": {"p": {"string_value": "$" * count}}}}]
+
+    check = next(c for c in pod(models=settings(16_000))["initContainers"] if c["name"] == names.CONTAINER_CHECK)
+    assert max(map(len, check["command"])) < 128 << 10
+    with pytest.raises(ValueError, match="more than 96 KiB"):
+        gen.model(models=settings(32_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from triton_operator.api import names
 from triton_operator.api.thresholds import ThresholdKey
 from triton_operator.render import Choices, render
 from triton_operator.render.autoscaler import autoscalers
+from triton_operator.render.choices import Capabilities, Settings
 from triton_operator.render.scaled_object import address, scaled_objects
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,13 +25,13 @@ KEDA: dict[str, Any] = {"engine": "KEDA", "max": 4}
 
 
 def scaled_object(**scaling: Any) -> dict[str, Any]:
-    [found] = scaled_objects(gen.model(autoscaling={**KEDA, **scaling}), CHOICES)
-    return found
+    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, **scaling}), CHOICES)
+    return obj
 
 
 def triggers(**scaling: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = scaled_object(**scaling)["spec"]["triggers"]
-    return found
+    entries: list[dict[str, Any]] = scaled_object(**scaling)["spec"]["triggers"]
+    return entries
 
 
 def test_scales_the_deployment_between_min_and_max() -> None:
@@ -37,6 +39,16 @@ def test_scales_the_deployment_between_min_and_max() -> None:
     assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": gen.NAME}
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (2, 4)
     assert spec["fallback"] == {"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"}
+
+
+def test_refers_to_the_administrators_credentials() -> None:
+    choices = replace(CHOICES, settings=Settings(keda_authentication="basic/prometheus"))
+    [obj] = scaled_objects(gen.model(autoscaling={**KEDA, "min": 0}), choices)
+    assert len(obj["spec"]["triggers"]) == 2
+    for trigger in obj["spec"]["triggers"]:
+        assert trigger["authenticationRef"] == {"kind": "ClusterTriggerAuthentication", "name": "prometheus"}
+        assert trigger["metadata"]["authModes"] == "basic"
+    assert all("authenticationRef" not in trigger for trigger in triggers(min=0))
 
 
 def test_reads_the_load_as_prometheus_adapter_does() -> None:
@@ -56,9 +68,9 @@ def test_target_is_the_one_of_the_horizontalpodautoscaler() -> None:
     for thousandths in range(1, 1001):
         scaling = {"max": 4, "utilization": thousandths / 1000}
         [hpa] = autoscalers(gen.model(autoscaling=scaling), CHOICES)
-        wanted = hpa["spec"]["metrics"][0]["object"]["target"]["averageValue"]
+        target = hpa["spec"]["metrics"][0]["object"]["target"]["averageValue"]
         # KEDA: int64(value * 1000), in thousandths.
-        assert f"{math.trunc(float(triggers(**scaling)[0]['metadata']['threshold']) * 1000)}m" == wanted
+        assert f"{math.trunc(float(triggers(**scaling)[0]['metadata']['threshold']) * 1000)}m" == target
 
 
 def test_needs_another_series_than_tritons_to_scale_from_zero() -> None:
@@ -87,7 +99,7 @@ def test_has_no_settings_without_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "expected"),
     [
         ({"scaleUp": {"tolerance": "0.05"}}, {"scaleUp": {"tolerance": "50m"}}),
         ({"scaleUp": {"tolerance": "1.0"}}, {"scaleUp": {"tolerance": "1"}}),
@@ -99,18 +111,18 @@ def test_has_no_settings_without_effect() -> None:
          {"scaleDown": {"stabilizationWindowSeconds": 0}}),
     ],
 )  # fmt: skip
-def test_behavior_has_the_form_in_which_keda_writes_it(written: Any, kept: Any) -> None:
-    found = scaled_object(behavior=written)["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    assert found == kept
+def test_behavior_has_the_form_in_which_keda_writes_it(written: Any, expected: Any) -> None:
+    rendered = scaled_object(behavior=written)["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert rendered == expected
 
 
 def test_autoscaler_of_keda_has_the_name_of_ours_and_none_of_our_labels() -> None:
-    found = scaled_object()
+    obj = scaled_object()
     [hpa] = autoscalers(gen.model(autoscaling={"max": 4}), CHOICES)
-    config = found["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
+    config = obj["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
     assert config["name"] == hpa["metadata"]["name"]
-    excluded = found["metadata"]["annotations"]["scaledobject.keda.sh/hpa-excluded-labels"].split(",")
-    assert set(excluded) == found["metadata"]["labels"].keys() == names.labels("x").keys()
+    excluded = obj["metadata"]["annotations"]["scaledobject.keda.sh/hpa-excluded-labels"].split(",")
+    assert set(excluded) == obj["metadata"]["labels"].keys() == names.labels("x").keys()
 
 
 def test_contains_no_threshold() -> None:
@@ -125,12 +137,14 @@ def test_contains_no_threshold() -> None:
 def test_has_at_most_one_scaler(engine: str) -> None:
     objects = render(gen.model(autoscaling={"max": 4, "engine": engine}), CHOICES)
     scalers = {"HPA": "HorizontalPodAutoscaler", "Direct": "HorizontalPodAutoscaler", "KEDA": "ScaledObject"}
-    found = [o["kind"] for o in objects if o["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
-    assert found == ([scalers[engine]] if engine in scalers else [])
+    kinds = [o["kind"] for o in objects if o["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
+    assert kinds == ([scalers[engine]] if engine in scalers else [])
     assert "replicas" not in next(o for o in objects if o["kind"] == "Deployment")["spec"]
 
 
-@pytest.mark.parametrize("choices", [Choices("t", "Copy", keda=False, prometheus=URL), Choices("t", "Copy")])
+@pytest.mark.parametrize(
+    "choices", [Choices("t", "Copy", prometheus=URL, cluster=Capabilities(keda=False)), Choices("t", "Copy")]
+)
 def test_is_missing_without_keda_or_prometheus(choices: Choices) -> None:
     assert not {"HorizontalPodAutoscaler", "ScaledObject"} & {
         o["kind"] for o in render(gen.model(autoscaling=KEDA), choices)

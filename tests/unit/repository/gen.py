@@ -6,9 +6,9 @@ from pathlib import Path
 
 from support import onnx_file
 from support.mutations import Change, write
-from triton_operator.repository.checks import Expected, judge
-from triton_operator.repository.findings import Finding
-from triton_operator.repository.load import load
+from triton_repository_check.check_table import Expected, judge
+from triton_repository_check.findings import Finding
+from triton_repository_check.load import load
 
 MODEL_PY = """\
 import triton_python_backend_utils as pb_utils
@@ -90,12 +90,13 @@ def good(root: Path, *changes: Change) -> Path:
 
 def findings(root: Path, **expected: object) -> tuple[Finding, ...]:
     """Returns all findings of load and of the checks."""
-    repository, found = load(root)
-    return judge(repository, found, Expected(**expected))  # type: ignore[arg-type]
+    repository, unreadable = load(root)
+    return judge(repository, unreadable, Expected(**expected))  # type: ignore[arg-type]
 
 
-def brief(found: tuple[Finding, ...]) -> list[str]:
+def brief(reported: tuple[Finding, ...]) -> list[str]:
     """Returns the findings in a short form for comparison, such as `error TR101 pre/config.pbtxt:7:3`."""
     return [
-        f"{f.severity} {f.code} " + ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None) for f in found
+        f"{f.severity} {f.code} " + ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None)
+        for f in reported
     ]

@@ -26,8 +26,8 @@ def said(tmp_path: Path, backend: str, config: str, content: bytes = ONNX, serve
     )
     write("m/1/" + name, {"python": program, "pytorch": SCRIPT}.get(backend, content))(tmp_path)
     write("m/config.pbtxt", f'backend: "{backend}"\n' + config)(tmp_path)
-    found = findings(tmp_path, server=server)
-    return [f"{f.severity} {f.code}" for f in found if str(f.severity) != "note"]
+    reported = findings(tmp_path, server=server)
+    return [f"{f.severity} {f.code}" for f in reported if str(f.severity) != "note"]
 
 
 def parameter(key: str, text: str) -> str:
@@ -140,3 +140,22 @@ def test_the_servers_onnx_runtime_may_be_too_old(tmp_path, server, ir_version, o
 def test_onnx_runtime_completes_only_networks_with_batches(tmp_path, config, shape, told):
     content = model([value("a", FP32, ["n", 4])], [value("b", FP32, shape), value("c", INT64, ["n"])])
     assert said(tmp_path, "onnxruntime", config, content) == told
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/models/llm/1", []),
+        ("/models/llm/1/rank0.engine", []),
+        ("/models/tokenizer", []),
+        ("/models/llm/engines", ["TR209"]),
+        ("/models/tokenizers", ["TR209"]),
+        ("/mnt/engines", []),  # of a volume, or of the server image
+        ("${engine_dir}", []),  # another check reports placeholders
+    ],
+)
+def test_finds_directories_of_engines_that_are_not_in_the_repository(tmp_path: Path, path: str, expected: list[str]):
+    write("llm/config.pbtxt", 'backend: "tensorrtllm"\n' + parameter("gpt_model_path", path))(tmp_path)
+    write("llm/1/rank0.engine", b"engine")(tmp_path)
+    write("tokenizer/tokenizer.json", "{}")(tmp_path)
+    assert [f.code for f in findings(tmp_path) if f.code == "TR209"] == expected

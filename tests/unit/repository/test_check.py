@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.mutations import edit, remove
-from triton_operator.repository.check import main
-from triton_operator.repository.report import parse
+from triton_repository_check.check import main
+from triton_repository_check.report import parse
 from unit.repository.gen import good
 
 OPERATOR = Path(__file__).parents[3] / "operator"
@@ -19,7 +19,7 @@ OPERATOR = Path(__file__).parents[3] / "operator"
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "triton_operator.repository.check", *map(str, arguments)],
+        [sys.executable, "-m", "triton_repository_check.check", *map(str, arguments)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(OPERATOR)},  # no LANG, as in a minimal image
         capture_output=True,
         text=True,

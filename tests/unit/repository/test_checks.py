@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kubectl_triton.validate import tritonserver
 from support import onnx_file
 from support.mutations import add, edit, folder, move, remove, write
-from triton_operator.cli import tritonserver
-from triton_operator.repository import rules
-from triton_operator.repository.checks import CODES
+from triton_repository_check import rules
+from triton_repository_check.check_table import CODES
 from unit.repository.gen import MODEL_PY, NET, NETWORK, PRE, brief, findings, good
 
 DETECT = "detect/config.pbtxt"
@@ -50,7 +50,7 @@ FAULTS = [
     ("number", [edit("net/config.pbtxt", "size: 8", "size: 9999999999")], ["error TR101 net/config.pbtxt:2:17"]),
     ("field", [edit("net/config.pbtxt", "max_batch_size", "max_batchsize")], ["error TR102 net/config.pbtxt:2:1"]),
     ("field inside", [edit("pre/config.pbtxt", "count", "cuont")], ["error TR102 pre/config.pbtxt:11:20"]),
-    ("latin-1", [write("net/config.pbtxt", b"# \xe9\n")], ["error TR002 net/config.pbtxt"]),
+    ("latin-1", [write("net/config.pbtxt", NET.encode() + b"# \xe9\n")], []),
     ("name", [edit("pre/config.pbtxt", '"pre"', '"prep"')], ["error TR103 pre/config.pbtxt:1:7"]),
     ("no config, model file", [remove("net/config.pbtxt")], ["note TR104 net/config.pbtxt"]),
     (
@@ -349,8 +349,8 @@ class TestMessages:
 
     def test_calls_another_backend_no_misspelling(self, tmp_path):
         """NVIDIA's Kaldi example is no misspelt DALI."""
-        found = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", "kaldi")))
-        assert brief(found) == ["note TR106 net/config.pbtxt:1:10"]
+        reported = findings(good(tmp_path, edit("net/config.pbtxt", "onnxruntime", "kaldi")))
+        assert brief(reported) == ["note TR106 net/config.pbtxt:1:10"]
 
     def test_explains_a_byte_order_mark(self, tmp_path):
         (finding,) = findings(good(tmp_path, write("net/config.pbtxt", "\ufeff" + NET)))
@@ -401,9 +401,26 @@ class TestExpected:
         assert brief(findings(good(tmp_path, remove("detect")))) == ["warning TR502 ."]
 
     def test_rejects_a_missing_model_to_load(self, tmp_path):
-        found = findings(good(tmp_path), load_models=("detect", "nett"), entrypoint="detect")
-        assert brief(found) == ["error TR503 ."]
-        assert "net" in found[0].remedy
+        reported = findings(good(tmp_path), load_models=("detect", "nett"), entrypoint="detect")
+        assert brief(reported) == ["error TR503 ."]
+        assert "net" in reported[0].remedy
+
+    @pytest.mark.parametrize("file", ["net/health.json", "net/warmup/image"])
+    def test_accepts_a_health_request(self, tmp_path, file):
+        root = good(tmp_path)
+        (root / file).parent.mkdir(exist_ok=True)
+        (root / file).write_text("{}")
+        assert findings(root, health_request=file) == ()
+
+    @pytest.mark.parametrize("file", ["net/health.json", "other/health.json", "net/warmup/image", "net/1/model.onnx"])
+    def test_rejects_a_missing_health_request(self, tmp_path, file):
+        assert brief(findings(good(tmp_path), health_request=file)) == ["error TR508 ."]
+
+    def test_suggests_a_file_for_the_health_request(self, tmp_path):
+        root = good(tmp_path)
+        (root / "net" / "health.json").write_text("{}")
+        (finding,) = findings(root, health_request="net/healthy.json")
+        assert "net/health.json" in finding.remedy
 
     def test_warns_about_too_little_shared_memory(self, tmp_path):
         assert brief(findings(good(tmp_path), shared_memory=64 * 2**20)) == ["warning TR504 ."]
@@ -467,7 +484,13 @@ def test_rejects_incomplete_model_metrics(tmp_path, metrics, expected):
 
 def test_each_code_is_listed_and_tested():
     folder_ = Path(inspect.getfile(rules)).parent
-    sources = [*folder_.glob("*.py"), folder_.parent / "load.py", Path(inspect.getfile(tritonserver))]
+    sources = [
+        *folder_.glob("*.py"),
+        folder_.parent / "load.py",
+        folder_.parent / "overrides.py",
+        folder_.parent / "placeholders.py",
+        Path(inspect.getfile(tritonserver)),
+    ]
     used = {
         node.value
         for source in sources

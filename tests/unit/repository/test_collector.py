@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from triton_operator.repository import collector
+from triton_repository_check import collector
 
 
 def test_pauses_the_collector_until_the_end_also_after_an_error() -> None:

@@ -7,9 +7,9 @@ import pytest
 from corpus.faults import FAULTS, Fault
 from corpus.good import GOOD, Good
 from corpus.legal import LEGAL, Legal
-from triton_operator.repository.checks import judge
-from triton_operator.repository.findings import Severity
-from triton_operator.repository.load import load
+from triton_repository_check.check_table import judge
+from triton_repository_check.findings import Severity
+from triton_repository_check.load import load
 
 
 def test_corpus_is_large_and_has_unique_names():
@@ -25,13 +25,13 @@ def test_accepts_good_repositories(tmp_path, good: Good):
 
 @pytest.mark.parametrize("legal", LEGAL, ids=lambda legal: legal.name)
 def test_accepts_legal_repositories(tmp_path, legal: Legal):
-    found = judge(*load(legal.write(tmp_path)), legal.expected)
-    assert [str(finding) for finding in found if finding.severity is not Severity.NOTE] == []
+    reported = judge(*load(legal.write(tmp_path)), legal.expected)
+    assert [str(finding) for finding in reported if finding.severity is not Severity.NOTE] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_finds_each_fault(tmp_path, fault: Fault):
-    found = judge(*load(fault.write(tmp_path)), fault.expected)
-    reported = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in found}
-    assert (fault.code, fault.severity, fault.place) in reported, "\n".join(map(str, found))
-    assert all(finding.message and finding.remedy for finding in found)
+    results = judge(*load(fault.write(tmp_path)), fault.expected)
+    reported = {(f.code, str(f.severity), f.file if f.line is None else f"{f.file}:{f.line}") for f in results}
+    assert (fault.code, fault.severity, fault.place) in reported, "\n".join(map(str, results))
+    assert all(finding.message and finding.remedy for finding in results)

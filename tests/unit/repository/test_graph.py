@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.mutations import edit, remove, write
-from triton_operator.repository.graph import EntrypointError, ensemble_cycles, entrypoint, graph, parts
-from triton_operator.repository.load import load
+from triton_repository_check.graph import EntrypointError, ensemble_cycles, entrypoint, graph, parts
+from triton_repository_check.load import load
 from unit.repository.gen import DETECT, good
 
 
@@ -36,7 +36,7 @@ class TestEntrypoint:
             entrypoint(read(root), None)
 
     @pytest.mark.parametrize(
-        ("changes", "wanted", "words"),
+        ("changes", "configured", "words"),
         [
             ([], "detector", ["spec.entrypoint", "'detector'", "detect, net, pre"]),
             ([remove("detect")], None, ["spec.entrypoint", "net, pre", "no ensemble"]),
@@ -47,9 +47,9 @@ class TestEntrypoint:
             ),
         ],
     )
-    def test_error_names_the_candidates_and_the_field(self, tmp_path, changes, wanted, words):
+    def test_error_names_the_candidates_and_the_field(self, tmp_path, changes, configured, words):
         with pytest.raises(EntrypointError) as caught:
-            entrypoint(read(good(tmp_path, *changes)), wanted)
+            entrypoint(read(good(tmp_path, *changes)), configured)
         assert [word for word in words if word not in str(caught.value)] == []
 
     def test_error_names_at_most_ten_candidates(self, tmp_path):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.mutations import edit, folder, forbid, move, remove, write
-from triton_operator.repository.load import MAX_CONFIG, MAX_SOURCE, load
-from triton_operator.repository.rules.base import MAX_FINDINGS
+from triton_repository_check.load import MAX_CONFIG, MAX_SOURCE, load
+from triton_repository_check.rules.base import MAX_FINDINGS
 from unit.repository.gen import brief, findings, good
 
 
@@ -43,11 +43,11 @@ def unprivileged():
 )
 def test_reports_unreadable_files(unprivileged, path, expected):
     root = good(unprivileged, forbid(path))
-    found = findings(root)
+    reported = findings(root)
     (root / path).chmod(0o700)
-    assert brief(found) == expected
-    assert "Permission denied" in found[0].message
-    assert f"user {os.geteuid()}" in found[0].remedy
+    assert brief(reported) == expected
+    assert "Permission denied" in reported[0].message
+    assert "chmod -R a+rX" in reported[0].remedy
 
 
 def test_does_not_open_other_directories_of_a_model(unprivileged):
@@ -57,21 +57,21 @@ def test_does_not_open_other_directories_of_a_model(unprivileged):
 
 def test_reports_an_unreadable_repository(unprivileged):
     root = good(unprivileged / "models", lambda place: place.chmod(0))
-    found = findings(root)
+    reported = findings(root)
     root.chmod(0o700)
-    assert brief(found) == ["error TR001 .", "error TR002 ."]
+    assert brief(reported) == ["error TR001 .", "error TR002 ."]
 
 
 def test_reports_an_unreadable_model(unprivileged):
     root = good(unprivileged, forbid("net"))
-    found = brief(findings(root))
+    lines = brief(findings(root))
     (root / "net").chmod(0o700)
-    assert "error TR002 net" in found
+    assert "error TR002 net" in lines
 
 
 def test_reads_models_and_versions(tmp_path):
-    repository, found = load(good(tmp_path, folder("net/3"), folder("net/01"), folder("net/x")))
-    assert found == ()
+    repository, unreadable = load(good(tmp_path, folder("net/3"), folder("net/01"), folder("net/x")))
+    assert unreadable == ()
     net = repository.models["net"]
     assert (net.name, net.directory, net.config_path) == ("net", "net", "net/config.pbtxt")
     assert (net.versions, net.served, net.is_ensemble, net.steps) == ((1, 3), (3,), False, ())
@@ -128,8 +128,8 @@ def test_follows_links_inside_of_the_repository(tmp_path):
     (root / "detect/config.pbtxt").symlink_to(root / "detect/shared")
     (root / "net/2").symlink_to("1")
     (root / "pre/2").symlink_to("../../models/pre/1")  # through the parent directory and back
-    repository, found = load(root)
-    assert brief(found) == []
+    repository, unreadable = load(root)
+    assert brief(unreadable) == []
     assert repository.models["net"].config.max_batch_size == 8
     assert list(repository.models["pre"].sources) == ["pre/2/model.py"]
     assert list(repository.models["net"].networks) == ["net/2/model.onnx"]
@@ -161,10 +161,10 @@ def test_does_not_follow_links_out_of_the_repository(tmp_path, link, target):
     place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(target)
-    found = findings(root, server=(2, 51))
-    assert f"warning TR004 {link}" in brief(found)
-    assert not [f for f in found if f.severity == "error"], found
-    assert not any(word in str(f) for f in found for word in ("secret_of", "root:", "TR10"))
+    reported = findings(root, server=(2, 51))
+    assert f"warning TR004 {link}" in brief(reported)
+    assert not [f for f in reported if f.severity == "error"], reported
+    assert not any(word in str(f) for f in reported for word in ("secret_of", "root:", "TR10"))
 
 
 def test_survives_cycles_of_links(tmp_path):
@@ -210,9 +210,9 @@ def test_warns_about_files_that_are_too_large(tmp_path, path, max_bytes):
 def test_warns_about_a_configuration_with_too_many_values(tmp_path):
     """It isn't an error, because Triton has no limit."""
     root = good(tmp_path, edit("net/config.pbtxt", "dynamic_batching", "output{}" * 260_001 + " dynamic_batching"))
-    found = findings(root)
-    assert brief(found) == ["warning TR005 net/config.pbtxt"]
-    assert "has more than 260000 values" in found[0].message
+    reported = findings(root)
+    assert brief(reported) == ["warning TR005 net/config.pbtxt"]
+    assert "has more than 260000 values" in reported[0].message
 
 
 def test_limits_the_findings_of_a_check(tmp_path):
@@ -231,7 +231,7 @@ def test_accepts_windows_line_endings(tmp_path):
 def test_check_does_not_import_the_client():
     """The check runs at each start of a pod, and the import of grpc and numpy takes long."""
     code = (
-        "import sys; import triton_operator.repository.check; "
+        "import sys; import triton_repository_check.check; "
         "print([m for m in ('grpc', 'numpy', 'tritonclient.grpc', 'pydantic', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], env=_path(), capture_output=True, text=True, check=True)
@@ -240,7 +240,7 @@ def test_check_does_not_import_the_client():
 
 def test_client_shares_the_classes_of_the_schema():
     code = (
-        "from triton_operator.repository.schema import ModelConfig; "
+        "from triton_repository_check.schema import ModelConfig; "
         "from tritonclient.grpc import model_config_pb2 as theirs; "
         "assert theirs.ModelConfig is ModelConfig; "
         "import tritonclient.grpc as client; client.InferenceServerClient('localhost:1')"

@@ -6,8 +6,8 @@ import pytest
 from google.protobuf import text_format
 
 from support.mutations import edit, remove, write
-from triton_operator.repository.load import load
-from triton_operator.repository.needs import (
+from triton_repository_check.load import load
+from triton_repository_check.needs import (
     ASSUMED_BYTES,
     HEADROOM_BYTES,
     POOL_BYTES,
@@ -15,7 +15,7 @@ from triton_operator.repository.needs import (
     shared_memory,
     tensor_bytes,
 )
-from triton_operator.repository.schema import ModelConfig
+from triton_repository_check.schema import ModelConfig
 from unit.repository.gen import MODEL_PY, PRE, good
 
 PRE_BATCH = 8 * (ASSUMED_BYTES + 3 * 64 * 64 * 4 + 4 * 4)

@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from corpus.good import GOOD, Good
-from triton_operator.repository.checks import judge
-from triton_operator.repository.load import load
-from triton_operator.repository.report import parse, render, report
+from triton_repository_check.check_table import judge
+from triton_repository_check.load import load
+from triton_repository_check.report import parse, render, report
 
 PIECES = ["-1", "0", "99", "[", "]", "{", "}", "TYPE_INT8", "name", "dims", "KIND_GPU", "1e9", "9223372036854775807",
           "-9223372036854775808", "reshape", "input", "inputs", "step", "ensemble_scheduling", "sequence_batching",
@@ -32,8 +32,8 @@ def test_check_survives_random_edits(tmp_path, good: Good):
             place = rng.randrange(len(tokens))
             tokens[place] = rng.choice(["", *PIECES, *tokens])
         file.write_text("".join(tokens))
-        repository, found = load(root)
-        findings = judge(repository, found, good.wanted)
+        repository, unreadable = load(root)
+        findings = judge(repository, unreadable, good.wanted)
         assert parse(render(report(repository, findings, good.wanted))) is not None
 
 

@@ -10,7 +10,7 @@ import pytest
 from support import onnx_file
 from support.mutations import write
 from support.onnx_file import FP32, INT64, STRING, model, node, shape_constant, value
-from triton_operator.repository.onnx import Network, OnnxError, Tensor, TooManyFieldsError, read
+from triton_repository_check.onnx import Network, OnnxError, Tensor, TooManyFieldsError, read
 from unit.repository.gen import findings
 
 REPOSITORIES = Path(__file__).parents[3] / "model_images"
@@ -48,16 +48,16 @@ def test_finds_external_weights(tmp_path):
     content = model(
         [], [], weights=[onnx_file.external_weight("w", "a.data"), onnx_file.external_weight("v", "a.data")]
     )
-    assert parsed(tmp_path, content).external == ("a.data",)
+    assert parsed(tmp_path, content).external == {"a.data": 32}
 
 
 @pytest.mark.parametrize("path", sorted(REPOSITORIES.glob("detection/repository/*/1/model.onnx")), ids=str)
 def test_reads_the_same_as_onnxruntime(path):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    known = {t.name: (t.type, len(t.shape)) for t in (*session.get_inputs(), *session.get_outputs())}
+    tensors = {t.name: (t.type, len(t.shape)) for t in (*session.get_inputs(), *session.get_outputs())}
     net = read(io.BytesIO(path.read_bytes()), path.stat().st_size)
-    assert {t.name: ("tensor(float)", len(t.dims or ())) for t in (*net.inputs, *net.outputs)} == known
+    assert {t.name: ("tensor(float)", len(t.dims or ())) for t in (*net.inputs, *net.outputs)} == tensors
 
 
 def test_onnxruntime_loads_the_files_of_the_corpus(tmp_path):
@@ -85,7 +85,7 @@ def test_rejects_other_files(tmp_path, content, words):
 
 
 def test_stops_after_many_fields(tmp_path, monkeypatch):
-    monkeypatch.setattr("triton_operator.repository.onnx.MAX_FIELDS", 10)
+    monkeypatch.setattr("triton_repository_check.onnx.MAX_FIELDS", 10)
     with pytest.raises(TooManyFieldsError):
         parsed(tmp_path, onnx_file.number(1, 8) * 11)
 

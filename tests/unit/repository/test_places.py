@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from triton_operator.repository.schema import ModelConfig
-from triton_operator.repository.textformat import parse
+from triton_repository_check.schema import ModelConfig
+from triton_repository_check.textformat import parse
 from unit.repository.gen import DETECT, NET, PRE
 
 

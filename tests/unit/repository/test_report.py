@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from support.mutations import remove
-from triton_operator.repository.findings import Finding, Severity
-from triton_operator.repository.load import load
-from triton_operator.repository.report import ModelLine, Report, limit, parse, render, report
-from triton_operator.repository.rules.base import Expected
+from triton_repository_check.findings import Finding, Severity
+from triton_repository_check.load import load
+from triton_repository_check.report import ModelLine, Report, limit, parse, render, report
+from triton_repository_check.rules.base import Expected
 from unit.repository.gen import findings, good
 
 
-def many(models: int = 200, found: int = 500) -> Report:
+def many(models: int = 200, count: int = 500) -> Report:
     name = "détection-" + "x" * 190  # contains two-byte characters, because the limit counts bytes
     return Report(
         ok=False,
@@ -26,20 +26,20 @@ def many(models: int = 200, found: int = 500) -> Report:
         have=2**40,
         findings=tuple(
             Finding("TR101", Severity.ERROR, f"{name}{n:03}/config.pbtxt", n, n, "„" * 900, "remedy " * 200)
-            for n in range(found)
+            for n in range(count)
         ),
         truncated=0,
     )
 
 
 @pytest.mark.parametrize("size", [512, 2048, 3072, 4096])
-@pytest.mark.parametrize(("models", "found"), [(200, 500), (200, 0), (0, 500), (1, 1)])
-def test_fits_the_limit_and_counts_the_truncated_findings(models, found, size):
-    text = render(many(models, found), size)
+@pytest.mark.parametrize(("models", "count"), [(200, 500), (200, 0), (0, 500), (1, 1)])
+def test_fits_the_limit_and_counts_the_truncated_findings(models, count, size):
+    text = render(many(models, count), size)
     assert len(text.encode()) <= size
     parsed = parse(text)
     assert parsed is not None
-    assert len(parsed.findings) + parsed.truncated == found
+    assert len(parsed.findings) + parsed.truncated == count
     assert parsed.model_count == models
 
 
@@ -69,9 +69,9 @@ def test_models_use_the_space_that_findings_leave():
 
 def test_small_report_is_parsed_completely(tmp_path):
     root = good(tmp_path, remove("net/1/model.onnx"), remove("detect/1"))
-    repository, found = load(root)
-    wanted = Expected(shared_memory=2**26)
-    full = report(repository, (*found, *findings(root, shared_memory=2**26)), wanted)
+    repository, unreadable = load(root)
+    expected = Expected(shared_memory=2**26)
+    full = report(repository, (*unreadable, *findings(root, shared_memory=2**26)), expected)
     assert parse(render(full)) == full
     assert [f.severity for f in full.findings] == ["error", "error", "warning"]
     assert full.models == (
@@ -90,15 +90,52 @@ def test_document_has_these_keys(tmp_path):
         "ok": True,
         "entrypoint": "detect",
         "models": [
-            {"name": "detect", "versions": [1], "ensemble": True},
-            {"name": "net", "versions": [1], "ensemble": False},
-            {"name": "pre", "versions": [1], "ensemble": False},
+            {"name": "detect", "versions": [1], "ensemble": True, "decoupled": False},
+            {"name": "net", "versions": [1], "ensemble": False, "decoupled": False},
+            {"name": "pre", "versions": [1], "ensemble": False, "decoupled": False},
         ],
         "modelCount": 3,
         "sharedMemory": {"need": document["sharedMemory"]["need"], "have": -1},
         "findings": [],
         "truncated": 0,
     }
+
+
+STREAMS = "model_transaction_policy { decoupled: true }"
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (STREAMS, {"net"}),
+        ("model_transaction_policy { decoupled: false }", set()),
+        ('backend: "vllm"', {"net"}),
+        ('backend: "vllm" model_transaction_policy { decoupled: false }', set()),
+        (f'backend: "tensorrtllm" {STREAMS}', set()),
+    ],
+)
+def test_reports_which_models_are_decoupled(tmp_path, config, expected):
+    """Triton measures an ensemble, and the TensorRT-LLM backend its models, until the last response."""
+    root = good(tmp_path)
+    path = root / "net" / "config.pbtxt"
+    path.write_text(path.read_text().replace('backend: "onnxruntime"', "") + config)
+    repository, _ = load(root)
+    models = parse(render(report(repository, (), Expected()))).models
+    assert {model.name for model in models if model.decoupled} == expected
+
+
+def test_keeps_the_decoupled_models_if_not_all_models_fit():
+    models = tuple(ModelLine(f"m{n}", (1,), False, n >= 90) for n in range(100))
+    full = replace(many(0, 0), entrypoint="m5", models=models, model_count=100)
+    parsed = parse(render(full, 3072)).models
+    assert [m.name for m in parsed if m.decoupled] == [f"m{n}" for n in range(90, 100)]
+    assert parsed[0].name == "m5"
+
+
+def test_an_older_report_does_not_say_which_models_are_decoupled():
+    document = json.loads(render(many(1, 0)))
+    del document["models"][0]["decoupled"]
+    assert parse(json.dumps(document)).models[0].decoupled is None
 
 
 def test_report_with_only_warnings_is_ok(tmp_path):

@@ -21,7 +21,7 @@ FINE = {
     "names that are computed": HEAD + BACK + """
     def f(self, r):
         pb_utils.get_input_tensor_by_name(r, self.name)
-        return pb_utils.Tensor(self.out, 1)
+        return pb_utils.Tensor(self.out, r)
 """,
     "names in constants": "IMAGE = 'IMAGE'\n" + HEAD + BACK + """
     def f(self, r):
@@ -33,11 +33,12 @@ FINE = {
 """,
     "tensors for another model": HEAD + BACK + """
     def f(self, r):
-        return pb_utils.InferenceRequest(model_name="net", inputs=[pb_utils.Tensor("theirs", 1)]).exec()
+        made = [pb_utils.Tensor("theirs", r)]
+        return pb_utils.InferenceRequest(model_name="net", requested_output_names=["boxes"], inputs=made).exec()
 """,
     "tensors made elsewhere": "import helper\n" + HEAD + BACK + """
     def f(self, r):
-        return pb_utils.Tensor("TENSOR", 1), helper.scale(r)
+        return pb_utils.Tensor("TENSOR", r), helper.scale(r)
 """,
     "from_dlpack": HEAD + BACK + """
     def f(self, r):
@@ -303,7 +304,7 @@ def test_notes_an_extra_tensor_if_all_outputs_are_created(tmp_path):
         + BACK
         + """
     def f(self, r):
-        return [pb_utils.Tensor("TENSOR", 1), pb_utils.Tensor("SCALE", 1), pb_utils.Tensor("EXTRA", 1)]
+        return [pb_utils.Tensor("TENSOR", r), pb_utils.Tensor("SCALE", r), pb_utils.Tensor("EXTRA", r)]
 """
     )
     assert said(tmp_path, source) == ["note TR306 pre/1/model.py:9:92"]

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import text_format
 
 from corpus.good import GOOD
-from triton_operator.repository.schema import ModelConfig
-from triton_operator.repository.textformat import TextError, TooManyValuesError, parse
+from triton_repository_check.schema import ModelConfig
+from triton_repository_check.textformat import TextError, TooManyValuesError, parse
 
 TEXTS = sorted({text for good in GOOD for name, text in good.files().items() if name.endswith(".pbtxt")})
 

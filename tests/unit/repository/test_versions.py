@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triton_operator.repository import versions
-from triton_operator.repository.schema import ModelConfig
+from triton_repository_check import versions
+from triton_repository_check.schema import ModelConfig
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,35 @@ def test_unknown_returns_the_version_that_added_a_field():
 
 
 def test_table_contains_only_fields_of_the_schema():
-    known = set()
+    fields = set()
 
     def walk(message: object) -> None:
-        known.update(f.full_name.partition(".")[2] for f in message.fields)  # type: ignore[attr-defined]
+        fields.update(f.full_name.partition(".")[2] for f in message.fields)  # type: ignore[attr-defined]
         for inner in message.nested_types:  # type: ignore[attr-defined]
             walk(inner)
 
     for message in ModelConfig.DESCRIPTOR.file.message_types_by_name.values():
         walk(message)
-    assert set(versions.SINCE) <= known
+    assert set(versions.SINCE) <= fields
     assert all(without < having for without, having in versions.SINCE.values())
+
+
+@pytest.mark.parametrize(
+    ("image", "without"),
+    [
+        ("nvcr.io/nvidia/tritonserver:24.10-vllm-python-py3", {"onnxruntime", "tensorrt", "tensorrtllm"}),
+        ("nvcr.io/nvidia/tritonserver:24.10-trtllm-python-py3", {"onnxruntime", "vllm"}),
+        ("nvcr.io/nvidia/tritonserver:24.10-pyt-python-py3", {"onnxruntime", "vllm"}),
+        ("nvcr.io/nvidia/tritonserver:24.10-py3-min", {"python", "onnxruntime"}),
+        ("nvcr.io/nvidia/tritonserver:24.10-py3@sha256:0", {"vllm", "tensorrtllm"}),
+    ],
+)
+def test_knows_backends_that_an_image_lacks(image, without):
+    assert without <= set(versions.lacks(image))
+
+
+def test_does_not_judge_other_images():
+    assert versions.lacks("team/tritonserver:24.10-vllm-python-py3") == ()
+    assert versions.lacks("nvcr.io/nvidia/tritonserver:24.10-custom") == ()
+    assert "tensorflow" not in versions.lacks("nvcr.io/nvidia/tritonserver:25.02-py3")
+    assert "python" not in versions.lacks("nvcr.io/nvidia/tritonserver:24.10-vllm-python-py3")

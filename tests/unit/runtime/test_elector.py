@@ -134,6 +134,48 @@ def test_released_lease_can_be_taken_at_once() -> None:
     assert attempt(second)
 
 
+def test_a_candidate_leaves_a_deleted_lease_to_its_holder() -> None:
+    leases, clock = Leases(), Clock()
+    first, second = candidate(leases, "a", clock), candidate(leases, "b", clock)
+    assert attempt(first)
+    assert not attempt(second)
+    leases.lease = None
+    clock.now += module.RENEW_SECONDS
+    assert not attempt(second)
+    assert attempt(first)
+    assert not attempt(second)
+    leases.lease = None
+    clock.now += module.LEASE_SECONDS + 0.1
+    assert attempt(second), "the holder is dead"
+
+
+def test_a_leader_stops_when_it_sees_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new candidate doesn't know who held the lease that was deleted, so it leads."""
+    leases, clock = Leases(), Clock()
+    first, new = candidate(leases, "a", clock), candidate(leases, "b", clock)
+    slept = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+        await slept(0)
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+
+    async def main() -> float:
+        task = asyncio.create_task(first.run())
+        await first.leading.wait()
+        leases.lease = None
+        assert await new._attempt()
+        since = clock.now
+        await task
+        return clock.now - since
+
+    assert asyncio.run(main()) <= module.RETRY_SECONDS
+    assert not first.may_write()
+    assert not first.held
+    assert leases.spec["holderIdentity"] == "b"
+
+
 def test_only_the_holder_can_release_the_lease() -> None:
     leases = Leases()
     assert attempt(candidate(leases, "a"))
@@ -213,8 +255,8 @@ def test_leader_stops_before_its_lease_expires_if_requests_hang(monkeypatch: pyt
 
     took = asyncio.run(main())
     hang.set()
-    # Not after the first failed attempt, and long before the answer. The bounds are wide for busy machines.
-    assert 0.1 < took < 10, took
+    # Long before the answer. On a busy machine it may be over before the first request hangs.
+    assert took < 10, took
 
 
 def test_leader_survives_one_hanging_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,15 +326,15 @@ def test_attempt_that_ends_after_the_release_does_not_take_the_lease() -> None:
 def test_reports_once_that_the_resource_version_of_the_lease_fell() -> None:
     leases, clock, rollbacks = Leases(), Clock(), []
     leases.version = 1000
-    one = Elector(leases, "ns", "lease", "a", clock, on_version_rollback=lambda: rollbacks.append(clock.now))  # type: ignore[arg-type]
-    assert [attempt(one), attempt(one), attempt(one)] == [True, True, True]
+    elector = Elector(leases, "ns", "lease", "a", clock, on_version_rollback=lambda: rollbacks.append(clock.now))  # type: ignore[arg-type]
+    assert [attempt(elector), attempt(elector), attempt(elector)] == [True, True, True]
     assert rollbacks == []
     backup = copy.deepcopy(leases.lease)
     assert backup is not None
     backup["metadata"]["resourceVersion"], leases.version, leases.lease = "50", 50, backup
-    attempt(one)
+    attempt(elector)
     assert rollbacks == [clock.now]
-    attempt(one)
+    attempt(elector)
     assert rollbacks == [clock.now], "the rollback was reported twice"
 
 
@@ -302,36 +344,36 @@ def test_may_not_write_after_the_renew_deadline_even_before_the_event_loop_notic
     """After a pause of the process, its threads can continue before its event loop does."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
     leases, clock = Leases(), Clock()
-    one = candidate(leases, "a", clock)
+    elector = candidate(leases, "a", clock)
 
     async def run() -> None:
-        assert not one.may_write()
-        lead = asyncio.create_task(one.run())
-        await one.leading.wait()
-        assert one.may_write()
+        assert not elector.may_write()
+        lead = asyncio.create_task(elector.run())
+        await elector.leading.wait()
+        assert elector.may_write()
         clock.now += module.RENEW_SECONDS - 1
-        assert one.may_write()
+        assert elector.may_write()
         await asyncio.sleep(0.5)  # renewed
         clock.now += module.RENEW_SECONDS - 1
-        assert one.may_write()
+        assert elector.may_write()
         clock.now += 1.1
-        assert not one.may_write(), "the event loop hasn't run since the deadline"
+        assert not elector.may_write(), "the event loop hasn't run since the deadline"
         await asyncio.wait_for(lead, 5)
-        assert not one.may_write()
+        assert not elector.may_write()
 
     asyncio.run(run())
 
 
 def test_may_not_write_after_a_release() -> None:
     leases, clock = Leases(), Clock()
-    one = candidate(leases, "a", clock)
+    elector = candidate(leases, "a", clock)
 
     async def run() -> None:
-        lead = asyncio.create_task(one.run())
-        await one.leading.wait()
+        lead = asyncio.create_task(elector.run())
+        await elector.leading.wait()
         lead.cancel()
         await asyncio.gather(lead, return_exceptions=True)
-        await one.release()
-        assert not one.may_write()
+        await elector.release()
+        assert not elector.may_write()
 
     asyncio.run(run())

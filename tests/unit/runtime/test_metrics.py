@@ -11,12 +11,13 @@ from triton_operator.api import thresholds
 from triton_operator.runtime.metrics import Metrics, facts
 
 P = thresholds.PREFIX
+KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 
 
-def exposition(*models: dict[str, Any], wanted: int = 0) -> list[str]:
+def exposition(*models: dict[str, Any], desired: int = 0, ready: int = 0) -> list[str]:
     metrics = Metrics(CollectorRegistry())
-    found = [(f"{m['metadata']['namespace']}/{m['metadata']['name']}", facts(m)) for m in models]
-    metrics.count_models(lambda: found, lambda: {gen.UID: wanted})
+    reported = [(f"{m['metadata']['namespace']}/{m['metadata']['name']}", facts(m)) for m in models]
+    metrics.count_models(lambda: reported, lambda: {gen.UID: desired}, lambda: {KEY: ready})
     return generate_latest(metrics.registry).decode().splitlines()
 
 
@@ -30,12 +31,12 @@ def samples(lines: list[str], name: str) -> list[str]:
 
 def gauge(lines: list[str], kind: str, version: str = "", name: str = gen.NAME) -> str:
     labels = f'kind="{kind}",namespace="vision",tritonmodel="{name}",version="{version}"'
-    (found,) = [
+    (sample,) = [
         line
         for line in samples(lines, "triton_operator_threshold")
         if sorted(line.partition("{")[2].partition("}")[0].split(",")) == labels.split(",")
     ]
-    return found.rpartition(" ")[2]
+    return sample.rpartition(" ")[2]
 
 
 def test_exposes_every_threshold_kind_without_annotations() -> None:
@@ -43,7 +44,8 @@ def test_exposes_every_threshold_kind_without_annotations() -> None:
     kinds = {k.name for k in thresholds.KINDS} | {thresholds.MAX_TPS_PER_REPLICA.name}
     assert {k: gauge(lines, k) for k in kinds} == {
         "max-qps": "+Inf", "max-qps-per-replica": "+Inf", "max-tps": "+Inf", "max-tps-per-replica": "+Inf",
-        "ensemble-coefficient": "1.0", "spike-factor": "3.0",
+        "max-streams-per-replica": "+Inf", "max-cache-usage-per-replica": "+Inf",
+        "ensemble-coefficient": "1.0", "token-coefficient": "+Inf", "spike-factor": "3.0",
     }  # fmt: skip
     assert len(samples(lines, "triton_operator_threshold")) == len(kinds)
     assert "# TYPE triton_operator_threshold gauge" in lines
@@ -56,8 +58,8 @@ def test_exposes_the_resource_version_that_this_replica_has_seen() -> None:
 
 def test_exposes_the_servers_that_the_engine_direct_asks_for() -> None:
     decision = gen.put("status.autoscaling", {"desired": 4, "reason": "ScaledUp", "message": "m", "time": "t"})
-    found = samples(exposition(model(None, decision)), "triton_operator_autoscaling_desired")
-    assert found == ['triton_operator_autoscaling_desired{namespace="vision",tritonmodel="detection"} 4.0']
+    lines = samples(exposition(model(None, decision)), "triton_operator_autoscaling_desired")
+    assert lines == ['triton_operator_autoscaling_desired{namespace="vision",tritonmodel="detection"} 4.0']
     assert not samples(exposition(model()), "triton_operator_autoscaling_desired")
 
 
@@ -90,8 +92,8 @@ def test_invalid_status_of_one_tritonmodel_does_not_affect_another() -> None:
 
 def test_exposes_wanted_and_ready_replicas() -> None:
     ready = {"type": "Ready", "status": "True", "reason": "r", "message": "m"}
-    status = {"conditions": [ready], "replicas": 1, "readyReplicas": 1}
-    lines = exposition(model({}, gen.put("status", status)), wanted=3)
+    status = {"conditions": [ready], "replicas": 3, "readyReplicas": 3}
+    lines = exposition(model({}, gen.put("status", status)), desired=3, ready=1)
     assert samples(lines, "triton_operator_replicas") == [
         f'triton_operator_replicas{{namespace="vision",state="{state}",tritonmodel="detection"}} {count}'
         for state, count in (("wanted", 3.0), ("ready", 1.0))

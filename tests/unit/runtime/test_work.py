@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -63,11 +64,30 @@ def test_retries_a_failed_reconcile_without_stopping_others() -> None:
     assert [registry.get_sample_value(name, {"result": r}) for r in results] == [7, 1, 1]
 
 
+def test_waits_as_long_as_a_busy_api_server_asks() -> None:
+    times = list[float]()
+
+    def reconcile(key: str) -> Result:
+        times.append(time.monotonic())
+        if len(times) == 1:
+            raise ApiError(429, "TooManyRequests", "busy", 0.5)
+        return Result()
+
+    async def main() -> None:
+        queue = WorkQueue(8, base=0.01)
+        queue.add("a")
+        async with running_workers(Workers(1, queue, Metrics(CollectorRegistry())), 1, reconcile):
+            await wait_until(lambda: len(times) == 2)
+
+    asyncio.run(main())
+    assert times[1] - times[0] >= 0.5
+
+
 @pytest.mark.parametrize("reported_by", ["error", "result"])
 def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
     reported_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The workers retry one key at a time, to limit the requests. When one succeeds, they retry all others."""
+    """The workers retry one key at a time, to limit the requests. When one succeeds, they retry two others at once."""
     monkeypatch.setattr(work, "_REFUSED_SECONDS", (0.02, 0.05))
     allowed, reconciled, done = threading.Event(), list[str](), list[str]()
     permissions_restored = list[float]()
@@ -77,9 +97,9 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
         if not allowed.is_set():
             if reported_by == "error":
                 raise ApiError(403, "Forbidden", "forbidden")
-            return Result(requeue=True, forbidden=True)
+            return Result(requeue=True, passing=True)
         done.append(key)
-        return Result()
+        return Result(written=frozenset({f"uid-of-{key} 2"}))
 
     async def main() -> None:
         queue = WorkQueue(8, base=300, cap=300)
@@ -92,8 +112,9 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
         async with running_workers(workers, 2, reconcile):
             await wait_until(lambda: len(reconciled) == 50 and queue.idle)
             retries = asyncio.create_task(workers.retry_refused())
-            await asyncio.sleep(0.5)
-            assert 50 + 5 < len(reconciled) < 50 + 30
+            began = time.monotonic()
+            await wait_until(lambda: len(reconciled) > 50 + 5)
+            assert len(reconciled) - 50 <= 1 + (time.monotonic() - began) / 0.02
             assert len(set(reconciled[50:])) == len(reconciled[50:]), "a key was retried twice"
             allowed.set()
             await wait_until(lambda: set(done) == set(keys))
@@ -105,6 +126,41 @@ def test_retries_forbidden_reconciles_within_seconds_after_permissions_return(
 
     asyncio.run(main())
     assert permissions_restored == [1]
+
+
+OUTCOMES = {
+    "deleted": (Result(), 0), "deleted, with leftovers": (Result(requeue_after=300), 0),
+    "no longer needs it": (Result(), 0), "spec can't be read": (Result(requeue=True), 0),
+    "one more fits into the quota": (Result(written=frozenset({"uid 2"})), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("outcome", "retries"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_retries_few_refused_keys_while_the_api_server_refuses_them(outcome: Result, retries: int) -> None:
+    """Of 500 TritonModels above a quota one is no longer refused."""
+    changed, reconciled, restored = threading.Event(), list[str](), list[int]()
+
+    def reconcile(key: str) -> Result:
+        reconciled.append(key)
+        return outcome if changed.is_set() and key == "ns/7" else Result(requeue=True, passing=True)
+
+    async def main() -> None:
+        queue = WorkQueue(8, base=300, cap=300)
+        for number in range(500):
+            queue.add(f"ns/{number}")
+        workers = Workers(4, queue, Metrics(CollectorRegistry()), lambda: restored.append(1))
+        async with running_workers(workers, 4, reconcile):
+            await wait_until(lambda: len(reconciled) == 500 and queue.idle)
+            changed.set()
+            queue.add("ns/7")
+            await wait_until(lambda: len(reconciled) == 501 + retries and queue.idle and not len(queue))
+            # Whatever is retried is in the queue by now, behind this key.
+            queue.add("ns/8")
+            await wait_until(lambda: reconciled[-1] == "ns/8" and queue.idle)
+        assert len(reconciled) == 502 + retries
+
+    asyncio.run(main())
+    assert len(restored) == bool(retries)
 
 
 def test_measures_a_hanging_reconcile_while_others_continue() -> None:

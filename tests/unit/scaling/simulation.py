@@ -102,8 +102,8 @@ class Autoscaler:
 
 
 def _rate(load: Sequence[float], second: int) -> float:
-    seen = load[max(0, second - _WINDOW) : max(1, second)]
-    return sum(seen) / max(1, len(seen))
+    window = load[max(0, second - _WINDOW) : max(1, second)]
+    return sum(window) / max(1, len(window))
 
 
 def run(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_operator.api.servers import History, Sample
-from triton_operator.scaling import Decision, Observed, State, decide
+from triton_operator.scaling import Observed, ScaleDecision, State, decide
 from unit.scaling.simulation import BEHAVIOR
 
 LEFT = Observed(
@@ -27,12 +27,14 @@ class World:
 
     def __init__(self, **fixed: Any) -> None:
         self.seen, self.state = replace(LEFT, **fixed), None
-        self.decisions: list[Decision] = []
+        self.decisions: list[ScaleDecision] = []
         self._success, self._samples = 0.0, list[Sample]()
 
     state: State | None
 
-    def run(self, seconds: int, rate: float, *, answer: bool = True, follow: bool = True, **fixed: Any) -> Decision:
+    def run(
+        self, seconds: int, rate: float, *, answer: bool = True, follow: bool = True, **fixed: Any
+    ) -> ScaleDecision:
         """Runs with `rate` requests per second for each server. `follow`: whether decisions are carried out."""
         for _ in range(seconds // 2):
             now = self.seen.now + 2
@@ -189,28 +191,90 @@ def test_stays_within_the_spec_whatever_servers_answer(
     counters: list[tuple[float, float]], least: int, more: int, per_server: float, utilization: float,
     limited: bool, rollout: bool,
 ) -> None:  # fmt: skip
-    state, seen = None, replace(LEFT, least=least, most=least + more, floor=least, replicas=least)
-    seen = replace(seen, per_server=per_server, utilization=utilization, limited=limited, rollout=rollout)
+    state, observed = None, replace(LEFT, least=least, most=least + more, floor=least, replicas=least)
+    observed = replace(observed, per_server=per_server, utilization=utilization, limited=limited, rollout=rollout)
     samples: History = ()
-    for n, one in enumerate(counters):
-        samples = (*samples, Sample(2.0 * n, *one))
-        seen = replace(seen, now=2.0 * n, histories={"a": samples})
-        state, decision = decide(state, seen)
-        assert seen.replicas <= decision.target <= min(seen.most, max(2 * seen.replicas, seen.replicas + 2))
-        assert seen.least <= decision.floor <= decision.target
-        seen = replace(seen, replicas=decision.target, floor=decision.floor)
+    for n, counts in enumerate(counters):
+        samples = (*samples, Sample(2.0 * n, *counts))
+        observed = replace(observed, now=2.0 * n, histories={"a": samples})
+        state, decision = decide(state, observed)
+        fastest = max(2 * observed.replicas, observed.replicas + 2)
+        assert observed.replicas <= decision.target <= min(observed.most, fastest)
+        assert observed.least <= decision.floor <= decision.target
+        observed = replace(observed, replicas=decision.target, floor=decision.floor)
 
 
-def at_scale(change: Callable[[Observed], Observed]) -> Decision:
-    state, seen = None, LEFT
+def of_tokens(tokens: float, streams: float = 0, **fixed: Any) -> ScaleDecision:
+    """Returns the decision after 20 s in which each of two servers generated `tokens` per second for `streams`.
+
+    Half of its cache is in use.
+    """
+    state, observed = None, replace(LEFT, **fixed)
+    for n in range(11):
+        samples = tuple(Sample(2.0 * k, 2.0 * k, 0.0, 2 * tokens * k, streams, 0.5) for k in range(n + 1))
+        observed = replace(observed, now=2.0 * n, histories={"a": samples, "b": samples})
+        state, decision = decide(state, observed)
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("limits", "load"),
+    [
+        ({"per_server": math.inf, "tokens_per_server": 100.0}, 6),
+        ({"per_server": 10.0, "tokens_per_server": 100.0}, 6),
+        ({"per_server": 0.1, "tokens_per_server": 100.0}, 20),
+        ({"per_server": 1.0, "tokens_per_server": math.inf}, 2),
+    ],
+)
+def test_the_load_is_the_larger_one_of_requests_and_tokens(limits: dict[str, float], load: float) -> None:
+    decision = of_tokens(300, **limits)
+    assert decision.load == pytest.approx(load, rel=0.05)
+    assert decision.reason == ("ScaledUp" if load > 2 else "LeftToHPA")
+
+
+@pytest.mark.parametrize(
+    ("limits", "load"),
+    [
+        ({"per_server": math.inf, "streams_per_server": 8.0}, 2 * 24 / 8),
+        ({"per_server": 10.0, "streams_per_server": 8.0}, 6),
+        ({"per_server": 0.1, "streams_per_server": 8.0}, 20),
+        ({"per_server": 1.0, "tokens_per_server": 100.0, "streams_per_server": 8.0, "cache_per_server": 0.05}, 20),
+        ({"per_server": math.inf, "cache_per_server": 0.5}, 2),
+    ],
+)
+def test_the_load_is_the_largest_one_also_of_streams_and_of_the_cache(limits: dict[str, float], load: float) -> None:
+    decision = of_tokens(300, 24, **limits)
+    assert decision.load == pytest.approx(load, rel=0.05)
+    assert decision.reason == ("ScaledUp" if load > 2 else "LeftToHPA")
+
+
+def test_streams_that_begin_to_wait_are_answered_within_seconds() -> None:
+    """Eight streams run in each server, and then forty more wait. The mean of ten seconds counts them."""
+    state, observed, samples = None, replace(LEFT, per_server=math.inf, streams_per_server=10.0), dict[int, Sample]()
+    for n in range(40):
+        samples[n] = Sample(2.0 * n, 0.0, 0.0, 0.0, 8.0 if n < 35 else 48.0)
+        history = tuple(samples.values())[-30:]
+        observed = replace(observed, now=2.0 * n, histories={"a": history, "b": history})
+        state, decision = decide(state, observed)
+        assert decision.target == (2 if n < 35 else 4)
+    assert decision.load == pytest.approx(2 * 48 / 10)
+
+
+def test_without_any_limit_there_is_no_load() -> None:
+    decision = of_tokens(300, per_server=math.inf)
+    assert (decision.load, decision.reason) == (None, "NoThreshold")
+
+
+def at_scale(change: Callable[[Observed], Observed]) -> ScaleDecision:
+    state, observed = None, LEFT
     for n in range(10):
         samples = tuple(Sample(2.0 * k, 56.0 * k, 0.0) for k in range(n + 1))
-        seen = change(replace(seen, now=2.0 * n, histories={"a": samples}))
-        state, decision = decide(state, seen)
+        observed = change(replace(observed, now=2.0 * n, histories={"a": samples}))
+        state, decision = decide(state, observed)
     return decision
 
 
 def test_thresholds_apply_at_once() -> None:
-    assert at_scale(lambda seen: seen).target == 3
-    assert at_scale(lambda seen: replace(seen, coefficient=2)).target == 4
-    assert at_scale(lambda seen: replace(seen, per_server=30)).target == 2
+    assert at_scale(lambda observed: observed).target == 3
+    assert at_scale(lambda observed: replace(observed, coefficient=2)).target == 4
+    assert at_scale(lambda observed: replace(observed, per_server=30)).target == 2

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_operator.api.servers import Counters, History, Sample, Subject
-from triton_operator.scaling.demand import demand, queued
+from triton_operator.api.servers import Counters, History, Sample, ServerCounters, Subject
+from triton_operator.scaling.demand import arrived, cached, demand, generated, queued, streamed
 
 
 def history(*requests: float, start: float = 0.0, waiting: float = 0.0) -> History:
@@ -32,21 +32,61 @@ def test_adds_up_the_requests_of_all_servers_and_the_growth_of_their_queues() ->
     assert of(history(0, 20, 40, waiting=6), now=4) == pytest.approx(10 + 3)
 
 
-def test_a_shrinking_queue_does_not_reduce_the_demand() -> None:
-    assert of(history(0, 20, 40, waiting=-6), now=4) == pytest.approx(10)
+def test_a_queued_request_counts_when_it_arrives_and_not_again_when_it_is_answered() -> None:
+    """A burst of 100 requests, then 2 a second. The server answers 10 a second."""
+    burst = tuple(Sample(2 * n, 20 * n, 100 - 16 * n) for n in range(6))
+    arrived = (Sample(-2, 0, 0), *burst)
+    assert of(burst, now=10) == pytest.approx(2)
+    assert of(arrived, now=10) == pytest.approx((100 + 5 * 4) / 12)
 
 
-COUNTERS = {"m": Counters(100, 20, 3), "step": Counters(100, 10, 5), "other": Counters(7, 7, 7)}
+def test_a_queue_that_vanishes_in_a_crash_does_not_reduce_the_demand() -> None:
+    samples = (Sample(0, 0, 0), Sample(2, 20, 50), Sample(4, 0, 0), Sample(6, 20, 0))
+    assert of(samples, now=6) == pytest.approx((20 + 50 + 20) / 6)
+
+
+def test_counts_the_tokens_of_all_servers() -> None:
+    """A counter that falls was reset by a restart."""
+    counts = (0, 100, 200, 0, 60)
+    samples = tuple(Sample(2.0 * n, 0.0, 50.0 * n, count) for n, count in enumerate(counts))
+    assert demand({"a": samples, "b": samples}, {"a": 0, "b": 0}, 8, 60, generated) == 2 * (200 + 60) / 8
+
+
+def test_tokens_that_could_not_be_read_once_are_not_counted_as_new() -> None:
+    read = (1e6, math.nan, 1e6 + 20, 1e6 + 30)
+    samples = tuple(Sample(2.0 * n, 0, 0, tokens) for n, tokens in enumerate(read))
+    assert demand({"a": samples}, {"a": 0}, 6, 60, generated) == 10 / 6
+
+
+def gauges(*values: float) -> History:
+    """Returns samples every 2 s with these streams, and a hundredth of them as the share of the cache."""
+    return tuple(Sample(2.0 * n, 0.0, 0.0, 0.0, value, value / 100) for n, value in enumerate(values))
+
+
+def test_the_streams_of_all_servers_count_by_their_mean() -> None:
+    histories, since = {"a": gauges(0, 8, 8, 2, 2), "b": gauges(*[10.0] * 5)}, {"a": 0.0, "b": 0.0}
+    assert demand(histories, since, 8, 60, streamed) == 5 + 10
+    assert demand(histories, since, 8, 4, streamed) == 2 + 10
+    assert demand(histories, since, 8, 60, cached) == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("value", [math.nan, -5.0, -math.inf])
+def test_streams_that_could_not_be_read_once_do_not_count(value: float) -> None:
+    assert demand({"a": gauges(6, 6, value)}, {"a": 0}, 4, 60, streamed) == 6 * 2 / 4
+
+
+MODELS = {"m": Counters(100, 20, 3), "step": Counters(100, 10, 5), "other": Counters(7, 7, 7)}
+COUNTERS = ServerCounters(MODELS, 9, 4, 0.5)
 
 
 def test_counts_the_requests_of_the_entrypoint() -> None:
-    assert Subject("m").sample(1, COUNTERS) == Sample(1, 120, 3)
-    assert Subject("missing").sample(1, COUNTERS) == Sample(1, 0, 0)
+    assert Subject("m").sample(1, COUNTERS) == Sample(1, 120, 3, 9, 4, 0.5)
+    assert Subject("missing").sample(1, COUNTERS) == Sample(1, 0, 0, 9, 4, 0.5)
 
 
 def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
     subject = Subject("m", frozenset({"step", "not yet loaded"}), 2)
-    assert subject.sample(1, COUNTERS) == Sample(1, 110, 5)
+    assert subject.sample(1, COUNTERS) == Sample(1, 110, 5, 9, 4, 0.5)
     assert queued({"a": history(0, 1, waiting=6), "b": history(0, 1, 2, waiting=1), "c": ()}) == 8
 
 
@@ -80,8 +120,8 @@ def test_a_server_that_was_never_asked_does_not_count() -> None:
     assert of(steady(10, 0, 60), (), since=58) == pytest.approx(10)
 
 
-SAMPLES = st.lists(st.tuples(st.floats(0), st.floats(0)), max_size=6).map(
-    lambda numbers: tuple(Sample(2.0 * n, *one) for n, one in enumerate(numbers))
+SAMPLES = st.lists(st.tuples(*[st.floats(0)] * 5), max_size=6).map(
+    lambda numbers: tuple(Sample(2.0 * n, *counts) for n, counts in enumerate(numbers))
 )
 """The sum of two finite counters may be infinite."""
 
@@ -90,5 +130,7 @@ SAMPLES = st.lists(st.tuples(st.floats(0), st.floats(0)), max_size=6).map(
 def test_is_finite_and_never_negative_whatever_servers_answer(
     histories: list[History], now: float, seconds: float
 ) -> None:
-    found = of(*histories, now=now, seconds=seconds)
-    assert found is None or (found >= 0 and math.isfinite(found))
+    named = {f"pod-{n}": history for n, history in enumerate(histories)}
+    for counted in (arrived, generated, streamed, cached):
+        load = demand(named, dict.fromkeys(named, 0.0), now, seconds, counted)
+        assert load is None or (load >= 0 and math.isfinite(load))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from triton_operator.api.servers import Sample
-from triton_operator.scaling import Decision, Observed, State, decide
+from triton_operator.scaling import Observed, ScaleDecision, State, decide
 from unit.scaling.simulation import BEHAVIOR
 
 POLL, WINDOW = 2.0, 300.0
@@ -30,7 +30,7 @@ class Cluster(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state: State | None = None
-        self.decision: Decision | None = None
+        self.decision: ScaleDecision | None = None
         self.seen = Observed(
             now=0, histories={}, per_server=10, coefficient=1, least=1, most=10, utilization=0.75,
             replicas=1, floor=1, behavior=BEHAVIOR,
@@ -48,23 +48,23 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(server=st.integers(0, 9), rate=st.floats(0, 1e5))
     def load_changes(self, server: int, rate: float) -> None:
-        self.rates[self.one(server)] = rate
+        self.rates[self.server_name(server)] = rate
 
-    @rule(server=st.integers(0, 9), requests=NUMBERS, waiting=NUMBERS)
-    def server_lies(self, server: int, requests: float, waiting: float) -> None:
-        self.samples[self.one(server)].append(Sample(self.seen.now, requests, waiting))
+    @rule(server=st.integers(0, 9), numbers=st.tuples(*[NUMBERS] * 5))
+    def server_lies(self, server: int, numbers: tuple[float, ...]) -> None:
+        self.samples[self.server_name(server)].append(Sample(self.seen.now, *numbers))
 
     @rule(server=st.integers(0, 9))
     def server_falls_silent_or_answers_again(self, server: int) -> None:
-        self.silent ^= {self.one(server)}
+        self.silent ^= {self.server_name(server)}
 
     @rule(server=st.integers(0, 9))
     def server_restarts(self, server: int) -> None:
-        self.samples[self.one(server)] = []
+        self.samples[self.server_name(server)] = []
 
     @rule(server=st.integers(0, 9), rate=st.floats(0, 1e3))
     def server_is_replaced(self, server: int, rate: float) -> None:
-        old, new = self.one(server), f"new-{next(self.names)}"
+        old, new = self.server_name(server), f"new-{next(self.names)}"
         del self.samples[old], self.rates[old]
         self.silent.discard(old)
         self.samples[new], self.rates[new] = [], rate
@@ -108,22 +108,22 @@ class Cluster(RuleBasedStateMachine):
             self.check(decision)
             self.seen = replace(self.seen, replicas=decision.target, floor=decision.floor)
 
-    def check(self, decision: Decision) -> None:
-        seen = self.seen
+    def check(self, decision: ScaleDecision) -> None:
+        observed = self.seen
         assert isinstance(decision.target, int)
         assert decision.load is None or (decision.load >= 0 and math.isfinite(decision.load))
         # It never removes a server, and never starts what someone has scaled to zero.
-        assert decision.target >= seen.replicas
-        assert seen.replicas or not decision.target
+        assert decision.target >= observed.replicas
+        assert observed.replicas or not decision.target
         # It adds none above the maximum, and at most doubles in 15 s.
-        assert decision.target <= max(seen.replicas, seen.most)
-        assert decision.target <= max(2 * seen.replicas, seen.replicas + 2)
+        assert decision.target <= max(observed.replicas, observed.most)
+        assert decision.target <= max(2 * observed.replicas, observed.replicas + 2)
         # The autoscaler gets a minimum between the spec's limits.
-        assert seen.least <= decision.floor <= max(seen.least, min(seen.most, decision.target))
-        if math.isinf(seen.per_server):
-            assert (decision.target, decision.load) == (seen.replicas, None)
+        assert observed.least <= decision.floor <= max(observed.least, min(observed.most, decision.target))
+        if math.isinf(observed.per_server):
+            assert (decision.target, decision.load) == (observed.replicas, None)
 
-    def one(self, number: int) -> str:
+    def server_name(self, number: int) -> str:
         return sorted(self.samples)[number % len(self.samples)]
 
     @invariant()

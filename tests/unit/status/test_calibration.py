@@ -9,19 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubectl_triton.calibrate import result
+from kubectl_triton.calibrate.search import LATENCY, Goal, Latency, Point, SearchResult
 from support import gen
 from triton_operator.api import names
 from triton_operator.api.status import TritonModelStatus
-from triton_operator.cli.calibrate import result
-from triton_operator.cli.calibrate.search import Goal, Outcome, Point
+from triton_operator.pods import Pod
 from triton_operator.render import Choices, render
 from triton_operator.status import calibration
 from triton_operator.status.assess import assess
 from triton_operator.status.observation import Observation
 
 OTHER = "sha256:" + "e" * 64
-POINTS = tuple(Point("confirmation", 46.9, 46.9, 0.03, p99, 2000, 0, 40.0) for p99 in (0.171, 0.183, 0.198))
-OUTCOME = Outcome((Point("doubling", 20, 20, 0.02, 0.03, 500, 0, 25.0), *POINTS), rate=46.9)
+POINTS = tuple(
+    Point("confirmation", 46.9, 46.9, {LATENCY: Latency(0.03, p99)}, 2000, 0, 40.0) for p99 in (0.171, 0.183, 0.198)
+)
+OUTCOME = SearchResult((Point("doubling", 20, 20, {LATENCY: Latency(0.02, 0.03)}, 500, 0, 25.0), *POINTS), rate=46.9)
 RESOURCES = {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"nvidia.com/gpu": 1}}
 
 
@@ -32,13 +35,13 @@ def template(*modifiers: gen.Modifier) -> gen.Object:
 
 def deployment(*modifiers: gen.Modifier) -> gen.Object:
     model = gen.model(gen.put("spec.server.resources", RESOURCES), *modifiers)
-    [found] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
-    return found
+    [obj] = [o for o in render(model, Choices("tools:1", "Copy")) if o["kind"] == "Deployment"]
+    return obj
 
 
 def measured() -> str:
     """Returns the annotation of a calibration of the pod `gen.pod()`."""
-    return result.annotation(Goal(0.2), OUTCOME, "2026-01-01T12:00:00Z", template(), gen.pod())
+    return result.annotation(Goal({LATENCY: 0.2}), OUTCOME, "2026-01-01T12:00:00Z", template(), gen.pod())
 
 
 RUNNING = {
@@ -48,11 +51,12 @@ RUNNING = {
 
 
 def test_a_result_is_current_while_nothing_changes() -> None:
-    found = calibration.status(measured(), template(), RUNNING)
-    assert found is not None
-    assert (found.max_qps_per_replica, found.target, found.time) == ("46.9", "200 ms", "2026-01-01T12:00:00Z")
-    assert found.current
-    assert found.message == "one server handled 46.9 requests/s with p99 of 171 ms to 198 ms"
+    measurement = calibration.status(measured(), template(), RUNNING)
+    assert measurement is not None
+    assert (measurement.max_qps_per_replica, measurement.target) == ("46.9", "200 ms")
+    assert measurement.time == "2026-01-01T12:00:00Z"
+    assert measurement.current
+    assert measurement.message == "one server handled 46.9 requests/s with p99 of 171 ms to 198 ms"
     assert calibration.status(None, template(), RUNNING) is None
 
 
@@ -64,10 +68,10 @@ def test_a_result_is_current_while_nothing_changes() -> None:
      (gen.put("spec.podTemplate", {"spec": {"nodeSelector": {"gpu": "a100"}}}), "the choice of nodes")],
 )  # fmt: skip
 def test_a_change_that_changes_the_capacity_makes_it_out_of_date(modifier: gen.Modifier, part: str) -> None:
-    found = calibration.status(measured(), template(modifier), RUNNING)
-    assert found is not None
-    assert not found.current
-    assert found.message.endswith(f"; since then {part} changed: run kubectl triton calibrate again")
+    measurement = calibration.status(measured(), template(modifier), RUNNING)
+    assert measurement is not None
+    assert not measurement.current
+    assert measurement.message.endswith(f"; since then {part} changed: run kubectl triton calibrate again")
 
 
 @pytest.mark.parametrize(
@@ -77,19 +81,19 @@ def test_a_change_that_changes_the_capacity_makes_it_out_of_date(modifier: gen.M
 )  # fmt: skip
 def test_another_change_does_not(modifier: gen.Modifier) -> None:
     changed = template(modifier)
-    found = calibration.status(measured(), changed, RUNNING)
-    assert found is not None
-    assert found.current, found.message
+    measurement = calibration.status(measured(), changed, RUNNING)
+    assert measurement is not None
+    assert measurement.current, measurement.message
 
 
 @pytest.mark.parametrize("what", [calibration.MODEL_IMAGE, calibration.SERVER_IMAGE])
 @pytest.mark.parametrize(("digests", "current"), [([OTHER], False), ([gen.DIGEST, OTHER], False), ([], True)])
 def test_another_digest_makes_it_out_of_date(what: str, digests: list[str], current: bool) -> None:
     text = json.dumps(json.loads(measured()) | {"images": {what: gen.DIGEST}})
-    found = calibration.status(text, template(), {what: digests})
-    assert found is not None
-    assert found.current == current
-    assert current or f"since then {what} changed" in found.message
+    measurement = calibration.status(text, template(), {what: digests})
+    assert measurement is not None
+    assert measurement.current == current
+    assert current or f"since then {what} changed" in measurement.message
 
 
 def test_fits_in_the_annotation() -> None:
@@ -108,18 +112,18 @@ def changed(**fields: Any) -> str:
      changed(images={"a": "x" * 4000})],
 )  # fmt: skip
 def test_any_other_text_is_reported(text: str) -> None:
-    found = calibration.status(text, template(), RUNNING)
-    assert found is not None
-    assert (found.current, found.max_qps_per_replica, found.time) == (False, "", None)
-    assert "isn't a result of kubectl triton calibrate" in found.message
+    measurement = calibration.status(text, template(), RUNNING)
+    assert measurement is not None
+    assert (measurement.current, measurement.max_qps_per_replica, measurement.time) == (False, "", None)
+    assert "isn't a result of kubectl triton calibrate" in measurement.message
 
 
 @given(st.text() | st.builds(lambda name: changed(template={name: "0"}), st.text(max_size=300)))
 def test_hostile_text_makes_one_printable_line(text: str) -> None:
-    found = calibration.status(text, template(), RUNNING)
-    assert found is not None
-    assert found.message.isprintable()
-    assert len(found.message) <= 2 * names.CALIBRATION_MAX
+    measurement = calibration.status(text, template(), RUNNING)
+    assert measurement is not None
+    assert measurement.message.isprintable()
+    assert len(measurement.message) <= 2 * names.CALIBRATION_MAX
 
 
 def test_the_status_compares_the_live_deployment_and_pods() -> None:
@@ -127,7 +131,7 @@ def test_the_status_compares_the_live_deployment_and_pods() -> None:
     for resources, current in ((RESOURCES, True), ({}, False)):
         changed = gen.put("spec.template", template(gen.put("spec.server.resources", resources)))
         live = gen.live(deployment(), changed)
-        observed = Observation(template=gen.TEMPLATE, delivery="Copy", deployment=live, pods=(gen.pod(),))
-        found = assess(model, observed, "", TritonModelStatus(), "2026-01-02T12:00:00.000Z").calibration
-        assert found is not None
-        assert found.current == current, found.message
+        observed = Observation(template=gen.TEMPLATE, delivery="Copy", deployment=live, pods=(Pod(gen.pod()),))
+        measurement = assess(model, observed, "", TritonModelStatus(), "2026-01-02T12:00:00.000Z").calibration
+        assert measurement is not None
+        assert measurement.current == current, measurement.message

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from triton_operator.api.status import PROGRESSING, READY, TritonModelStatus
+from triton_operator.pods import Problem
 from triton_operator.status.assess import unread
 from triton_operator.status.conditions import condition
-from triton_operator.status.observation import Problem
 
 INVALID = Problem("SpecInvalid", "the spec can't be read: spec.entrypoint: no")
 
@@ -27,9 +27,9 @@ def test_replaces_a_reason_that_kubernetes_would_reject(given: str, reason: str)
 
 
 def test_limits_a_message_and_replaces_invalid_characters() -> None:
-    found = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
-    assert found.message.encode()[:2] == b"?a"
-    assert len(found.message) == 4096
+    limited = condition(READY, "False", "Bad", json.loads('"\\ud800"') + "a" * 100_000)
+    assert limited.message.encode()[:2] == b"?a"
+    assert len(limited.message) == 4096
 
 
 def test_reports_a_spec_that_cannot_be_read() -> None:

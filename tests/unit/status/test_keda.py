@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from support import gen
+from support.observing import observation
 from triton_operator.api.status import Condition
 from triton_operator.api.thresholds import MAX_QPS_PER_REPLICA, ThresholdKey
-from triton_operator.status.load import autoscaler_active
-from triton_operator.status.observation import Observation, Problem
+from triton_operator.pods import Pod, Problem
+from triton_operator.status.autoscaler_active import autoscaler_active
 
 READY = ("Ready", "True", "ScaledObjectReady")
 ACTIVE = ("Active", "True", "ScalerActive")
@@ -24,12 +25,12 @@ def scaled_object(*conditions: tuple[str, str, str], triggers: int = 1, **metada
     return {"metadata": metadata, "spec": {"triggers": [{}] * triggers}, "status": {"conditions": said}}
 
 
-def judge(engine: str = "KEDA", **seen: Any) -> Condition:
-    seen = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}, **seen}
+def judge(engine: str = "KEDA", **fields: Any) -> Condition:
+    fields = {"prometheus": "http://p", "thresholds": {ThresholdKey(MAX_QPS_PER_REPLICA.name): 20.0}, **fields}
     model = gen.model(autoscaling={"engine": engine, "max": 4})
-    found = autoscaler_active(model, Observation(gen.TEMPLATE, "Copy", **seen))
-    assert found is not None
-    return found
+    condition = autoscaler_active(model, observation(gen.TEMPLATE, "Copy", **fields))
+    assert condition is not None
+    return condition
 
 
 @pytest.mark.parametrize(
@@ -54,9 +55,9 @@ def judge(engine: str = "KEDA", **seen: Any) -> Condition:
     ],
 )  # fmt: skip
 def test_quotes_keda(said: Any, expected: tuple[str, str], part: str) -> None:
-    found = judge(scaled_object=said, pods=(gen.pod(),))
-    assert (found.status, found.reason) == expected
-    assert part in found.message
+    condition = judge(scaled_object=said, pods=(Pod(gen.pod()),))
+    assert (condition.status, condition.reason) == expected
+    assert part in condition.message
 
 
 def test_says_what_starts_a_server_from_zero() -> None:
@@ -67,12 +68,12 @@ def test_says_what_starts_a_server_from_zero() -> None:
 
 
 def test_fallback_is_a_problem_only_if_a_server_is_ready() -> None:
-    found = judge(scaled_object=scaled_object(READY, FALLBACK), pods=(gen.pod(gen.not_ready),))
-    assert (found.status, found.reason) == ("Unknown", "Starting")
+    condition = judge(scaled_object=scaled_object(READY, FALLBACK), pods=(Pod(gen.pod(gen.not_ready)),))
+    assert (condition.status, condition.reason) == ("Unknown", "Starting")
 
 
 @pytest.mark.parametrize(
-    ("engine", "seen", "expected"),
+    ("engine", "fields", "expected"),
     [
         ("KEDA", {"keda": False, "prometheus": ""}, ("False", "KEDAMissing")),
         ("KEDA", {"prometheus": ""}, ("False", "NoPrometheus")),
@@ -84,11 +85,11 @@ def test_fallback_is_a_problem_only_if_a_server_is_ready() -> None:
         ("KEDA", {"refused": {"ScaledObject": Problem("ApplyRefused", "denied")}}, ("False", "ApplyRefused")),
     ],
 )
-def test_reports_why_an_engine_cannot_begin(engine: str, seen: Any, expected: tuple[str, str]) -> None:
-    found = judge(engine, **seen)
-    assert (found.status, found.reason) == expected
+def test_reports_why_an_engine_cannot_begin(engine: str, fields: Any, expected: tuple[str, str]) -> None:
+    condition = judge(engine, **fields)
+    assert (condition.status, condition.reason) == expected
 
 
 def test_says_that_the_number_of_servers_stays_without_keda() -> None:
-    for seen in ({"keda": False}, {"prometheus": ""}):
-        assert "the number of servers stays" in judge(**seen).message
+    for fields in ({"keda": False}, {"prometheus": ""}):
+        assert "the number of servers stays" in judge(**fields).message

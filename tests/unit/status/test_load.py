@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from support import gen
+from support.observing import observation
 from triton_operator.api import thresholds
 from triton_operator.api.monitoring import Answer, Installed, Prometheus, Selection
 from triton_operator.api.status import AutoscalingStatus, Condition, TritonModelStatus
 from triton_operator.api.thresholds import ThresholdKey
+from triton_operator.pods import Pod, Problem
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import transitions
-from triton_operator.status.observation import Observation, Problem
 
 SET, NOW, LATER = "2026-01-01T00:00:00.250Z", "2026-01-01T00:00:06.750Z", "2026-01-01T09:00:00.000Z"
 ASKED = "2026-01-02T00:00:00.000Z"
@@ -36,17 +37,17 @@ def judge(
     before: TritonModelStatus | None = None,
     now: str = NOW,
     spec: dict[str, Any] | None = None,
-    **seen: Any,
+    **fields: Any,
 ) -> TritonModelStatus:
     """Computes the conditions as the reconciler does, with a Prometheus that selects the rules."""
     raw = gen.raw(gen.put("metadata.annotations", annotations or {}), **(spec or {}))
     before = before or TritonModelStatus()
     raw["status"] = before.model_dump(mode="json", by_alias=True, exclude_none=True)
-    seen = {"installed": Installed((prometheus(),)), "has_rules": True, **seen}
-    observation = Observation(
-        gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **seen
+    fields = {"installed": Installed((prometheus(),)), "has_rules": True, **fields}
+    observed = observation(
+        gen.TEMPLATE, "Copy", requested=thresholds.of(raw), thresholds=thresholds.effective_of(raw), **fields
     )
-    return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observation, "http://x", before, now)
+    return assess(gen.model(gen.put("metadata", raw["metadata"]), **(spec or {})), observed, "http://x", before, now)
 
 
 def status_and_reason(status: TritonModelStatus, kind: str) -> tuple[str, str]:
@@ -57,9 +58,9 @@ def words(status: TritonModelStatus, kind: str) -> str:
     return next(c.message for c in status.conditions if c.type == kind)
 
 
-def answers(tokens: bool = False, **values: float) -> Answer:
-    found = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
-    return Answer({QPS: math.inf, **found}, tokens, at=ASKED)
+def answers(*metrics: str, **values: float) -> Answer:
+    limits = {ThresholdKey(k.replace("_", "-").partition(".")[0], k.partition(".")[2]): v for k, v in values.items()}
+    return Answer({QPS: math.inf, **limits}, frozenset(metrics), at=ASKED)
 
 
 # MonitoringAvailable
@@ -70,7 +71,7 @@ def available(**more: Any) -> TritonModelStatus:
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected", "part"),
+    ("fields", "expected", "part"),
     [
         ({"installed": None}, ("False", "CRDsMissing"), "install prometheus-operator"),
         ({"installed": Installed(None)}, ("Unknown", "NotPermitted"), "isn't allowed to list"),
@@ -92,9 +93,9 @@ def available(**more: Any) -> TritonModelStatus:
     ],
 )  # fmt: skip
 def test_reports_whether_a_prometheus_selects_the_rules(
-    seen: dict[str, Any], expected: tuple[str, str], part: str
+    fields: dict[str, Any], expected: tuple[str, str], part: str
 ) -> None:
-    status = judge(**seen)
+    status = judge(**fields)
     assert status_and_reason(status, "MonitoringAvailable") == expected
     assert part in words(status, "MonitoringAvailable")
 
@@ -123,7 +124,7 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "seen", "expected", "part"),
+    ("annotations", "fields", "expected", "part"),
     [
         ({}, {"installed": None}, ("Unknown", "NotMonitored"), "see MonitoringAvailable"),
         ({}, {"has_rules": False}, ("Unknown", "Starting"), "when it has read the repository"),
@@ -153,9 +154,9 @@ def test_has_no_monitoring_conditions_when_monitoring_is_disabled() -> None:
     ],
 )  # fmt: skip
 def test_reports_whether_prometheus_uses_the_thresholds(
-    annotations: dict[str, str], seen: dict[str, Any], expected: tuple[str, str], part: str
+    annotations: dict[str, str], fields: dict[str, Any], expected: tuple[str, str], part: str
 ) -> None:
-    status = judge(annotations, **seen)
+    status = judge(annotations, **fields)
     assert status_and_reason(status, "ThresholdLive") == expected
     assert part in words(status, "ThresholdLive")
 
@@ -165,10 +166,45 @@ def test_max_tps_needs_an_existing_token_counter(tokens: bool, expected: tuple[s
     status = judge(
         {f"{thresholds.PREFIX}max-tps": "5"},
         spec={"monitoring": {"tokenCounter": "llm_tokens_total"}},
-        answer=answers(tokens=tokens, max_tps=5),
+        answer=answers(*["llm_tokens_total"] * tokens, max_tps=5),
+        pods=(Pod(gen.pod()),),
     )
     assert status_and_reason(status, "ThresholdLive") == expected
     assert tokens or "llm_tokens_total" in words(status, "ThresholdLive")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected", "part"),
+    [
+        (("llm_running", "llm_waiting"), ("True", "Live"), "max-streams-per-replica 8"),
+        (("llm_running", "vllm:gpu_cache_usage_perc"), ("False", "GaugeMissing"), "no gauge llm_waiting of these"),
+        (
+            (),
+            ("False", "GaugeMissing"),
+            "no gauge llm_running and no gauge llm_waiting of these servers (spec.mon",
+        ),
+    ],
+)
+def test_limits_of_streams_need_existing_gauges(metrics: tuple[str, ...], expected: tuple[str, str], part: str) -> None:
+    status = judge(
+        {f"{thresholds.PREFIX}max-streams-per-replica": "8"},
+        spec={"monitoring": {"streaming": {"names": "VLLM", "running": "llm_running", "waiting": "llm_waiting"}}},
+        answer=answers(*metrics, max_streams_per_replica=8),
+        pods=(Pod(gen.pod()),),
+    )
+    assert status_and_reason(status, "ThresholdLive") == expected
+    assert part in words(status, "ThresholdLive")
+
+
+@pytest.mark.parametrize("pods", [(), (Pod(gen.pod(gen.put("status.conditions", []))),)], ids=["zero", "starting"])
+def test_no_gauge_is_missing_without_a_ready_server(pods: tuple[Pod, ...]) -> None:
+    status = judge(
+        {f"{thresholds.PREFIX}max-streams-per-replica": "8"},
+        spec={"monitoring": {"streaming": {"names": "VLLM"}}},
+        answer=answers(max_streams_per_replica=8),
+        pods=pods,
+    )
+    assert status_and_reason(status, "ThresholdLive") == ("True", "Live")
 
 
 def test_mentions_the_last_accepted_value_only_if_there_is_one() -> None:
@@ -186,12 +222,12 @@ def test_names_every_invalid_annotation() -> None:
 
 
 def test_reports_several_models_without_an_entrypoint() -> None:
-    pods = (gen.pod(gen.checked(gen.report("a", "b"))),)
+    pods = (Pod(gen.pod(gen.checked(gen.report("a", "b")))),)
     status = judge(pods=pods, has_rules=False)
     assert status_and_reason(status, "ThresholdLive") == ("False", "NoEntrypoint")
     assert "set spec.entrypoint" in words(status, "ThresholdLive")
-    known = judge(pods=pods, has_rules=False, spec={"entrypoint": "a"})
-    assert status_and_reason(known, "ThresholdLive") == ("Unknown", "Starting")
+    named = judge(pods=pods, has_rules=False, spec={"entrypoint": "a"})
+    assert status_and_reason(named, "ThresholdLive") == ("Unknown", "Starting")
 
 
 # The measured delay
@@ -238,8 +274,8 @@ def test_reports_no_seconds_for_a_removed_threshold() -> None:
 
 
 def autoscaler(*conditions: tuple[str, str, str]) -> dict[str, Any]:
-    found = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
-    return {"kind": "HorizontalPodAutoscaler", "status": {"conditions": found}}
+    entries = [{"type": t, "status": s, "reason": r, "message": f"words of {r}"} for t, s, r in conditions]
+    return {"kind": "HorizontalPodAutoscaler", "status": {"conditions": entries}}
 
 
 ABLE = ("AbleToScale", "True", "ReadyForNewScale")
@@ -248,7 +284,7 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "part"),
+    ("scaler", "expected", "part"),
     [
         (None, ("Unknown", "Starting"), "hasn't reported a status yet"),
         ({"kind": "HorizontalPodAutoscaler"}, ("Unknown", "Starting"), "hasn't reported a status yet"),
@@ -267,15 +303,15 @@ SCALING: dict[str, Any] = {"autoscaling": {"max": 4}}
         (autoscaler(ABLE, ACTIVE, ("ScalingLimited", "False", "DesiredWithinRange")), ("True", "Scaling"), "the load"),
     ],
 )  # fmt: skip
-def test_reports_whether_the_autoscaler_gets_the_load(found: Any, expected: tuple[str, str], part: str) -> None:
-    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=found, pods=(gen.pod(),))
+def test_reports_whether_the_autoscaler_gets_the_load(scaler: Any, expected: tuple[str, str], part: str) -> None:
+    status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=scaler, pods=(Pod(gen.pod()),))
     assert status_and_reason(status, "AutoscalerActive") == expected
     assert part in words(status, "AutoscalerActive")
 
 
 def test_missing_load_is_a_problem_only_if_a_server_is_ready() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
-    for pods in ((), (gen.pod(gen.not_ready),)):
+    for pods in ((), (Pod(gen.pod(gen.not_ready)),)):
         status = judge({MAX_QPS: "80"}, spec=SCALING, autoscaler=missing, pods=pods)
         assert status_and_reason(status, "AutoscalerActive") == ("Unknown", "Starting")
 
@@ -286,36 +322,36 @@ def test_mentions_the_adapter_only_for_a_missing_metric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "known"),
+    ("annotations", "has_threshold"),
     [({}, False), ({f"{MAX_QPS}.2": "5"}, False), ({MAX_QPS: "x"}, False), ({MAX_QPS: "5"}, True),
      ({PER_REPLICA: "5"}, True)],
 )  # fmt: skip
-def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], known: bool) -> None:
+def test_reports_an_autoscaler_without_a_threshold(annotations: dict[str, str], has_threshold: bool) -> None:
     status = judge(annotations, spec=SCALING, autoscaler=autoscaler(ABLE, ACTIVE))
-    assert status_and_reason(status, "AutoscalerActive") == (("True", "Scaling") if known else ("False", "NoThreshold"))
-    assert known or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
+    expected = ("True", "Scaling") if has_threshold else ("False", "NoThreshold")
+    assert status_and_reason(status, "AutoscalerActive") == expected
+    assert has_threshold or "tritonoperator.io/max-qps-per-replica" in words(status, "AutoscalerActive")
 
 
 def test_says_that_the_engine_direct_works_without_the_metric() -> None:
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
     decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
-    pods = (gen.pod(),)
+    pods = (Pod(gen.pod()),)
     said = [words(judge({MAX_QPS: "5"}, spec=SCALING, autoscaler=missing, pods=pods, scaling=scaling),
                   "AutoscalerActive") for scaling in (None, decided)]  # fmt: skip
     assert said[1] == said[0] + "; the engine Direct still adds servers"
 
 
-@pytest.mark.parametrize(("engine", "said"), [("Direct", True), ("HPA", False)])
-def test_says_that_the_engine_direct_counts_no_tokens(engine: str, said: bool) -> None:
-    spec = {"autoscaling": {"max": 4, "engine": engine}, "monitoring": {"tokenCounter": "llm_tokens_total"}}
-    decided = AutoscalingStatus(desired=1, reason="NoThreshold", message="", time=SET) if said else None
-    tokens = {f"{thresholds.PREFIX}max-tps": "5"}
-    working = judge(tokens, spec=spec, autoscaler=autoscaler(ABLE, ACTIVE), scaling=decided)
-    assert ("doesn't count tokens" in words(working, "AutoscalerActive")) == said
+@pytest.mark.parametrize("limit", ["max-tps-per-replica", "max-tps", "max-streams-per-replica"])
+def test_says_that_the_engine_direct_adds_servers_for_tokens_and_streams(limit: str) -> None:
+    monitoring = {"tokenCounter": "llm_tokens_total", "streaming": {"running": "llm_running"}}
+    spec = {"autoscaling": {"max": 4, "engine": "Direct"}, "monitoring": monitoring}
+    decided = AutoscalingStatus(desired=1, reason="LeftToHPA", message="", time=SET)
     missing = autoscaler(ABLE, ("ScalingActive", "False", "FailedGetObjectMetric"))
-    broken = judge(tokens, spec=spec, autoscaler=missing, scaling=decided, pods=(gen.pod(),))
+    limits = {f"{thresholds.PREFIX}{limit}": "5"}
+    broken = judge(limits, spec=spec, autoscaler=missing, scaling=decided, pods=(Pod(gen.pod()),))
     assert status_and_reason(broken, "AutoscalerActive") == ("False", "FailedGetObjectMetric")
-    assert "still adds servers" not in words(broken, "AutoscalerActive")
+    assert words(broken, "AutoscalerActive").endswith("; the engine Direct still adds servers")
 
 
 def test_reports_a_refused_autoscaler() -> None:
@@ -332,7 +368,7 @@ def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected", "part"),
+    ("fields", "expected", "part"),
     [
         ({"uncounted": (("net", "its warm-up isn't counted"),)}, ("False", "RequestsNotCounted"),
          "net (its warm-up isn't counted). So the demand, the thresholds, the alerts about requests"),
@@ -347,8 +383,8 @@ def test_has_no_autoscaler_condition_without_autoscaling(spec: dict[str, Any]) -
         ({"uncounted": ()}, ("True", "Selected"), "selected by"),
     ],
 )  # fmt: skip
-def test_reports_models_that_are_not_counted(seen: dict[str, Any], expected: tuple[str, str], part: str) -> None:
-    status = judge(spec={"entrypoint": "net"}, **seen)
+def test_reports_models_that_are_not_counted(fields: dict[str, Any], expected: tuple[str, str], part: str) -> None:
+    status = judge(spec={"entrypoint": "net"}, **fields)
     assert status_and_reason(status, "MonitoringAvailable") == expected
     assert part in words(status, "MonitoringAvailable")
 
@@ -356,17 +392,26 @@ def test_reports_models_that_are_not_counted(seen: dict[str, Any], expected: tup
 @pytest.mark.parametrize(("model", "blind"), [("net", True), ("step", False)])
 def test_autoscaler_is_blind_if_the_entry_model_is_not_counted(model: str, blind: bool) -> None:
     spec = {**SCALING, "entrypoint": "net"}
-    seen = {"autoscaler": autoscaler(ABLE, ACTIVE), "uncounted": ((model, "x"),)}
-    status = judge({MAX_QPS: "80"}, spec=spec, **seen)
+    fields = {"autoscaler": autoscaler(ABLE, ACTIVE), "uncounted": ((model, "x"),)}
+    status = judge({MAX_QPS: "80"}, spec=spec, **fields)
     expected = ("False", "RequestsNotCounted") if blind else ("True", "Scaling")
     assert status_and_reason(status, "AutoscalerActive") == expected
+
+
+@pytest.mark.parametrize("limit", ["max-tps-per-replica", "max-streams-per-replica", "max-cache-usage-per-replica"])
+def test_autoscaler_is_not_blind_if_something_else_than_requests_counts(limit: str) -> None:
+    monitoring = {"tokenCounter": "llm_tokens_total", "streaming": {"names": "VLLM"}}
+    spec = {**SCALING, "entrypoint": "net", "monitoring": monitoring}
+    fields = {"autoscaler": autoscaler(ABLE, ACTIVE), "uncounted": (("net", "x"),)}
+    status = judge({MAX_QPS: "80", f"{thresholds.PREFIX}{limit}": "1"}, spec=spec, **fields)
+    assert status_and_reason(status, "AutoscalerActive") == ("True", "Scaling")
 
 
 # Over time
 
 
 @pytest.mark.parametrize(
-    ("annotations", "seen"),
+    ("annotations", "fields"),
     [
         ({}, {"installed": None}),
         ({}, {"installed": Installed((prometheus(rules=RELEASE),))}),
@@ -380,9 +425,9 @@ def test_autoscaler_is_blind_if_the_entry_model_is_not_counted(model: str, blind
         ),
     ],
 )
-def test_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], seen: Any) -> None:
-    first = judge(annotations, now=SET, **seen)
-    assert judge(annotations, before=first, now=LATER, **seen) == first
+def test_same_observation_gives_the_same_status_at_any_time(annotations: dict[str, str], fields: Any) -> None:
+    first = judge(annotations, now=SET, **fields)
+    assert judge(annotations, before=first, now=LATER, **fields) == first
 
 
 def cond(kind: str, status: str, reason: str) -> Condition:

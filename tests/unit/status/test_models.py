@@ -6,8 +6,8 @@ import pytest
 
 from support import gen
 from triton_operator.api.servers import Index, IndexEntry
-from triton_operator.repository import report as reports
 from triton_operator.status.models import MAX_MODELS, bounded, expected, load_problem, loaded, model_states
+from triton_repository_check import report as reports
 
 
 def index(*entries: tuple[str, ...]) -> Index:
@@ -17,9 +17,9 @@ def index(*entries: tuple[str, ...]) -> Index:
 def report(*models: str) -> reports.Report:
     import json
 
-    found = reports.parse(json.dumps(gen.report(*models)))
-    assert found is not None
-    return found
+    parsed = reports.parse(json.dumps(gen.report(*models)))
+    assert parsed is not None
+    return parsed
 
 
 @pytest.mark.parametrize("reason", ["a" * 10_000, "\x00" * 10_000, "🚦" * 10_000, ""])
@@ -29,18 +29,18 @@ def test_many_models_with_long_reasons_fit_into_the_status(reason: str) -> None:
         (f"model-{n}", str(v), "UNAVAILABLE" if reason else "READY", reason) for n in range(200) for v in range(8)
     ]
     states = model_states(gen.model(), {"p1": index(*entries)}, None)
-    kept = bounded(states)
-    assert len(kept) == 100
-    assert sum(len(m.model_dump_json()) for m in kept) < 40_000
-    assert all(m.reason for m in kept) == bool(reason)
+    reported = bounded(states)
+    assert len(reported) == 100
+    assert sum(len(m.model_dump_json()) for m in reported) < 40_000
+    assert all(m.reason for m in reported) == bool(reason)
 
 
 def test_leaves_out_ready_models_first() -> None:
     many = [(f"{n:03}", str(v), "READY") for n in range(500) for v in range(8)]
     states = model_states(gen.model(), {"p1": index(*many, ("z", "1", "UNAVAILABLE", "no such file"))}, None)
-    kept = bounded(states)
-    assert len(kept) == 100
-    assert (kept[-1].name, kept[-1].reason) == ("z", "no such file")
+    reported = bounded(states)
+    assert len(reported) == 100
+    assert (reported[-1].name, reported[-1].reason) == ("z", "no such file")
     assert loaded(states) == "4000/4001"
 
 
@@ -87,6 +87,17 @@ def test_reports_an_expected_model_that_no_server_lists() -> None:
 def test_reports_a_model_that_one_server_does_not_list() -> None:
     (state,) = model_states(gen.model(), {"p1": index(("a",)), "p2": ()}, None)
     assert (state.state, state.pods) == ("MISSING", "1/2")
+
+
+def test_a_model_that_a_client_unloaded_is_told_with_the_command_that_loads_it() -> None:
+    model = gen.model(server={"modelControl": "explicit", "loadModels": ["a"]}, entrypoint="a")
+    gone = ("a", "1", "UNAVAILABLE", "unloaded")
+    (state,) = model_states(
+        model, {"p1": index(gone, ("b", "1", "UNAVAILABLE", "unloaded")), "p2": index(("a",))}, None
+    )
+    assert (state.name, state.version, state.state, state.pods) == ("a", "1", "MISSING", "1/2")
+    assert state.reason == f"unloaded by a client; load it again: kubectl triton load {model.name} a"
+    assert not any(m.reason for m in model_states(model, {"p1": index(gone)}, None, coming=["a"]))
 
 
 def test_explicit_control_expects_load_models_and_tolerates_others() -> None:

@@ -22,14 +22,14 @@ def next_states(annotations: dict[str, str], *previous: ThresholdStatus) -> list
 
 def test_only_a_changed_value_gets_a_new_time() -> None:
     previous = [state("max-qps", "80"), state("spike-factor", "5")]
-    found = next_states({f"{P}max-qps": "80.0", f"{P}spike-factor": "6"}, *previous)
-    assert found == [previous[0], state("spike-factor", "6", since=NOW)]
+    after = next_states({f"{P}max-qps": "80.0", f"{P}spike-factor": "6"}, *previous)
+    assert after == [previous[0], state("spike-factor", "6", since=NOW)]
 
 
 def test_another_annotation_with_the_same_value_is_not_a_change() -> None:
-    (found,) = next_states({"max_qps": "80"}, state("max-qps", "80"))
-    assert found == state("max-qps", "80", source="max_qps")
-    assert changes([state("max-qps", "80")], [found]) == []
+    (after,) = next_states({"max_qps": "80"}, state("max-qps", "80"))
+    assert after == state("max-qps", "80", source="max_qps")
+    assert changes([state("max-qps", "80")], [after]) == []
 
 
 def test_invalid_annotation_keeps_the_accepted_value_and_its_source() -> None:
@@ -47,9 +47,9 @@ def test_drops_invalid_values_from_the_status() -> None:
 
 def test_sorts_by_kind_and_version() -> None:
     annotations = {f"{P}spike-factor": "5", f"{P}max-qps.2": "1", f"{P}max-qps": "8", f"{P}ensemble-coefficient": "2"}
-    found = next_states(annotations)
-    assert found == next_states(dict(reversed(annotations.items())))
-    assert [(t.kind, t.version) for t in found] == [
+    after = next_states(annotations)
+    assert after == next_states(dict(reversed(annotations.items())))
+    assert [(t.kind, t.version) for t in after] == [
         ("ensemble-coefficient", ""), ("max-qps", ""), ("max-qps", "2"), ("spike-factor", "")
     ]  # fmt: skip
 

@@ -29,7 +29,7 @@ def test_orders_dependencies_first_for_every_goal(goal: str, source: schedule.So
 @pytest.mark.parametrize("source", ["registry", "packages"])
 def test_every_dependency_is_a_known_part(source: schedule.Source) -> None:
     recipes = [part.recipe(source) for part in ALL.values()]
-    assert {need for found in recipes if found for need in found.needs} <= ALL.keys()
+    assert {need for recipe in recipes if recipe for need in recipe.needs} <= ALL.keys()
 
 
 def test_the_demo_needs_no_monitoring_and_no_keda() -> None:

@@ -33,10 +33,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{found.server_port}"
-        found.shutdown()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as http_server:
+        threading.Thread(target=http_server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http_server.server_port}"
+        http_server.shutdown()
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_keeps_a_download_only_if_its_checksum_matches(
 
 
 @pytest.mark.parametrize(
-    ("sources", "found"),
+    ("sources", "address"),
     [
         ("deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"),
         ("deb [signed-by=/x.gpg arch=amd64] https://mirror.example/d bookworm main", "https://mirror.example/d"),
@@ -107,8 +107,8 @@ def test_keeps_a_download_only_if_its_checksum_matches(
         ("", ""),
     ],
 )
-def test_finds_the_archive_in_the_apt_sources(sources: str, found: str) -> None:
-    assert base_images.archive(sources) == found
+def test_finds_the_archive_in_the_apt_sources(sources: str, address: str) -> None:
+    assert base_images.archive(sources) == address
 
 
 def test_pip_conf_contains_the_index_settings_but_no_local_paths(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_two_clones_wait_for_each_other(home: Path) -> None:
         (home / "a").write_text("")
 
     parts = part(home, "a", make=make), part(home, "b", make=make)
-    threads = [threading.Thread(target=up, args=(one,)) for one in parts]
+    threads = [threading.Thread(target=up, args=(clone,)) for clone in parts]
     for thread in threads:
         thread.start()
     for thread in threads:

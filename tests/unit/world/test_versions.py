@@ -26,9 +26,9 @@ PINNED = [
 @pytest.mark.parametrize(("module", "package", "part"), PINNED, ids=[row[2] for row in PINNED])
 def test_go_mod_pins_the_version_of_the_part(module: str, package: str, part: str) -> None:
     text = (settings.HERE / "go" / module / "go.mod").read_text()
-    found = re.search(rf"^(?:require)?\s*{re.escape(package)} (v\S+)", text, re.MULTILINE)
-    assert found is not None
-    assert found[1] == ALL[part].version
+    pinned = re.search(rf"^(?:require)?\s*{re.escape(package)} (v\S+)", text, re.MULTILINE)
+    assert pinned is not None
+    assert pinned[1] == ALL[part].version
 
 
 @pytest.mark.parametrize("image", monitoring.IMAGES)

@@ -12,7 +12,20 @@ from decimal import Decimal
 from triton_operator.api import thresholds
 from triton_operator.api.types import ALERTS_OWN_LABELS
 
-from .promql import PER_MODEL, Rule, Scope, duration, equal, escape_template, number, one_of, quote, unequal, window
+from .promql import (
+    PER_MODEL,
+    Rule,
+    Scope,
+    duration,
+    equal,
+    escape_template,
+    number,
+    one_of,
+    quote,
+    rate,
+    unequal,
+    window,
+)
 from .recording import (
     DEMAND,
     DESIRED,
@@ -20,6 +33,7 @@ from .recording import (
     FALLBACK,
     LOAD,
     QUEUE,
+    RATE_TOLERANCE,
     READY,
     limits,
     tokens,
@@ -32,7 +46,9 @@ _CALM = "5m"
 around the limit, or failed scrapes, cause one alert. `keep_firing_for` doesn't work: an alert must end at once when its
 limit is raised or removed."""
 _GAP = "20s"
-"""The same while the alert is pending. Shorter than its `for`, so that a single high value causes no alert."""
+"""The same while the alert is pending. The evaluation at which it fires needs a value above the limit of its own, so
+that the load was too high at both ends of the time."""
+_FOR_SECONDS = 30
 _TOLERANCE = 1.1
 """Tolerance of the HorizontalPodAutoscaler: it doesn't scale up to this multiple of its target."""
 _SPIKE_MIN_RATE = 5
@@ -54,6 +70,10 @@ metrics for the long window."""
 _MIN_BURN_FAILURES = 10
 """Minimum number of failed requests in the long window for an alert about the error budget."""
 NOT_COUNTED = "TritonModelRequestsNotCounted"
+FAILS, HANGS = "TritonModelServerFails", "TritonModelServerHangs"
+_HANG_SECONDS = 300
+_MAX_EXECUTION_SECONDS = 30
+"""A model whose executions took longer than this before, on average, isn't strange when it takes minutes."""
 _FALLS = 10
 """How often a queue gets shorter before its model has answered requests for sure. A server that crashes empties its
 queue too, but Kubernetes restarts it less often than this in ten minutes."""
@@ -71,13 +91,13 @@ def _number(value: str) -> str:
 
 def limit_alerts(subject: Subject) -> list[Rule]:
     """Returns the alerts about limits."""
-    found = [_qps_overflow(subject), *([_tps_overflow(subject)] if subject.token_counter else [])]
-    return [_labelled(subject, rule) for rule in found]
+    rules = [_qps_overflow(subject), *([_tps_overflow(subject)] if subject.token_counter else [])]
+    return [_labelled(subject, rule) for rule in rules]
 
 
 def slow_alerts(subject: Subject) -> list[Rule]:
     """Returns the alerts that may wait for an evaluation every 60 s."""
-    found = [
+    rules = [
         _not_serving(subject),
         _servers_missing(subject),
         _server_restarts(subject),
@@ -89,9 +109,11 @@ def slow_alerts(subject: Subject) -> list[Rule]:
         _not_counted(subject),
         _disagreement(subject),
         _request_failures(subject),
+        _server_fails(subject),
+        _server_hangs(subject),
         *_error_budget_burn(subject),
     ]
-    return [_labelled(subject, rule) for rule in found]
+    return [_labelled(subject, rule) for rule in rules]
 
 
 def _not_serving(subject: Subject) -> Rule:
@@ -105,20 +127,23 @@ def _not_serving(subject: Subject) -> Rule:
     return _alert(
         "TritonModelNotServing", "critical", "1m",
         f"({desired} > 0 unless on ({PER_MODEL}) {ready} > 0)\nand on ({PER_MODEL}) (\n{started}\n)",
-        f"{_WHO} serves no requests: 0 of {_number('$value')} servers are ready",
+        f"{_WHO} serves no requests: ready servers: 0 of {_number('$value')}",
         "Every request fails. Run `kubectl triton status` to see why each server isn't ready.",
     )  # fmt: skip
 
 
 def _servers_missing(subject: Subject) -> Rule:
-    """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart."""
+    """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart.
+
+    A server counts when it may have been ready for all of the mean's time: `rollout.startupSeconds` before that.
+    """
     scope = subject.scope
     desired, ready = scope.pick(DESIRED), scope.pick(READY)
-    mean = f"avg_over_time({ready}[15m])"
+    mean, since = f"avg_over_time({ready}[15m])", duration(subject.startup_seconds + 900)
     return _alert(
         "TritonModelServersMissing", "warning", "10m",
-        f"(min_over_time({desired}[15m]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
-        f"{_WHO} has too few ready servers: on average {_number('$value')} were missing in the last 15 minutes",
+        f"(min_over_time({desired}[{since}]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
+        f"{_WHO} has too few ready servers: {_number('$value')} missing on average in the last 15 minutes",
         "The other servers get their load. Run `kubectl triton status` to see why a server isn't ready. Usual reasons: "
         "the cluster has no room for it, or it crashes repeatedly.",
     )  # fmt: skip
@@ -132,7 +157,8 @@ def _server_restarts(subject: Subject) -> Rule:
         f"max by ({PER_MODEL}, pod) ({restarts}) >= 3",
         f"The server {{{{ $labels.pod }}}} of {_WHO} restarted {_number('$value')} times in 15 minutes",
         "Requests in progress failed. Read the end of the log of its container `triton` (kubectl logs --previous), and "
-        "check in `kubectl describe pod` if it was OOMKilled.",
+        "check in `kubectl describe pod` if it was OOMKilled, or if its exit code is 139: a fault in a library, or a "
+        "client that sends a large body with curl's default Content-Type.",
         keep="5m",
     )  # fmt: skip
 
@@ -140,19 +166,17 @@ def _server_restarts(subject: Subject) -> Rule:
 def _qps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_QPS.name, "TritonModelQpsOverflow"
     demand = scope.pick(DEMAND)
-    coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
-    raw = _queried(f"{demand} / on ({PER_MODEL}) group_left () ({coefficient} != 1)")
-    factor = f"{{{{ range query {quote(f'{coefficient} != 1')} }}}}{_number('.Value')}{{{{ end }}}}"
-    counted = f"{{{{ with query {quote(f'{coefficient} != 1')} }}}} ({raw} times the ensemble-coefficient {factor})"
+    factor = _factor(limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name))
     return _alert(
-        name, "critical", "30s",
+        name, "critical", f"{_FOR_SECONDS}s",
         _above(
             scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limits(scope, kind),
             f"{PER_MODEL}, version",
         ),
-        f"{_WHO}{_VERSION} gets {_queried_rate(demand)}{counted}{{{{ end }}}}; its max-qps is "
+        f"{_WHO}{_VERSION} gets {_number('$value')} requests/s{factor}, more than its max-qps of "
         f"{_effective(scope, kind)}",
-        "The demand, which includes failed and queued requests, is above the limit. Find the client that sends more "
+        f"The demand, which includes failed and queued requests, is above the limit; the number is its highest of the "
+        f"last {_CALM}. Find the client that sends more "
         "than agreed and reduce its load, add servers, or raise the annotation tritonoperator.io/max-qps if the "
         f"servers have the capacity. The alert ends when the demand has been below the limit for {_CALM}, or at once "
         "when the limit is raised above it.",
@@ -161,17 +185,24 @@ def _qps_overflow(subject: Subject) -> Rule:
 
 def _tps_overflow(subject: Subject) -> Rule:
     scope, kind, name = subject.scope, thresholds.MAX_TPS.name, "TritonModelTpsOverflow"
-    rate = tokens(scope)
+    per_second, factor = tokens(scope), _factor(limits(scope, thresholds.TOKEN_COEFFICIENT.name))
     step = subject.monitoring.evaluation_seconds
     return _alert(
-        name, "critical", "30s",
+        name, "critical", f"{_FOR_SECONDS}s",
         _above(
-            scope, name, rate, lambda span: f"max_over_time(({rate})[{span}:{step}s])", limits(scope, kind), PER_MODEL
+            scope, name, per_second, lambda span: f"max_over_time(({per_second})[{span}:{step}s])",
+            limits(scope, kind), PER_MODEL,
         ),
-        f"{_WHO} generates {_number('$value')} tokens/s; its max-tps is {_effective(scope, kind)}",
+        f"{_WHO} generates {_number('$value')} tokens/s{factor}, more than its max-tps of "
+        f"{_effective(scope, kind)}",
         "Find the client that requests more or longer answers than agreed, add servers, or raise the annotation "
         "tritonoperator.io/max-tps if the servers have the capacity.",
     )  # fmt: skip
+
+
+def _factor(coefficient: str) -> str:
+    """Returns a template that prints how often a request or token counts, if that isn't once."""
+    return f"{{{{ range query {quote(f'{coefficient} != 1')} }}}} (each counts {_number('.Value')} times){{{{ end }}}}"
 
 
 def _qps_spike(subject: Subject) -> Rule:
@@ -223,12 +254,13 @@ def _metrics_absent(subject: Subject) -> Rule:
     return _alert(
         "TritonModelMetricsAbsent", "warning", "5m",
         f"{ready} - on ({PER_MODEL}) ({scraped}\n  or {ready} * 0) > 0",
-        f"Prometheus has no metrics of {_number('$value')} ready servers of {_WHO}",
+        f"Prometheus has no metrics of {{{{ if eq $value 1.0 }}}}a ready server{{{{ else }}}}{_number('$value')} ready "
+        f"servers{{{{ end }}}} of {_WHO}",
         "Their requests are missing in every rate: alerts about load or failures are late or missing, and the "
         "autoscaler doesn't scale or adds too few servers. Look at the targets of the PodMonitor in Prometheus. Is the "
         "PodMonitor selected (spec.monitoring.labels)? Can Prometheus reach port 8002 (NetworkPolicy)? Is the entry "
         "model loaded? If the target's error is an exceeded limit (sampleLimit and others), Prometheus drops all "
-        "samples: expose fewer metrics, or ask an administrator to raise SAMPLES_PER_NAMESPACE of the operator.",
+        "samples: expose fewer metrics, or ask an administrator to raise SAMPLE_LIMIT of the operator.",
     )  # fmt: skip
 
 
@@ -284,7 +316,7 @@ def _at_max_replicas(subject: Subject) -> Rule:
         "TritonModelAtMaxReplicas", "warning", "2m",
         f"{scope.pick(LOAD)}\n/ on ({PER_MODEL}) (clamp_max({up}, {maximum}) and on ({PER_MODEL}) "
         f"({at_max}))\n> {number(round(subject.utilization * _TOLERANCE, 6))}",
-        f"{_WHO} has its maximum of {maximum} servers, and they are overloaded",
+        f"{_WHO} has its maximum number of servers, {maximum}, and is overloaded",
         "Each server has a load of {{ $value | humanizePercentage }} of its capacity, and the autoscaler can't add "
         "servers. Raise spec.autoscaling.max if the cluster has room, or reduce the load.",
         keep="2m",
@@ -293,11 +325,11 @@ def _at_max_replicas(subject: Subject) -> Rule:
 
 def _queue_duration(subject: Subject) -> Rule:
     limit, scope = subject.monitoring.queue_milliseconds, subject.scope
-    served = f"rate({scope.pick('nv_inference_request_success')}[{window(60, subject.scrape_seconds)}])"
+    served = rate(scope.pick("nv_inference_request_success"), window(60, subject.scrape_seconds))
     return _alert(
         "TritonModelQueueDuration", "warning", "1m",
         f"{scope.pick(QUEUE)} > {number(limit / 1000)}\n"
-        f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) ({served}) * 60 >= {_MIN_REQUESTS}",
+        f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) {served} * 60 >= {_MIN_REQUESTS}",
         f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} in the queue of model {{{{ $labels.model }}}}",
         f"The allowed mean is {limit} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
         "or instances (instance_group), enable dynamic_batching, or find out why the model is slow.",
@@ -311,11 +343,14 @@ def _request_failures(subject: Subject) -> Rule:
 
     def rates(*matchers: str) -> str:
         failures = scope.pick("nv_inference_request_failure", *matchers, unequal("reason", CANCELED))
-        return f"{by} (rate({failures}[{span}]))"
+        return f"{by} {rate(failures, span)}"
 
     failed = rates()
     if subject.ensemble:
-        failed = f"({rates(unequal('model', subject.entrypoint))}\nor {subject.once(rates(*subject.entry))})"
+        # A failure of a step is one of the ensemble, too: OTHER. It's told only if the steps don't explain it.
+        steps, entry = rates(unequal("model", subject.entrypoint)), subject.once(rates(*subject.entry))
+        explained = f"sum by ({PER_MODEL}) ({entry}) <= {RATE_TOLERANCE} * sum by ({PER_MODEL}) ({steps})"
+        failed = f"({steps}\nor ({entry} unless on ({PER_MODEL}) ({explained})))"
     requests = f"sum by ({PER_MODEL}) ({scope.pick(REQUESTS)}) > 0"
     return _alert(
         "TritonModelRequestFailures", "warning", "1m",
@@ -326,6 +361,52 @@ def _request_failures(subject: Subject) -> Rule:
         "REJECTED: they waited too long in the model's queue. BACKEND: the model's code or its backend failed. OTHER: "
         "a step of the ensemble failed. Read the servers' logs for the error.",
         keep="2m",
+    )  # fmt: skip
+
+
+def _server_fails(subject: Subject) -> Rule:
+    """Returns the alert. The reason BACKEND is never a client's: Triton counts an exception or a dead process so.
+
+    For one model on one server, because the other servers may still answer. Its own failures count, not those of the
+    ensembles that call it (OTHER).
+    """
+    scope, span = subject.scope, window(120, subject.scrape_seconds)
+    by = f"{PER_MODEL}, pod, model"
+    failures = rate(scope.pick("nv_inference_request_failure", equal("reason", "BACKEND")), span)
+    successes = rate(scope.pick("nv_inference_request_success"), span)
+    return _alert(
+        FAILS, "warning", "1m",
+        f"(sum by ({by}) {failures} * 120 >= {_MIN_FAILURES}) / 120\nunless on ({by}) sum by ({by}) {successes} > 0",
+        f"The server {{{{ $labels.pod }}}} of {_WHO} answers every request to model {{{{ $labels.model }}}} with an "
+        "error",
+        f"{_number('$value')} requests per second fail in the model's backend, and none succeeds. If other servers "
+        "answer requests to the model, delete the pod: a new server replaces it. If all servers fail, the model, its "
+        "input or the last change is to blame. The server's log has the error.",
+    )  # fmt: skip
+
+
+def _server_hangs(subject: Subject) -> Rule:
+    """Returns the alert. An execution is counted when it has ended, so a model with long ones is silent, too.
+
+    That is strange for a model whose executions were short in the hour before.
+    """
+    scope, span, hour = subject.scope, window(_HANG_SECONDS, subject.scrape_seconds), "1h"
+    by = f"{PER_MODEL}, pod, model"
+    before = f"offset {span}"
+    waits = f"max by ({by}) (min_over_time({scope.pick('nv_inference_pending_request_count')}[{span}]))"
+    executions, microseconds = (
+        scope.pick(name) for name in ("nv_inference_exec_count", "nv_inference_compute_infer_duration_us")
+    )
+    count, took = (f"sum by ({by}) (increase({each}[{hour}] {before}))" for each in (executions, microseconds))
+    return _alert(
+        HANGS, "warning", "",
+        f"({waits} > 0)\nunless on ({by}) sum by ({by}) (increase({executions}[{span}])) > 0\n"
+        f"and on ({by}) {took} / ({count} > 0) < {_MAX_EXECUTION_SECONDS}e6",
+        f"The model {{{{ $labels.model }}}} hangs on the server {{{{ $labels.pod }}}} of {_WHO}: "
+        f"{_number('$value')} requests wait",
+        f"It has executed nothing for {_HANG_SECONDS // 60} minutes, and its executions took less than "
+        f"{_MAX_EXECUTION_SECONDS} s on average in the hour before. Delete the pod: a new server replaces it. If it "
+        "happens again, look for a lock, an endless loop or a call without a time limit in the model's code.",
     )  # fmt: skip
 
 
@@ -371,10 +452,9 @@ def _above(scope: Scope, name: str, value: str, peak: Callable[[str], str], limi
     While the alert `name` is pending or fires, it compares `peak`, the maximum in a time range: the rate of a
     server is a sixth lower while one of its scrapes is missing.
     """
-    held = "\n  or ".join(
-        f"({peak(span)} and on ({on}) {scope.pick('ALERTS', equal('alertname', name), equal('alertstate', state))})"
-        for state, span in (("firing", _CALM), ("pending", _GAP))
-    )
+    fires = scope.pick("ALERTS", equal("alertname", name), equal("alertstate", "firing"))
+    pending = f"time() - {scope.pick('ALERTS_FOR_STATE', equal('alertname', name))} < {_FOR_SECONDS}"
+    held = f"({peak(_CALM)} and on ({on}) {fires})\n  or ({peak(_GAP)} and on ({on}) ({pending}))"
     return f"(\n  {held}\n  or {value}\n)\n> on ({on}) {limit}"
 
 
@@ -383,19 +463,9 @@ def _queried(expr: str, *labels: str) -> str:
 
     The query is a constant. It has no label values, because servers choose them and could inject a query.
     """
-    return _each(expr, _number(".Value"), labels or ("version",))
-
-
-def _queried_rate(expr: str) -> str:
-    """Like `_queried`, for requests per second. Prints a rate below 1 per minute."""
-    slow = f"{{{{ if lt .Value 60.0 }}}}{_number('.Value')} requests a minute{{{{ end }}}}"
-    fast = f"{{{{ if ge .Value 1.0 }}}}{_number('.Value')} requests/s{{{{ end }}}}"
-    return _each(expr, fast, ("version",)) + _each(f"60 * {expr}", slow, ("version",))
-
-
-def _each(expr: str, shown: str, labels: tuple[str, ...]) -> str:
-    same = "".join(f"{{{{ if eq .Labels.{name} $labels.{name} }}}}" for name in labels)
-    return f"{{{{ range query {quote(expr)} }}}}{same}{shown}{'{{ end }}' * len(labels)}{{{{ end }}}}"
+    names = labels or ("version",)
+    same = "".join(f"{{{{ if eq .Labels.{name} $labels.{name} }}}}" for name in names)
+    return f"{{{{ range query {quote(expr)} }}}}{same}{_number('.Value')}{'{{ end }}' * len(names)}{{{{ end }}}}"
 
 
 def _effective(scope: Scope, kind: str) -> str:

@@ -25,9 +25,9 @@ class Scope:
         own = (equal("namespace", self.namespace), equal("tritonmodel", self.name))
         return f"{metric}{{{', '.join((*own, *matchers))}}}"
 
-    def pick_named(self, metric: str) -> str:
+    def pick_named(self, metric: str, *matchers: str) -> str:
         """Like `pick`, for a metric with any name, such as PromQL's keywords `nan` and `on`."""
-        return self.pick("", equal("__name__", metric))
+        return self.pick("", equal("__name__", metric), *matchers)
 
 
 def equal(label: str, value: str) -> str:
@@ -49,14 +49,23 @@ def quote(text: str) -> str:
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'
 
 
-def tag(expr: str, label: str, value: str) -> str:
-    """Returns `expr` with `label` set to `value`, so that `or` and aggregations treat it as a separate series."""
-    return f'label_replace({expr}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
+def tag(expr: str, label: str, value: str, *, only_without: bool = False) -> str:
+    """Returns `expr` with `label` set to `value`, so that `or` and aggregations treat it as a separate series.
+
+    `only_without`: only series without the label get it.
+    """
+    source = quote(label) if only_without else '""'
+    return f'label_replace({expr}, {quote(label)}, {quote(value.replace("$", "$$"))}, {source}, "")'
 
 
 def number(value: float) -> str:
     """Returns a literal that Prometheus parses as exactly `value`."""
     return "Inf" if math.isinf(value) else repr(float(value))
+
+
+def rate(series: str, span: str) -> str:
+    """Returns the rate of a counter. A server's NaN or infinity counts as no sample, because sums keep it for days."""
+    return f"(rate({series}[{span}]) < Inf)"
 
 
 def duration(seconds: int) -> str:

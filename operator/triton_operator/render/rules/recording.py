@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from triton_operator.api import thresholds
 from triton_operator.api.thresholds import ThresholdKey
 
-from .promql import PER_MODEL, Rule, Scope, duration, equal, number, record, tag, unequal, window
+from .promql import PER_MODEL, Rule, Scope, duration, equal, number, rate, record, tag, unequal, window
+from .streaming import gauge_means, queue_time
 from .subject import Subject
 
 HOLD = "5m"
@@ -28,6 +29,10 @@ DESIRED, READY = "tritonmodel:servers:desired", "tritonmodel:servers:ready"
 QUEUE = "tritonmodel:queue_duration_seconds:avg1m"
 _PREDICTED = "tritonmodel:load_replicas:predict2m"
 _SEEN = "triton_operator_resource_version"
+_DRAIN = 1.05
+"""A server's queue shrinks at most by the rate of its answers times this. A faster one vanished in a crash."""
+RATE_TOLERANCE = 1.1
+"""Tolerance of comparisons of rates, whose samples have different times."""
 _AHEAD_SECONDS = 120
 """How far ahead the load is predicted: about the time in which a new server starts to serve."""
 
@@ -55,8 +60,8 @@ def threshold_recording(subject: Subject) -> list[Rule]:
     - The last values come from the previous evaluation. `last_over_time` of the metric would restore thresholds that
       were deleted before the operator stopped.
     """
-    scope, seen = subject.scope, subject.of_operator(_SEEN)
-    fallback, recent = scope.pick(FALLBACK), f"last_over_time({seen}[{HOLD}])"
+    scope, versions = subject.scope, subject.of_operator(_SEEN)
+    fallback, recent = scope.pick(FALLBACK), f"last_over_time({versions}[{HOLD}])"
     newest = _of_newest(subject, subject.of_operator("triton_operator_threshold"), f"{PER_MODEL}, kind, version")
     return [
         record(
@@ -65,7 +70,7 @@ def threshold_recording(subject: Subject) -> list[Rule]:
             + "\n  or ".join(
                 (
                     newest,
-                    f"({scope.pick(EFFECTIVE)} unless on ({PER_MODEL}) {seen} and on ({PER_MODEL}) {recent})",
+                    f"({scope.pick(EFFECTIVE)} unless on ({PER_MODEL}) {versions} and on ({PER_MODEL}) {recent})",
                     scope.pick(FALLBACK, equal("version", "")),
                     f"({fallback} unless on ({PER_MODEL}) {recent})",
                 )
@@ -82,8 +87,8 @@ def recording(subject: Subject) -> list[Rule]:
 
 def _of_newest(subject: Subject, gauge: str, by: str) -> str:
     """Returns `gauge` of the operator's replicas with the newest resource version."""
-    seen = subject.of_operator(_SEEN)
-    newest = f"{seen} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({seen})"
+    versions = subject.of_operator(_SEEN)
+    newest = f"{versions} == on ({PER_MODEL}) group_left () max by ({PER_MODEL}) ({versions})"
     return f"max by ({by}) ({gauge} and on ({PER_MODEL}, instance) ({newest}))"
 
 
@@ -92,14 +97,15 @@ def _fallback(scope: Scope, values: Mapping[ThresholdKey, float]) -> Rule:
         out = tag(f"vector({number(value)})", "kind", key.kind)
         return tag(out, "version", key.version) if key.version else out
 
-    found = [series(key, value) for key, value in sorted(values.items()) if not math.isinf(value)]
-    return record(FALLBACK, "\nor ".join(found), namespace=scope.namespace, tritonmodel=scope.name)
+    parts = [series(key, value) for key, value in sorted(values.items()) if not math.isinf(value)]
+    return record(FALLBACK, "\nor ".join(parts), namespace=scope.namespace, tritonmodel=scope.name)
 
 
 def server_recording(subject: Subject) -> list[Rule]:
     """Returns the rules of the desired and ready servers, from the operator's metrics.
 
-    Without an operator, they use the last desired number, and count the servers that can be scraped as ready.
+    Without an operator, they use the last desired number, and count the servers that can be scraped as ready. With an
+    autoscaler, which works without the operator too, the servers that Prometheus should scrape are the desired ones.
     """
     scope = subject.scope
     desired, ready = (
@@ -107,8 +113,11 @@ def server_recording(subject: Subject) -> list[Rule]:
         for state in ("wanted", "ready")
     )
     last = scope.pick(DESIRED)
+    others = last
+    if subject.max_replicas is not None:
+        others = f"(count by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last}{' * 0' * subject.to_zero}"
     return [
-        record(DESIRED, f"{desired}\nor {last}"),
+        record(DESIRED, f"{desired}\nor {others}"),
         record(READY, f"{ready}\nor (sum by ({PER_MODEL}) ({scope.pick('up')}) and {last})\nor {last} * 0"),
     ]
 
@@ -117,10 +126,9 @@ def _demand(subject: Subject) -> list[Rule]:
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     entry = subject.entry
     by = f"sum by ({PER_MODEL}, version)"
-    served = (
-        f"sum by ({PER_MODEL}, model, version) (rate({scope.pick('nv_inference_request_success', *entry)}[{span}]))"
-    )
-    failed = f"{by} (rate({scope.pick('nv_inference_request_failure', *entry)}[{span}]))"
+    answers = rate(scope.pick("nv_inference_request_success", *entry), span)
+    served = f"sum by ({PER_MODEL}, model, version) {answers}"
+    failed = f"{by} {rate(scope.pick('nv_inference_request_failure', *entry), span)}"
     coefficient = limits(scope, thresholds.ENSEMBLE_COEFFICIENT.name)
     out = [
         record(SERVED, served),
@@ -128,44 +136,91 @@ def _demand(subject: Subject) -> list[Rule]:
         record("triton:my_qps_threshold:1m", scope.pick(SERVED)),
         record(
             DEMAND,
-            f"{by} (\n  {tag(scope.pick(SERVED), 'of', 'served')}\n"
+            f"clamp_min({by} (\n  {tag(scope.pick(SERVED), 'of', 'served')}\n"
             f"  or {tag(subject.once(failed), 'of', 'failed')}\n"
-            f"  or {tag(_pending(subject, span), 'of', 'pending')}\n)\n"
+            f"  or {tag(_pending(subject, span), 'of', 'pending')}\n), 0)\n"
             f"* on ({PER_MODEL}) group_left () {coefficient}",
         ),
         record(DEMAND, f"sum by ({PER_MODEL}) ({scope.pick(DEMAND, unequal('version', ''))})"),
     ]
     if subject.token_counter:
-        generated = f"rate({scope.pick_named(subject.token_counter)}[{span}])"
-        out.append(record("tritonmodel:tokens:rate1m", f"sum by ({PER_MODEL}, model, version) ({generated})"))
+        generated = rate(scope.pick_named(subject.token_counter), span)
+        counted = f"sum by ({PER_MODEL}, model, version) {generated}"
+        factor = limits(scope, thresholds.TOKEN_COEFFICIENT.name)
+        out.append(
+            record("tritonmodel:tokens:rate1m", f"{counted} * on ({PER_MODEL}) group_left () {factor}\nor {counted}")
+        )
     return out
 
 
 def _pending(subject: Subject, span: str) -> str:
     """Returns the growth of the queues in requests per second: requests that arrived but were not answered.
 
-    An ensemble has no pending requests itself, only its steps have. They count for the version of the ensemble that
-    serves most. A shrinking queue doesn't count, because the vanished queue of a crashed server would reduce the
-    demand, or hide the growing queue of another server.
+    It is negative while a server drains its queue, because these requests have counted when they were queued. A queue
+    that gets shorter faster than the server answers has vanished in a crash, and doesn't count.
     """
     scope, seconds = subject.scope, max(60, 4 * subject.scrape_seconds)
     if not subject.ensemble:
-        pending = scope.pick("nv_inference_pending_request_count", *subject.entry)
-        return f"sum by ({PER_MODEL}, version) (clamp_min(delta({pending}[{span}]), 0)) / {seconds}"
-    pending = scope.pick("nv_inference_pending_request_count", unequal("model", subject.entrypoint))
-    of_server = f"sum by ({PER_MODEL}, pod, instance) (delta({pending}[{span}]))"
-    growth = f"sum by ({PER_MODEL}) (clamp_min({of_server}, 0)) / {seconds}"
+        by, pending = f"{PER_MODEL}, version", scope.pick("nv_inference_pending_request_count", *subject.entry)
+        growth = f"sum by ({by}, pod, instance) {_delta(pending, span)} / {seconds}"
+        return _without_crashes(subject, span, by, growth)
+    # An ensemble has no pending requests itself. Those of its steps count for the version that serves most.
+    growth = f"sum by ({PER_MODEL}, pod, instance) (\n    {_own_queues(subject, span, seconds)}\n  )"
     version = f"topk by ({PER_MODEL}) (1, {scope.pick(SERVED)})"
-    return f"{growth} + on ({PER_MODEL}) group_right () 0 * {version}"
+    return f"{_without_crashes(subject, span, PER_MODEL, growth)} + on ({PER_MODEL}) group_right () 0 * {version}"
+
+
+def _delta(gauge: str, span: str) -> str:
+    """Returns the difference of a gauge over the span, without servers whose gauge is NaN or infinite."""
+    return f"(delta({gauge}[{span}]) < Inf > -Inf)"
+
+
+def _without_crashes(subject: Subject, span: str, by: str, growth: str) -> str:
+    """Returns the sum of `growth`, which is that of each server, without queues that vanished in a crash."""
+    answers = _answers(subject, span, f"{by}, pod, instance")
+    return f"sum by ({by}) (\n  {growth}\n  >= -{_DRAIN} * {answers}\n)"
+
+
+def _answers(subject: Subject, span: str, by: str) -> str:
+    """Returns the rate of the entry model's requests that were answered, with success or not."""
+    served, failed = (
+        rate(subject.scope.pick(f"nv_inference_request_{how}", *subject.entry), span) for how in ("success", "failure")
+    )
+    # Before Triton 24.08 the failures have no label `reason`, so both can have the same labels.
+    return f"sum by ({by}) ({served} or {tag(subject.once(failed), 'of', 'failed')})"
+
+
+def _own_queues(subject: Subject, span: str, seconds: int) -> str:
+    """Returns the growth of the queues of an ensemble's steps, without models that others use.
+
+    Others use a step too if it serves more than a tenth more requests than the ensemble answers and keeps in the queues
+    of its other steps. A model is no step if it serves a tenth less than the ensemble.
+    """
+    scope = subject.scope
+    steps = unequal("model", subject.entrypoint)
+    by_server, by_step = f"{PER_MODEL}, pod, instance", f"{PER_MODEL}, pod, instance, model"
+    pending = scope.pick("nv_inference_pending_request_count", steps)
+    growth = f"sum by ({by_step}) {_delta(pending, span)} / {seconds}"
+    served = f"sum by ({by_step}) {rate(scope.pick('nv_inference_request_success', steps), span)}"
+    queued = f"clamp_min({growth}, 0)"
+    requests = f"({_answers(subject, span, by_server)} + sum by ({by_server}) ({queued}))"
+    shared = f"{served} + {RATE_TOLERANCE} * {queued} > on ({by_server}) group_left () {RATE_TOLERANCE} * {requests}"
+    entry = f"sum by ({by_server}) {rate(scope.pick('nv_inference_request_success', *subject.entry), span)}"
+    foreign = f"{RATE_TOLERANCE} * {served} < on ({by_server}) group_left () {entry}"
+    return f"{growth}\n    unless ({shared})\n    unless ({foreign})"
 
 
 def _load(subject: Subject) -> list[Rule]:
     scope = subject.scope
     demand = scope.pick(DEMAND, equal("version", ""))
     load = [f"{demand} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_QPS_PER_REPLICA.name)}"]
+    others = gauge_means(subject)
     if subject.token_counter:
-        by_tokens = f"{tokens(scope)} / on ({PER_MODEL}) {limits(scope, thresholds.MAX_TPS_PER_REPLICA.name)}"
-        load.append(tag(by_tokens, "of", "tokens"))
+        others = {thresholds.MAX_TPS_PER_REPLICA: tokens(scope), **others}
+    load += [
+        tag(f"{measured} / on ({PER_MODEL}) {limits(scope, kind.name)}", "of", kind.name)
+        for kind, measured in others.items()
+    ]
     return [
         record(LOAD, _maximum(load)),
         *([record(_PREDICTED, _predicted(scope))] if subject.predict else []),
@@ -188,8 +243,8 @@ def _autoscaler_load(subject: Subject) -> str:
     """Returns the load for the autoscaler.
 
     While the scrapes of a server fail, its load is missing in the sum. The rule then keeps the highest load of the last
-    minutes. It doesn't for one or two failed scrapes, or for a target that has disappeared, because this is how each
-    removed server ends, and keeping its load would add it again.
+    minutes. It doesn't for one or two failed scrapes, for a target that has disappeared, or if as many servers are
+    scraped as are desired: this is how each removed server ends, and keeping its load would add it again.
 
     When Prometheus begins, its rates are too low until it has scraped a server for as long as they look back. Until
     then the rule keeps the highest load, too. If Prometheus has none, the rule has a value only if it needs more
@@ -199,19 +254,35 @@ def _autoscaler_load(subject: Subject) -> str:
     now = scope.pick(_PREDICTED if subject.predict else LOAD)
     up, span = scope.pick("up"), max(60, 4 * scrape)
     scrapes, on = span // scrape, f"on ({PER_MODEL})"
-    missing = f"(sum_over_time({up}[{duration(span)}]) < {scrapes - max(scrapes // 4, 1)} and {up})"
+    succeeded, least = f"sum_over_time({up}[{duration(span)}])", scrapes - max(scrapes // 4, 1)
+    missing = f"({succeeded} < {least} and {up})"
+    enough = f"count by ({PER_MODEL}) ({succeeded} >= {least} and {up}) >= {on} {scope.pick(DESIRED)}"
     earlier = f"count_over_time({up}[{duration(2 * scrape)}] offset {duration(span - scrape)})"
     highest = f"max_over_time({scope.pick(AUTOSCALER_LOAD)}[{HOLD}])"
-    held = f"{highest} and {on} ({missing} or ({up} unless {on} {earlier}))"
+    held = f"{highest} and {on} ({missing} or ({up} unless {on} {earlier})) unless {on} ({enough})"
     more = f"{now} > {on} {scope.pick(DESIRED)}"
     return f"{_maximum([now, tag(held, 'of', 'held')])}\nand {on} (\n  {earlier}\n  or {highest}\n  or {more}\n)"
 
 
 def queue_recording(subject: Subject) -> list[Rule]:
-    """Returns the rule of the mean time in a queue. For an ensemble it uses the steps, because its own time is 0."""
+    """Returns the rule of the mean time in a queue. For an ensemble it uses the steps, because its own time is 0.
+
+    A model that streams may have a queue of its own, in which a request waits after Triton's.
+
+    Requests that Triton answers from its cache don't wait, and don't count.
+    """
     scope, span = subject.scope, window(60, subject.scrape_seconds)
     models = (unequal("model", subject.entrypoint),) if subject.ensemble else ()
-    waited = f"rate({scope.pick('nv_inference_queue_duration_us', *models)}[{span}])"
-    served = f"rate({scope.pick('nv_inference_request_success', *models)}[{span}])"
+    waited, served, hits = (
+        rate(scope.pick(name, *models), span)
+        for name in (
+            "nv_inference_queue_duration_us",
+            "nv_inference_request_success",
+            "nv_cache_num_hits_per_model",
+        )
+    )
     by = f"sum by ({PER_MODEL}, model)"
-    return [record(QUEUE, f"{by} ({waited}) / ({by} ({served}) > 0) / 1e6")]
+    executed = f"{by} ({served} or {tag(f'-{hits}', 'of', 'hits')})"
+    queue = f"{by} {waited} / ({executed} > 0) / 1e6"
+    own = queue_time(subject, span)
+    return [record(QUEUE, f"{by} (\n  {queue}\n  or {own}\n)" if own else queue)]

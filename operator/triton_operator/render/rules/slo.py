@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from .promql import PER_MODEL, Rule, Scope, record, unequal, window
+from .promql import PER_MODEL, Rule, Scope, rate, record, unequal, window
+from .streaming import failed_streams
 from .subject import Subject
 
 CANCELED = "CANCELED"
@@ -24,12 +25,19 @@ MAX_RATIO = 0.9
 def slo_recording(subject: Subject) -> list[Rule]:
     scope, span = subject.scope, window(300, subject.scrape_seconds)
     by = f"sum by ({PER_MODEL}, model)"
-    served = f"{by} (rate({scope.pick('nv_inference_request_success', *subject.entry)}[{span}]))"
+    served = f"{by} {rate(scope.pick('nv_inference_request_success', *subject.entry), span)}"
     failures = scope.pick("nv_inference_request_failure", *subject.entry, unequal("reason", CANCELED))
-    failed = f"{by} (rate({failures}[{span}]))"
+    failed = f"{by} {rate(failures, span)}"
+    counted = f"{subject.once(failed)}\nor {served} * 0"
+    requests = f"{served}\n+ {scope.pick(FAILED)}"
+    if streams := failed_streams(subject, span):
+        # Triton counts them as successes, so they are requests already; but perhaps long before they fail.
+        streams = f"({streams} or {served} * 0)"
+        counted = f"({counted})\n+ {streams}"
+        requests = f"({requests}\n- {streams}) > {scope.pick(FAILED)}\nor {scope.pick(FAILED)}"
     return [
-        record(FAILED, f"{subject.once(failed)}\nor {served} * 0"),
-        record(REQUESTS, f"{served}\n+ {scope.pick(FAILED)}"),
+        record(FAILED, counted),
+        record(REQUESTS, requests),
         *(record(f"tritonmodel:error_ratio:rate{w}", _ratio(scope, w)) for w in RECORDED),
     ]
 

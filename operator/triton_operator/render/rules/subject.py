@@ -29,6 +29,7 @@ class Subject:
     metrics_job: str
     entrypoint: str
     ensemble: bool
+    decoupled: tuple[str, ...]
     thresholds: Mapping[ThresholdKey, float]
     monitoring: Monitoring
     max_replicas: int | None
@@ -72,9 +73,10 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
     scaling = model.scaling
     return Subject(
         scope=Scope(model.namespace, model.name),
-        metrics_job=choices.metrics_job,
+        metrics_job=choices.settings.metrics_job,
         entrypoint=choices.entrypoint,
         ensemble=choices.ensemble and bool(choices.entrypoint),
+        decoupled=choices.decoupled,
         thresholds=choices.thresholds or thresholds.effective({}, 1),
         monitoring=model.spec.monitoring,
         max_replicas=scaling.max if scaling else None,
@@ -82,5 +84,5 @@ def subject(model: TritonModel, choices: Choices) -> Subject:
         predict=bool(scaling and scaling.predict),
         to_zero=scaling is not None and not scaling.min,
         startup_seconds=model.spec.rollout.startup_seconds,
-        runbooks=choices.runbooks,
+        runbooks=choices.settings.runbooks,
     )

@@ -39,17 +39,17 @@ def detect(rows, height, width):
     boxes[:, 3] = rows[:, 1] + rows[:, 3] / 2
     mask = scores > SCORE
     boxes, scores, classes = boxes[mask], scores[mask], classes[mask]
-    found = []
+    indices = []
     for class_id in np.unique(classes):
         of_class = np.where(classes == class_id)[0]
-        found.extend(of_class[nms(boxes[of_class], scores[of_class])])
-    found.sort(key=lambda k: -scores[k])
+        indices.extend(of_class[nms(boxes[of_class], scores[of_class])])
+    indices.sort(key=lambda k: -scores[k])
 
     scale = min(SIZE / height, SIZE / width)
     new_width, new_height = max(1, round(width * scale)), max(1, round(height * scale))
     top, left = (SIZE - new_height) // 2, (SIZE - new_width) // 2
     detections = []
-    for k in found[:MAX_BOXES]:
+    for k in indices[:MAX_BOXES]:
         x1, y1, x2, y2 = boxes[k]
         box = [
             min(max((x1 - left) * width / new_width, 0), width),

@@ -1,0 +1,177 @@
+"""Measures how long servers with a fault stay in service, with and without the operator's repairs.
+
+Two servers get a steady load over HTTP and gRPC. One of them gets a fault: the process of its model is killed or
+stopped, its model answers each request with an error or hangs, or tritonserver exits. The time starts with the fault
+and ends with the last request that failed. Without repairs (`repair: Report`, no health request) a fault that lasts is
+measured for BASELINE_SECONDS. Then repairs are counted while nothing is wrong with the servers: they would be false.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from support import cluster as clusters
+from support.api import condition, eventually
+from support.cluster import Cluster, Namespace
+from support.load import load
+from support.machine import machine
+
+RATE = float(os.environ.get("RATE", "20"))
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+BASELINE_SECONDS = float(os.environ.get("BASELINE_SECONDS", "60"))
+REST_SECONDS = float(os.environ.get("REST_SECONDS", "600"))
+_CALM_SECONDS = 15.0
+"""How long no request may fail before a fault is over. Requests take 10 s at most."""
+_BUSYBOX = "/.triton-operator/tools/busybox"
+_SIGNAL = """for path in /proc/[0-9]*; do
+  IFS= read -r line <$path/stat 2>/dev/null || continue
+  case $line in *"(triton_python_b)"*) kill -{} ${{path#/proc/}} ;; esac
+done
+true"""
+FAULTS = {
+    "killed": ["sh", "-c", _SIGNAL.format("KILL")],
+    "stopped": ["sh", "-c", _SIGNAL.format("STOP")],
+    "failing": ["touch", "/dev/shm/broken"],
+    "hanging": ["touch", "/dev/shm/stuck"],
+    "exit": ["sh", "-c", "kill -TERM 1"],
+}
+_SPEC: dict[str, Any] = {"replicas": 2, "rollout": {"drainSeconds": 1, "exitSeconds": 3}}
+WAYS: dict[str, dict[str, Any]] = {
+    "repaired": {**_SPEC, "healthRequest": {"file": "echo/health.json", "everySeconds": 5, "timeoutSeconds": 2}},
+    "baseline": {**_SPEC, "repair": "Report"},
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. Seconds after it: when the status had it (None: never), and when the last failing request began.
+
+    `share`: failed requests, of those between the fault and the last failure. Clients that wait send fewer.
+    """
+
+    noticed_s: float | None
+    healthy_s: float
+    share: float
+
+
+def fault(cluster: Cluster, namespace: Namespace, name: str, spec: dict[str, Any], command: list[str]) -> Fault:
+    """Breaks one of two new servers under load, and measures until no request fails any more."""
+    namespace.deploy(name, cluster.image(change="breaks"), **spec)
+    victim = min(pod["metadata"]["name"] for pod in namespace.pods(name))
+    repaired = "healthRequest" in spec
+    with load(namespace, name, RATE) as traffic:
+        started = time.time()
+        # Longer than the watch of processes needs to see the process.
+        time.sleep(10)
+        began = time.time()
+        namespace.kubectl("exec", victim, "-c", "triton", "--", _BUSYBOX, *command, check=False)
+        noticed = _noticed(namespace, name, began) if repaired else None
+        if repaired:
+            namespace.wait_until_complete(name)
+            time.sleep(_CALM_SECONDS)
+        else:
+            time.sleep(max(0.0, began + BASELINE_SECONDS - time.time()))
+        seconds = time.time() - started
+    failures = [_start(failure, began) - began for failure in traffic.failures()]
+    healthy = max(failures, default=0.0)
+    namespace.api.delete("TritonModel", name)
+    answered = sum(sum(counts["versions"].values()) for counts in traffic.result.values())
+    meanwhile = (answered + len(failures)) * healthy / seconds
+    return Fault(noticed, healthy, len(failures) / meanwhile if failures else 0.0)
+
+
+def _noticed(namespace: Namespace, name: str, began: float) -> float:
+    """Returns the seconds until a condition has a problem or a repair is in the status."""
+
+    def problem() -> float:
+        model = namespace.api.get("TritonModel", name)
+        progressing = condition(model, "Progressing")["reason"]
+        noticed = progressing not in ("Complete", "RollingOut") or "lastRepair" in model["status"]
+        return time.time() - began if noticed else 0.0
+
+    return eventually(problem, 240, every=0.5)
+
+
+def _start(failure: str, began: float) -> float:
+    """Returns when a failed request began: `05:12:07 error after 2.00 s`, of the day of `began`."""
+    clock, _, words = failure.partition(" ")
+    day = datetime.fromtimestamp(began, UTC).date()
+    ended = datetime.combine(day, datetime.strptime(clock, "%H:%M:%S").time(), UTC).timestamp()
+    return ended - float(words.rsplit(" ", 2)[1])
+
+
+def false_repairs(cluster: Cluster, namespace: Namespace) -> int:
+    """Returns the number of repairs during much load, rollouts, and restarts of the operator."""
+    name = "rest"
+    namespace.deploy(name, cluster.image(change="breaks"), **WAYS["repaired"])
+    uids = {pod["metadata"]["uid"] for pod in namespace.pods(name)}
+    deadline, number = time.monotonic() + REST_SECONDS, 0
+    with load(namespace, name, 10 * RATE):
+        while time.monotonic() < deadline:
+            number += 1
+            namespace.api.patch("TritonModel", name, {"spec": {"rollout": {"restartedAt": str(number)}}})
+            namespace.wait_until_complete(name)
+            cluster.kubectl("-n", "triton-operator", "rollout", "restart", "deployment/triton-operator")
+            cluster.kubectl("-n", "triton-operator", "rollout", "status", "deployment/triton-operator")
+            time.sleep(20)
+    status = namespace.wait_until_complete(name)["status"]
+    print(f"{number} rollouts, {len(uids)} servers at first", file=sys.stderr)
+    return len(status.get("evictions", [])) + ("lastRepair" in status)
+
+
+def main() -> int:
+    cluster = clusters.ensure()
+    figures: dict[str, object] = {}
+    results: dict[str, dict[str, list[Fault]]] = {way: {} for way in WAYS}
+    with cluster.namespace(f"repair-{uuid.uuid4().hex[:5]}") as namespace:
+        for number in range(ROUNDS):
+            for kind, command in FAULTS.items():
+                for way, spec in WAYS.items():
+                    if way == "baseline" and number:
+                        continue
+                    result = fault(cluster, namespace, f"{kind}-{way}-{number}", spec, command)
+                    results[way].setdefault(kind, []).append(result)
+                    print(f"round {number + 1}: {kind}, {way}: {result}", file=sys.stderr, flush=True)
+        false = false_repairs(cluster, namespace) if REST_SECONDS else None
+        version = cluster.api.request("GET", "/version")["gitVersion"]
+    print(f"{'fault':10}{'way':10}  noticed  no failure any more  failed of the requests until then")
+    for way, kinds in results.items():
+        for kind, faults in kinds.items():
+            noticed = _median(faults, lambda f: f.noticed_s)
+            healthy, share = _median(faults, lambda f: f.healthy_s), _median(faults, lambda f: f.share)
+            lasts = way == "baseline" and (healthy or 0) > BASELINE_SECONDS - _CALM_SECONDS
+            end = f"not within {BASELINE_SECONDS:.0f} s" if lasts else f"{healthy} s"
+            print(f"{kind:10}{way:10}{noticed!s:>9}  {end:>21}  {share}")
+            figures |= {f"{kind}_{way}_noticed_s": noticed, f"{kind}_{way}_healthy_s": healthy}
+            figures[f"{kind}_{way}_failed_share"] = share
+    print(f"False repairs in {REST_SECONDS:.0f} s: {false}")
+    conditions = {
+        "machine": machine(),
+        "kubernetes": version,
+        "operator_image": cluster.operator_image,
+        "server_image": cluster.server_image,
+        "rounds": ROUNDS,
+        "requests_per_second": RATE,
+        "baseline_s": BASELINE_SECONDS,
+        "rest_s": REST_SECONDS,
+    }
+    print(json.dumps({**figures, "false_repairs": false, "conditions": conditions}))
+    return 0
+
+
+def _median(faults: list[Fault], figure: Callable[[Fault], float | None]) -> float | None:
+    values = [value for f in faults if (value := figure(f)) is not None]
+    return round(median(values), 2) if values else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Runs the parts of the tests, several at a time, and reports what they did."""

@@ -1,0 +1,199 @@
+"""The calibration's pod in the cluster: creates it, runs commands in it, and deletes it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import kubernetes
+import kubernetes.stream
+import websocket
+from urllib3.exceptions import HTTPError
+
+from kubectl_triton.cluster import Cluster
+from triton_operator.api import kinds, names
+from triton_operator.cluster.api import ApiError
+from triton_operator.pods import Pod
+from triton_operator.pods.problems import problem_of, step_of
+from triton_repository_check.text import one_line
+
+from . import load
+from .pod import CONTAINER, INPUT, Object
+
+RIGHTS = "calibrate needs get on tritonmodels, get on deployments, create, get and delete on pods, and get and create "
+"""The permissions of this command."""
+RIGHTS += "on pods/exec in the namespace; Kubernetes' role edit has them"
+RUN = f"{names.GROUP}/calibration-run"
+"""The annotation with the run's id. A pod with another id belongs to another run."""
+_POLL_SECONDS = 1.0
+_WAITED = {"Unschedulable", "ImagePullFailed", "ContainerNotStarted"}
+"""Problems that may pass without a change of the pod."""
+_CHUNK = 1 << 16
+Say = Callable[[str], None]
+
+
+class SessionError(Exception):
+    """The calibration can't continue. The message is for the user."""
+
+
+@contextlib.contextmanager
+def running(connection: Cluster, pod: Object, seconds: float, say: Say) -> Iterator[Session]:
+    """Creates the pod, waits up to `seconds` until it is ready, and deletes it at the end of the context.
+
+    Raises SessionError.
+    """
+    run = uuid.uuid4().hex
+    metadata = {**pod["metadata"], "annotations": {**pod["metadata"]["annotations"], RUN: run}}
+    session = Session(connection, metadata["namespace"], metadata["name"])
+    try:
+        _create(connection, {**pod, "metadata": metadata})
+        session.wait(seconds, say)
+        yield session
+    finally:
+        _delete(connection, metadata, run, say)
+
+
+def _create(connection: Cluster, pod: Object) -> None:
+    """Creates the pod. Replaces the pod of an earlier run that has ended, but none that still runs."""
+    metadata, api = pod["metadata"], connection.api
+    where = metadata["namespace"], metadata["name"]
+    try:
+        try:
+            api.create(kinds.POD, metadata["namespace"], pod)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            other = api.get(kinds.POD, *where)
+            if not Pod(other).has_ended:
+                raise SessionError(f"another calibration runs: wait for it, or delete the pod {where[1]}") from None
+            api.delete(kinds.POD, *where, other["metadata"]["uid"])
+            api.create(kinds.POD, metadata["namespace"], pod)
+    except ApiError as error:
+        raise refused(error) from None
+
+
+def _delete(connection: Cluster, metadata: Object, run: str, say: Say) -> None:
+    """Deletes the pod of this run if it exists. A second Ctrl-C doesn't interrupt it."""
+    where = metadata["namespace"], metadata["name"]
+    with _deaf():
+        try:
+            pod = connection.api.get(kinds.POD, *where)
+            if pod["metadata"].get("annotations", {}).get(RUN) != run:
+                return
+            connection.api.delete(kinds.POD, *where, pod["metadata"]["uid"])
+            say(f"deleted the pod {where[1]}")
+        except ApiError as error:
+            # 403: the user may not even read pods, so this command has created none.
+            if error.code not in (403, 404):
+                say(one_line(f"could not delete the pod {where[1]}, which ends by itself: {error.message}"))
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    handlers = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def refused(error: ApiError) -> SessionError:
+    """Returns the API server's error for the user, with the needed permissions if one is missing."""
+    more = f" ({RIGHTS})" if error.code == 403 else ""
+    return SessionError(one_line(error.message) + more)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The pod of a running calibration."""
+
+    connection: Cluster
+    namespace: str
+    name: str
+
+    def pod(self) -> Object:
+        """Returns the pod. Raises SessionError if it is gone or can't be read."""
+        try:
+            return self.connection.api.get(kinds.POD, self.namespace, self.name)
+        except ApiError as error:
+            raise refused(error) from None
+
+    def wait(self, seconds: float, say: Say) -> None:
+        """Waits until the pod is ready, and says each of its steps. Raises SessionError."""
+        end, previous = time.monotonic() + seconds, ""
+        while True:
+            pod = Pod(self.pod())
+            if pod.is_ready:
+                return
+            trouble = problem_of(pod)
+            now = trouble or step_of(pod)
+            text = one_line(f"{now.reason}: {now.message}")
+            if not pod.is_alive or (trouble and trouble.reason not in _WAITED):
+                raise SessionError(f"the server doesn't start: {text}")
+            if text != previous:
+                say(text)
+                previous = text
+            if time.monotonic() > end:
+                raise SessionError(f"the server isn't ready after {seconds:.0f} s: {text}")
+            time.sleep(_POLL_SECONDS)
+
+    def check(self) -> None:
+        """Raises SessionError if the server has ended."""
+        pod = Pod(self.pod())
+        trouble = problem_of(pod)
+        if trouble or not pod.is_alive:
+            why = f": {trouble.reason}: {trouble.message}" if trouble else ""
+            raise SessionError(one_line(f"the server has ended{why}"))
+
+    def upload(self, content: bytes) -> None:
+        """Writes the user's inputs into the load generator's container. Raises SessionError."""
+        self._execute(["sh", "-c", f"head -c {len(content)} >{INPUT}"], 120, content)
+
+    def run(self, command: Sequence[str], seconds: float) -> str:
+        """Runs a command in the load generator's container and returns its output. Raises SessionError."""
+        return self._execute(command, seconds)
+
+    def _execute(self, command: Sequence[str], seconds: float, stdin: bytes = b"") -> str:
+        # `stream` changes its client, so it gets one of its own.
+        core = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(self.connection.configuration))
+        try:
+            channel = kubernetes.stream.stream(
+                core.connect_get_namespaced_pod_exec, self.name, self.namespace, container=CONTAINER,
+                command=list(command), stdin=bool(stdin), stdout=True, stderr=True, tty=False, _preload_content=False,
+            )  # fmt: skip
+        except kubernetes.client.ApiException as error:
+            raise refused(
+                ApiError(error.status or 0, "", f"can't run {command[0]} in the pod: {error.reason}")
+            ) from None
+        output = error_output = ""
+        end = time.monotonic() + seconds
+        try:
+            for start in range(0, len(stdin), _CHUNK):
+                channel.write_stdin(stdin[start : start + _CHUNK])
+            open_ = True
+            while open_ and time.monotonic() < end:
+                channel.update(timeout=1)
+                open_ = channel.is_open()  # before the reads, so that the last ones come after the end
+                output += channel.read_stdout(timeout=0) if channel.peek_stdout(timeout=0) else ""
+                error_output += channel.read_stderr(timeout=0) if channel.peek_stderr(timeout=0) else ""
+                if len(output) > load.MAX_BYTES:
+                    raise SessionError(f"{command[0]} printed more than {load.MAX_BYTES} bytes")
+                error_output = error_output[-load.MAX_BYTES :]
+            if open_:
+                raise SessionError(f"{command[0]} took longer than {seconds:.0f} s")
+            code = channel.returncode
+        except (websocket.WebSocketException, HTTPError, OSError) as error:
+            raise SessionError(one_line(f"the connection to the pod broke: {error}")) from None
+        finally:
+            channel.close()
+        if code:
+            words = one_line((error_output or output).strip())[-500:]
+            raise SessionError(f"{command[0]} failed in the pod: {words or f'exit code {code}'}")
+        return output

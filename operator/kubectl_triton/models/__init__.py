@@ -1,0 +1,1 @@
+"""`kubectl triton models`, `config`, `load`, `unload` and `reload`: the models of running servers."""

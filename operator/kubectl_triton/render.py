@@ -1,0 +1,93 @@
+"""`kubectl triton render`: prints what the operator would create, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+import click
+import yaml
+
+from triton_operator import render as rendering
+from triton_operator.api import names, thresholds
+from triton_operator.api.plain_yaml import PlainDumper
+from triton_operator.api.types import TritonModel
+from triton_operator.render import Choices, choose
+from triton_operator.render.choices import Settings
+from triton_repository_check.text import one_line
+
+from . import parsing
+
+
+@click.command("render")
+@click.argument("file", type=click.File())
+@click.option(
+    "--tools-image",
+    default="ghcr.io/triton-operator/operator:0.1.0",
+    show_default=True,
+    help="Image of the operator, which the pods' init containers run.",
+)
+@click.option(
+    "--delivery",
+    type=click.Choice(["Copy", "ImageVolume"]),
+    default="Copy",
+    show_default=True,
+    help="The delivery that your cluster uses for delivery: Auto.",
+)
+@click.option(
+    "--namespace", "-n", default="default", show_default=True, help="Namespace of TritonModels without a namespace."
+)
+@click.option(
+    "--entrypoint-type",
+    type=click.Choice(["Ensemble", "Model"]),
+    help="Type of the model in spec.entrypoint, which the operator reads from the model repository. Without this "
+    "option, the output contains no PrometheusRule.",
+)
+@click.option(
+    "--operator-namespace",
+    default=names.FIELD_MANAGER,
+    show_default=True,
+    help="Namespace of the operator, for the NetworkPolicy.",
+)
+@click.option(
+    "--prometheus-url",
+    default=f"http://prometheus-operated.{names.PROMETHEUS_NAMESPACE}.svc:9090",
+    show_default=True,
+    help="URL of the Prometheus that KEDA queries, for the ScaledObject.",
+)
+def render(
+    file: TextIO,
+    tools_image: str,
+    delivery: Any,
+    namespace: str,
+    entrypoint_type: str | None,
+    operator_namespace: str,
+    prometheus_url: str,
+) -> None:
+    """Prints the objects that the operator creates for the TritonModels in FILE (- for standard input).
+
+    Uses the operator's code and needs no cluster. Owner references have an empty uid, because the TritonModel isn't in
+    a cluster. Thresholds come from the annotations in FILE.
+    """
+    objects = []
+    for model, document in parsing.models(file, namespace):
+        choices = Choices(
+            tools_image,
+            delivery,
+            entrypoint=(model.spec.entrypoint or "") if entrypoint_type else "",
+            ensemble=entrypoint_type == "Ensemble",
+            thresholds=thresholds.effective_of(document),
+            prometheus=prometheus_url.rstrip("/"),
+            settings=Settings(operator_namespace=operator_namespace),
+        )
+        objects += rendering.render(model, choose(model, None, choices))
+        for note in _notes(model, document, bool(choices.entrypoint)):
+            click.echo(one_line(f"{model.key}: {note}"), err=True)
+    click.echo(yaml.dump_all(objects, Dumper=PlainDumper, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _notes(model: TritonModel, document: dict[str, Any], has_rules: bool) -> list[str]:
+    """Returns messages about invalid thresholds, and about objects that the output doesn't contain."""
+    notes = [error.message for error in thresholds.of(document).invalid]
+    if model.spec.monitoring.enabled and not has_rules:
+        notes.append("no PrometheusRule: it needs spec.entrypoint and --entrypoint-type")
+    return notes

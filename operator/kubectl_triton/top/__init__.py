@@ -1,0 +1,1 @@
+"""`kubectl triton top`: a live view of TritonModels, or one table."""

@@ -1,0 +1,123 @@
+"""One stored state of an object, as compressed JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from triton_operator.api import kinds, names
+
+from . import shallow
+from .shallow import Size, size
+from .slim import brief, slim
+
+Object = dict[str, Any]
+_LONG = 4096
+"""Minimum size in bytes of JSON that is compressed: Deployments and rules."""
+LARGEST = 256 << 10
+"""Maximum size of a TritonModel without its status, in bytes of JSON. Of a larger one, only `brief` is stored. Children
+may be larger, because one spec field can appear in several of them."""
+_LARGEST_STATUS = 512 << 10
+_EACH = 1 << 10
+"""Memory of a stored object in addition to its JSON, in bytes."""
+
+
+@dataclass(frozen=True)
+class Large:
+    """An object of which only `brief` is stored, and the size of its JSON.
+
+    `crowded`: whether the reason is that its namespace uses more than its share of the memory, and not its own size.
+    """
+
+    kind: str
+    name: str
+    size: Size
+    crowded: bool
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One state of an object.
+
+    - `body`: its JSON, compressed if it is long. Python objects would take about ten times as much memory.
+    - `controller`: uid of its controller.
+    - `large`: its size if only `brief` is stored, otherwise None. `crowded`: see Large.
+    - `ended`: whether it is a pod that has ended.
+    - `seen`: cached result of `Store.map_kind`.
+    """
+
+    uid: str
+    controller: str
+    version: int
+    body: bytes
+    large: Size | None = None
+    crowded: bool = False
+    ended: bool = False
+    seen: Any = None
+
+    @classmethod
+    def of(cls, obj: Object, controller: str) -> Entry:
+        metadata, (text, large) = obj["metadata"], _text(obj)
+        return cls(
+            metadata["uid"],
+            controller,
+            int(metadata["resourceVersion"]),
+            zlib.compress(text, 1) if len(text) > _LONG else text,
+            large,
+            ended=obj["kind"] == kinds.POD.kind and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
+        )
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+        return len(self.body) + _EACH
+
+    def in_brief(self) -> Entry:
+        """This state without the parts that need much memory, such as the models in the status."""
+        small = brief(self.object)
+        small.get("status", {}).pop("models", None)
+        return dataclasses.replace(
+            self, body=_dumps(small), large=self.large or size(self.body), crowded=True, seen=None
+        )
+
+    @property
+    def object(self) -> Object:
+        text = self.body if self.body.startswith(b"{") else zlib.decompress(self.body)
+        obj: Object = orjson.loads(text)
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        return obj
+
+
+def _text(obj: Object) -> tuple[bytes, Size | None]:
+    """Returns the JSON to store, and the object's size if it is too large, so that only `brief` is stored."""
+    large: Size | None = obj.get(shallow.TOO_LARGE)
+    if large is None:
+        text = _dumps(slim(obj))
+        if obj["kind"] != names.KIND or _fits(obj, size(text)):
+            return text, None
+        large = size(text)
+    small = brief(obj)
+    if not _status(obj).fits(_LARGEST_STATUS):
+        small["status"] = {}
+    return _dumps(small), large
+
+
+def _fits(model: Object, total: Size) -> bool:
+    if total.fits(LARGEST):
+        return True
+    rest = size(_dumps(slim({**model, "status": {}})))
+    return rest.fits(LARGEST) and _status(model).fits(_LARGEST_STATUS)
+
+
+def _status(model: Object) -> Size:
+    return size(shallow.dumps(model.get("status")))
+
+
+def _dumps(obj: Object) -> bytes:
+    """JSON without the resourceVersion, because a change of nothing else needs no reconcile."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
+    return shallow.dumps({**obj, "metadata": metadata})

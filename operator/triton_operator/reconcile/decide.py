@@ -1,0 +1,149 @@
+"""Decides what one reconcile does. Pure, except that it keeps its results in the cache.
+
+A new feature is a policy: a function in a file of its own, and a line in POLICIES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from triton_operator.api import kinds, names
+from triton_operator.model_changes import LoadDecision
+from triton_operator.plan import identity, is_template_of, plan
+from triton_operator.render import Choices, children, choose, render
+from triton_operator.scaling import ScaleDecision
+
+from . import load_models
+from .cache import ReconcileCache
+from .direct import decide_scale
+from .repair import repair
+from .snapshot import Object, Snapshot, find_kind
+from .steps import (
+    ChangeModels,
+    DeleteLeftoverPods,
+    DeleteLeftovers,
+    ReadLost,
+    ScaleUp,
+    Step,
+    WakeUp,
+    WriteChildren,
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one reconcile does.
+
+    Attributes:
+        choices: what the spec leaves open.
+        desired: the objects that the TritonModel should have.
+        load: the decision about the models of the running servers.
+        scale: the decision of the engine Direct; None with another engine.
+        steps: what to do, in this order.
+    """
+
+    choices: Choices
+    desired: tuple[Object, ...]
+    load: LoadDecision
+    scale: ScaleDecision | None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def template(self) -> str:
+        """The hash of the desired pod template."""
+        deployment = find_kind(self.desired, kinds.DEPLOYMENT) or {}
+        return str(deployment["metadata"]["annotations"][names.ANNOTATION_TEMPLATE])
+
+
+def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decision:
+    """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
+    choices, load = _choose(snapshot)
+    cache.rollout = load_models.replace_servers(snapshot.model, load) or cache.rollout
+    scale = decide_scale(snapshot, cache, elapsed)
+    desired = render(snapshot.model, replace(choices, autoscaler_floor=0 if scale is None else scale.floor))
+    decision = Decision(choices, tuple(desired), load, scale)
+    return replace(decision, steps=tuple(step for policy in POLICIES for step in policy(snapshot, decision, cache)))
+
+
+def _choose(snapshot: Snapshot) -> tuple[Choices, LoadDecision]:
+    """Returns the choices for rendering, and the decision about the models of running servers."""
+    choices = choose(snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of)
+    load, models = load_models.decide_change(snapshot, choices)
+    if load.rollout:
+        choices = choose(
+            snapshot.model, snapshot.deployment, snapshot.fresh, agrees=is_template_of, replace_servers=True
+        )
+    return replace(choices, models=models), load
+
+
+Policy = Callable[[Snapshot, Decision, ReconcileCache], Iterator[Step]]
+
+
+def _wake_up(snapshot: Snapshot, _: Decision, __: ReconcileCache) -> Iterator[Step]:
+    """Starts the minimum of servers if KEDA has scaled to zero and another engine follows.
+
+    A HorizontalPodAutoscaler never scales from zero. This comes before the ScaledObject is deleted and for as long as
+    it exists, because until then KEDA may scale to zero again.
+    """
+    scaling, scaled_object = snapshot.model.scaling, snapshot.child(kinds.SCALED_OBJECT)
+    if scaling is None or snapshot.model.is_keda or snapshot.deployment is None or scaled_object is None:
+        return
+    if not snapshot.deployment["spec"]["replicas"] and not scaled_object["spec"].get("minReplicaCount"):
+        yield WakeUp(snapshot.deployment, scaling.min)
+
+
+def _read_lost(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+    """Desired objects are found when they are applied."""
+    if undesired := snapshot.lost - {identity(obj) for obj in decision.desired}:
+        yield ReadLost(tuple(sorted(undesired)))
+
+
+def _delete_leftovers(_: Snapshot, __: Decision, ___: ReconcileCache) -> Iterator[Step]:
+    yield DeleteLeftovers()
+
+
+def _write_children(snapshot: Snapshot, decision: Decision, cache: ReconcileCache) -> Iterator[Step]:
+    live = snapshot.children
+    if not decision.choices.entrypoint and snapshot.model.spec.monitoring.enabled:
+        # Keep the alerts until the entrypoint is known.
+        live = tuple(obj for obj in live if not children.of(obj).needs_entrypoint)
+    # Of a kind that can't be read the live objects may be old, so none is applied and none is deleted.
+    desired, live = (
+        tuple(obj for obj in objects if obj["kind"] not in snapshot.unreadable) for objects in (decision.desired, live)
+    )
+    if writes := plan(desired, live, cache.applied, cache.unchanged):
+        yield WriteChildren(tuple(writes))
+
+
+def _change_models(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+    if decision.load.start is not None:
+        yield ChangeModels(*decision.load.start, tuple(snapshot.model.spec.server.load_models))
+
+
+def _scale_up(snapshot: Snapshot, decision: Decision, _: ReconcileCache) -> Iterator[Step]:
+    if decision.scale is not None and snapshot.deployment is not None:
+        yield ScaleUp(snapshot.deployment, decision.scale)
+
+
+def _repair(snapshot: Snapshot, decision: Decision, cache: ReconcileCache) -> Iterator[Step]:
+    # The status doesn't have the last eviction yet while that is in the cache.
+    if not decision.load.left and cache.evicted is None:
+        yield from repair(snapshot, decision.template)
+
+
+def _delete_leftover_pods(_: Snapshot, __: Decision, ___: ReconcileCache) -> Iterator[Step]:
+    yield DeleteLeftoverPods()
+
+
+POLICIES: tuple[Policy, ...] = (
+    _wake_up,
+    _read_lost,
+    _delete_leftovers,
+    _write_children,
+    _change_models,
+    _scale_up,
+    _repair,
+    _delete_leftover_pods,
+)
+"""In the order in which their steps are done."""

@@ -1,0 +1,61 @@
+"""Evicts servers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from triton_operator.api import kinds
+from triton_operator.api.status import HEALTH_REQUEST_FAILED, RepairStatus, timestamp
+from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.pods import Pod, Problem
+
+from .cache import ReconcileCache
+from .outcome import Outcome
+
+_PAUSE = timedelta(minutes=1)
+"""The pause after a refusal, which may last for days."""
+Log = logging.LoggerAdapter[logging.Logger]
+
+
+class Evictor:
+    """Evicts servers by the eviction API, which keeps to PodDisruptionBudgets. Safe to use from several threads."""
+
+    def __init__(self, api: KubernetesApi, clock: Callable[[], datetime]) -> None:
+        self._api, self._clock = api, clock
+
+    def evict(self, pod: Pod, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:
+        """Evicts the pod, but not within a minute after a refusal. Raises ApiError if the API server doesn't answer."""
+        if (refusal := cache.eviction_refusal) and self._clock() < refusal[0]:
+            self._refused(*refusal, outcome)
+            return
+        cache.eviction_refusal = None
+        try:
+            self._api.evict(pod.raw)
+        except ApiError as error:
+            if error.code in (404, 409):  # It is gone, or has changed: a watch reports it.
+                return
+            if error.unanswered and error.code != 429:  # 429 is that of a PodDisruptionBudget.
+                raise
+            message = f"the server {pod.name} has stopped answering, and can't be evicted: {error.message}"
+            log.warning("%s", message)
+            cache.eviction_refusal = self._clock() + _PAUSE, Problem("RepairRefused", message)
+            self._refused(*cache.eviction_refusal, outcome)
+            return
+        since = pod.stopped_answering
+        message = (
+            f"it didn't answer the health request any more since {since:%H:%M:%S} UTC, so it was evicted, and a new "
+            "server replaces it"
+        )
+        log.warning("evicted %s: %s", pod.name, message)
+        cache.evicted = RepairStatus(
+            reason=HEALTH_REQUEST_FAILED,
+            server=pod.name,
+            message=message,
+            time=timestamp(self._clock()),
+        )
+
+    def _refused(self, until: datetime, problem: Problem, outcome: Outcome) -> None:
+        outcome.refused.setdefault(kinds.POD.kind, problem)
+        outcome.reconcile_after((until - self._clock()).total_seconds())

@@ -1,0 +1,107 @@
+"""Does the steps of a reconcile. Everything that a reconcile writes is written here, except the status."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import assert_never
+
+from triton_operator.api import kinds, secrets
+from triton_operator.cluster.api import KubernetesApi
+from triton_operator.cluster.store import Store
+from triton_operator.probe import Prober
+
+from .cache import ReconcileCache
+from .evict import Evictor
+from .leftover_pods import LeftoverPodCollector
+from .leftovers import LeftoverCollector
+from .outcome import Outcome
+from .scale import Scaler
+from .snapshot import Snapshot, find_kind
+from .steps import (
+    ChangeModels,
+    DeleteLeftoverPods,
+    DeleteLeftovers,
+    Evict,
+    ReadLost,
+    ReconcileAfter,
+    ScaleUp,
+    Step,
+    WakeUp,
+    WriteChildren,
+)
+from .write_children import ChildWriter
+
+Log = logging.LoggerAdapter[logging.Logger]
+
+
+class Executor:
+    """Does steps. Safe to use from several threads, with one thread at a time for each key."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        store: Store,
+        prober: Prober,
+        leftovers: LeftoverCollector,
+        leftover_pods: LeftoverPodCollector,
+        on_scale_up: Callable[[], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store, self._prober, self._children = store, prober, ChildWriter(api, store)
+        self._scaler, self._leftovers, self._leftover_pods = Scaler(api, on_scale_up), leftovers, leftover_pods
+        self._evictor = Evictor(api, clock)
+
+    def execute(self, snapshot: Snapshot, steps: Iterable[Step], cache: ReconcileCache, log: Log) -> Outcome:
+        """Does the steps in their order. A refused one stops only those that depend on it.
+
+        Raises ApiError if the API server doesn't answer.
+        """
+        outcome = Outcome(secrets.values(snapshot.model))
+        for step in steps:
+            self._do(step, snapshot, cache, outcome, log)
+        return outcome
+
+    def _do(self, step: Step, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:
+        model = snapshot.model
+        match step:
+            case WakeUp():
+                self._scaler.wake_up(step, outcome, log)
+            case ReadLost():
+                self._children.read_lost(model, step.objects, outcome)
+            case DeleteLeftovers():
+                self._leftovers.delete_leftovers(model.key, model.metadata.uid, outcome)
+            case WriteChildren():
+                self._children.write(model, step.plan, cache.applied, outcome, log)
+            case ChangeModels():
+                self._change_models(step, snapshot, outcome, log)
+            case ScaleUp():
+                self._scaler.scale_up(step, outcome, log)
+            case Evict():
+                self._evictor.evict(step.pod, cache, outcome, log)
+            case ReconcileAfter():
+                outcome.reconcile_after(step.seconds)
+            case DeleteLeftoverPods():
+                self._delete_leftover_pods(snapshot, cache, outcome)
+            case _:
+                assert_never(step)
+
+    def _change_models(self, step: ChangeModels, snapshot: Snapshot, outcome: Outcome, log: Log) -> None:
+        # The next leader would not know which models the server may have.
+        if kinds.CONFIG_MAP.kind in outcome.refused:
+            return
+        server, change = step.server, step.change
+        if server.uid not in snapshot.changes:
+            log.info("models of %s: load %s, then unload %s", server.pod, list(change.load), list(change.unload))
+        self._prober.changes.start(snapshot.model.key, server, change, step.models)
+
+    def _delete_leftover_pods(self, snapshot: Snapshot, cache: ReconcileCache, outcome: Outcome) -> None:
+        model = snapshot.model
+        deployment = find_kind(self._store.children(model.key, model.metadata.uid), kinds.DEPLOYMENT)
+        if deployment is not None:
+            wait = outcome.attempt(
+                kinds.POD.kind, "to delete pods of earlier Deployments",
+                lambda: self._leftover_pods.delete_leftovers(model.key, deployment, cache), None,
+            )  # fmt: skip
+            outcome.reconcile_after(wait)

@@ -1,0 +1,66 @@
+"""What the writes of one reconcile have done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from triton_operator.api import secrets
+from triton_operator.cluster.api import ApiError
+from triton_operator.plan import Identity
+from triton_operator.pods import Problem
+
+T = TypeVar("T")
+
+
+@dataclass
+class Outcome:
+    """What the writes of one reconcile have done. A refused write is a value here, and stops no independent one.
+
+    Only an API server that doesn't answer, or asks to wait, ends the reconcile: everything else would fail too.
+
+    - `hidden`: sensitive values, which messages of the API server may quote.
+    - `refused`: the problem of a refused write, by kind.
+    - `states`: versions of the written objects.
+    - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
+      quota, or a webhook that is down.
+    - `blocked`: leftovers of a deleted TritonModel, each with its problem. `grace`: the remaining seconds in which they
+      are left to Kubernetes' garbage collector, and nothing is reported.
+    - `again`: seconds after which to reconcile again; None if the watches report every change.
+    """
+
+    hidden: Collection[str] = ()
+    refused: dict[str, Problem] = field(default_factory=dict)
+    states: set[str] = field(default_factory=set)
+    passing: bool = False
+    blocked: Mapping[Identity, Problem] = field(default_factory=dict)
+    grace: float = 0
+    again: float | None = None
+
+    def reconcile_after(self, seconds: float | None) -> None:
+        """Reconciles again after `seconds`, or earlier; None: no need."""
+        self.again = min((s for s in (self.again, seconds) if s is not None), default=None)
+
+    def attempt(self, kind: str, action: str, step: Callable[[], T], otherwise: T) -> T:
+        """Returns the result of `step`, or `otherwise` if the API server refuses it.
+
+        - `kind`: under which to report the refusal. `action`: the step as a phrase, such as "to scale the Deployment".
+
+        Raises ApiError if the API server doesn't answer.
+        """
+        try:
+            return step()
+        except ApiError as error:
+            self.refuse(kind, error, f"the API server refuses {action}: {error.message}")
+            return otherwise
+
+    def refuse(self, kind: str, error: ApiError, message: str, reason: str = "ApplyRefused") -> None:
+        """Records that the API server refused a write.
+
+        Raises `error` if it is no answer, or if the reconcile began with an old state of an object (Stale).
+        """
+        if error.unanswered:
+            raise error
+        self.passing = self.passing or error.code == 403 or error.transient
+        self.refused.setdefault(kind, Problem(reason, secrets.redact(message, self.hidden)))

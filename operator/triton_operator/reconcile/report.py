@@ -1,0 +1,146 @@
+"""Reports a reconcile: assembles what was seen, decided and done, and writes the status."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from triton_operator.api import kinds, names
+from triton_operator.api.status import CONDITIONS, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus, status_of, timestamp
+from triton_operator.cluster.store import state
+from triton_operator.probe import Prober
+from triton_operator.render import endpoint
+from triton_operator.render.choices import KeptTemplate
+from triton_operator.status.assess import all_pods_exist, assess
+from triton_operator.status.conditions import is_urgent
+from triton_operator.status.observation import Monitoring, Observation, Scaler
+from triton_operator.status.threshold_live import outdated
+
+from . import load_models
+from .cache import ReconcileCache
+from .decide import Decision
+from .direct import scaling_status
+from .outcome import Outcome
+from .pace import Pace
+from .snapshot import Object, Snapshot
+from .write_status import StatusWriter
+
+Log = logging.LoggerAdapter[logging.Logger]
+_ANSWER = timedelta(seconds=1)
+"""How long to delay a status update for the answer of a server that has just started or changed its readiness."""
+_FIRST_STATUS = timedelta(seconds=3)
+"""How long to delay the first status update until the Deployment's pods exist."""
+
+
+class Reporter:
+    """Reports reconciles. Safe to use from several threads, with one thread at a time for each key.
+
+    `progress`: minimum interval between status updates that only report a step; 0 for none.
+    """
+
+    def __init__(self, statuses: StatusWriter, prober: Prober, pace: Pace, progress: timedelta) -> None:
+        self._statuses, self._prober, self._pace, self._progress = statuses, prober, pace, progress
+
+    def report(
+        self, snapshot: Snapshot, decision: Decision, outcome: Outcome, cache: ReconcileCache, clock: datetime, log: Log
+    ) -> None:
+        """Writes the status if it has changed. `snapshot`: what is there after the writes.
+
+        Raises ApiError if the API server refuses it.
+        """
+        now = timestamp(clock, "milliseconds")
+        observed = observation(snapshot, decision, outcome, cache, now)
+        status = assess(snapshot.model, observed, endpoint(snapshot.model), snapshot.before, now)
+        if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
+            cache.rollout = ""
+        self._set_waiting(snapshot, status, observed, now)
+        if status == snapshot.before:
+            return
+        wait = self._wait(snapshot, cache, status, observed, clock)
+        if wait > timedelta():
+            outcome.reconcile_after(wait.total_seconds())
+            return
+        answer = self._statuses.write(snapshot.raw, snapshot.before, status, log)
+        cache.due, cache.evicted = clock + self._progress, None
+        if answer is None:
+            return
+        outcome.states.add(state(answer))
+        if _reconcile_triggers(answer) != _reconcile_triggers(snapshot.raw):
+            # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.
+            outcome.reconcile_after(0)
+
+    def _set_waiting(self, snapshot: Snapshot, status: TritonModelStatus, observed: Observation, now: str) -> None:
+        """Tells the prober whether this TritonModel waits for Prometheus to use a new threshold."""
+        live = next((c for c in status.conditions if c.type == THRESHOLD_LIVE), None)
+        has_thresholds = observed.monitoring.has_rules and not observed.requested.invalid
+        waits = has_thresholds and live is not None and live.status != "True"
+        answer = observed.monitoring.answer
+        stale = waits and answer is not None and bool(answer.at) and outdated(answer, status.thresholds, now)
+        self._prober.prometheuses.set_waiting(snapshot.model.key, waits=waits, outdated=stale)
+
+    def _wait(
+        self, snapshot: Snapshot, cache: ReconcileCache, status: TritonModelStatus, observed: Observation, now: datetime
+    ) -> timedelta:
+        """Returns how long to delay this status update.
+
+        A step that isn't urgent waits for the next step. Every update waits for the answer of a server that has just
+        started or changed its readiness.
+        """
+        if not observed.servers.pending:
+            cache.pending = None
+        else:
+            cache.pending = cache.pending or now
+            wait = cache.pending + min(_ANSWER, self._progress) - now
+            if timedelta() < wait <= _ANSWER:
+                return wait
+        first = not snapshot.before.observed_generation
+        if cache.due is None:
+            cache.due = now + min(_FIRST_STATUS, self._progress) if first else now
+        wait = cache.due - now
+        # If the clock was set back, there is no delay.
+        held = timedelta() < wait <= self._progress and not (first and all_pods_exist(observed))
+        urgent = held and is_urgent(snapshot.before, status) and self._pace.spend_urgent(snapshot.model.key)
+        return wait if held and not urgent else timedelta()
+
+
+def observation(
+    snapshot: Snapshot, decision: Decision, outcome: Outcome, cache: ReconcileCache, now: str
+) -> Observation:
+    """Returns the input of the status. `snapshot`: what is there after the writes. `now`: RFC 3339."""
+    choices, model = decision.choices, snapshot.model
+    return Observation(
+        template=decision.template,
+        delivery=choices.delivery,
+        selector=names.selector(model.name),
+        newer_template=isinstance(choices.template, KeptTemplate) and choices.template.newer,
+        deployment=snapshot.deployment,
+        paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
+        pods=snapshot.pods,
+        refused={**outcome.refused, **snapshot.unreadable},
+        evicted=cache.evicted,
+        models_change=load_models.reported(model, decision.load),
+        rollout=cache.rollout,
+        requested=snapshot.requested,
+        thresholds=choices.thresholds,
+        servers=snapshot.servers,
+        scaler=Scaler(
+            autoscaler=snapshot.child(kinds.AUTOSCALER),
+            scaled_object=snapshot.child(kinds.SCALED_OBJECT),
+            keda=choices.cluster.keda,
+            prometheus=choices.prometheus,
+            scaling=scaling_status(decision.scale, snapshot.before.autoscaling, now),
+        ),
+        monitoring=Monitoring(installed=snapshot.installed, has_rules=bool(choices.entrypoint), answer=snapshot.answer),
+    )
+
+
+def current_status(raw: Object) -> TritonModelStatus:
+    """Returns the current status without conditions of other field managers."""
+    status = status_of(raw)
+    return status.model_copy(update={"conditions": [c for c in status.conditions if c.type in CONDITIONS]})
+
+
+def _reconcile_triggers(raw: Object) -> list[Any]:
+    """Returns the parts of a TritonModel whose changes cause a reconcile."""
+    return [raw["metadata"].get(k) for k in ("generation", "annotations", "deletionTimestamp")]

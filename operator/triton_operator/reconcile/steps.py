@@ -1,0 +1,82 @@
+"""The steps of a reconcile: all that it writes, in the order of `decide.POLICIES`. `execute.py` does them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from triton_operator.api.servers import Change, RunningServer
+from triton_operator.plan import Apply, Delete, Identity
+from triton_operator.pods import Pod
+from triton_operator.scaling import ScaleDecision
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ChangeModels:
+    """Begin to change the models of one server to `models`, unless the API server refused the ConfigMap with them."""
+
+    server: RunningServer
+    change: Change
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WakeUp:
+    """Scale the Deployment from zero to `replicas`, because KEDA doesn't scale it any more."""
+
+    deployment: Object
+    replicas: int
+
+
+@dataclass(frozen=True)
+class ReadLost:
+    """Read the objects that have lost the label that the watches select."""
+
+    objects: tuple[Identity, ...]
+
+
+@dataclass(frozen=True)
+class DeleteLeftovers:
+    """Delete the leftovers of a deleted TritonModel with this name, after a grace period."""
+
+
+@dataclass(frozen=True)
+class WriteChildren:
+    """Apply and delete children."""
+
+    plan: tuple[Apply | Delete, ...]
+
+
+@dataclass(frozen=True)
+class ScaleUp:
+    """Add the servers of the engine Direct's decision."""
+
+    deployment: Object
+    decision: ScaleDecision
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Evict the pod of a server that has stopped answering spec.healthRequest."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True)
+class ReconcileAfter:
+    """Reconcile again after this time at the latest."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DeleteLeftoverPods:
+    """Delete the pods of earlier Deployments with this name, after a grace period."""
+
+
+Step = (
+    WakeUp | ReadLost | DeleteLeftovers | WriteChildren | ChangeModels | ScaleUp | Evict | ReconcileAfter
+    | DeleteLeftoverPods
+)  # fmt: skip

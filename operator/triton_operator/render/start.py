@@ -1,0 +1,34 @@
+"""How the server's container starts tritonserver, and what watches it there: start.sh.
+
+docs/decisions/0037-stack-of-the-server.md, docs/decisions/0038-dead-backend-processes.md
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Literal
+
+from .delivery import BUSYBOX
+
+STACK_KIB = 1 << 20
+"""Stack of each thread. It is address space; only what a thread has used takes memory. Some kernels give a process no
+more than 512 GiB of addresses, so it can't be much larger."""
+DIED = "a backend process died:"
+"""The beginning of the termination message of a server that ended because of it. The paths of model.py follow, with
+", " between them, or words for one that isn't known."""
+
+
+def command(repair: Literal["Restart", "Report"] = "Restart") -> list[str]:
+    """Returns the command of the container. Its arguments are the flags of tritonserver.
+
+    The static busybox runs in every image, also in one without a shell. `repair`: spec.repair.
+    """
+    return [BUSYBOX, "sh", "-c", _SCRIPT.replace("repair=Restart", f"repair={repair}"), "tritonserver"]
+
+
+def without_comments(script: str) -> str:
+    """Returns a script without its comments, which would be in each pod."""
+    return "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+
+
+_SCRIPT = without_comments(resources.files(__package__ or "").joinpath("start.sh").read_text())

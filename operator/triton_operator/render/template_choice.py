@@ -1,0 +1,93 @@
+"""Selects the choices for rendering so that an upgrade of the operator restarts no pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from triton_operator.api import names
+from triton_operator.api.types import TritonModel
+
+from .choices import Choices, Delivery, KeptTemplate, NewTemplate
+from .deployment import pod_template
+from .kept_template import content, digest, spec_hash, unpack
+
+
+def choose(
+    model: TritonModel,
+    live: Mapping[str, Any] | None,
+    defaults: Choices,
+    *,
+    agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda *_: True,
+    replace_servers: bool = False,
+) -> Choices:
+    """Returns the choices for `model`: the ones recorded on the live Deployment, otherwise `defaults`.
+
+    So neither a new version of the operator nor a change of the nodes restarts a server. The Deployment keeps its pod
+    template until a field of the spec that concerns pods changes; then it gets the new tools image too.
+
+    - `defaults`: the cluster's current capabilities and the state of the model. `defaults.replicas` is the last known
+      number of servers.
+    - `agrees`: whether a kept template is the one in the spec of the live Deployment. A user who may write
+      `deployments/status` may write the annotation with the kept one, but not the spec.
+    - `replace_servers`: whether a change of spec.server.loadModels must replace the servers.
+    """
+    annotations = (live or {}).get("metadata", {}).get("annotations", {})
+    setting, annotation = model.spec.model_image.delivery, annotations.get(names.ANNOTATION_DELIVERY)
+    if setting != "Auto":
+        delivery: Delivery = setting
+    else:
+        delivery = cast(Delivery, annotation) if annotation in ("Copy", "ImageVolume") else defaults.delivery
+    replicas, before = model.spec.replicas, defaults.replicas
+    replaced = models_hash(model) if replace_servers else _replaced(live)
+    choices = replace(
+        defaults,
+        tools_image=_tools_image(live) or defaults.tools_image,
+        delivery=delivery,
+        replicas=replicas if replicas is not None else _replicas(live, before),
+        initial_replicas=before if replicas is None and live is None and before > 1 else None,
+        template=NewTemplate(replaced),
+    )
+    template = pod_template(model, choices)
+    template_hash = template["metadata"]["annotations"][names.ANNOTATION_TEMPLATE]
+    if template_hash == annotations.get(names.ANNOTATION_TEMPLATE):
+        return choices
+    if not replace_servers and annotations.get(names.ANNOTATION_SPEC) == spec_hash(model, delivery):
+        old = _kept(annotations, live, agrees)
+        if old is not None:
+            return replace(choices, template=KeptTemplate(old, content(old) != content(template), replaced))
+    return replace(choices, tools_image=defaults.tools_image)
+
+
+def _kept(
+    annotations: Mapping[str, Any],
+    live: Mapping[str, Any] | None,
+    agrees: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
+) -> dict[str, Any] | None:
+    """Returns the pod template that is kept on the live Deployment; None if there is none or its spec has another."""
+    template = unpack(annotations.get(names.ANNOTATION_POD_TEMPLATE, ""))
+    return template if template is not None and live is not None and agrees(template, live) else None
+
+
+def _tools_image(live: Mapping[str, Any] | None) -> str:
+    """Returns the operator's image in the live pod template; "" if it has none."""
+    pod = (live or {}).get("spec", {}).get("template", {}).get("spec", {})
+    return next(
+        (str(c.get("image", "")) for c in pod.get("initContainers", ()) if c.get("name") == names.CONTAINER_TOOLS), ""
+    )
+
+
+def _replicas(live: Mapping[str, Any] | None, before: int) -> int:
+    return before if live is None else int(live.get("spec", {}).get("replicas", 1))
+
+
+def models_hash(model: TritonModel) -> str:
+    """Returns the value of ANNOTATION_REPLACED for the models of spec.server.loadModels."""
+    return digest(model.spec.server.load_models)
+
+
+def _replaced(live: Mapping[str, Any] | None) -> str:
+    """Returns the value of ANNOTATION_REPLACED in the live pod template; "" if it has none."""
+    metadata = (live or {}).get("spec", {}).get("template", {}).get("metadata", {})
+    return str((metadata.get("annotations") or {}).get(names.ANNOTATION_REPLACED, ""))

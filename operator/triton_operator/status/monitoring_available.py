@@ -1,0 +1,60 @@
+"""The condition MonitoringAvailable: whether a Prometheus selects the rules and the servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_operator.api.monitoring import Prometheus, describe
+from triton_operator.api.status import MONITORING_AVAILABLE, Condition
+from triton_operator.api.types import TritonModel
+
+from .conditions import condition
+from .observation import Object, Observation
+
+_PAUSED = " (spec.paused is true, so new and changed rules don't reach it)"
+
+
+def monitoring_available(model: TritonModel, observed: Observation) -> Condition | None:
+    """MonitoringAvailable: whether a Prometheus selects the rules; None if monitoring is disabled."""
+    if not model.spec.monitoring.enabled:
+        return None
+    installed = observed.monitoring.installed
+    if installed is None:
+        return condition(
+            MONITORING_AVAILABLE, "False", "CRDsMissing",
+            "the cluster has no CRDs for PrometheusRule and PodMonitor: install prometheus-operator to get alerts; "
+            "serving works without them",
+        )  # fmt: skip
+    if refusal := observed.refusal(MONITORING_AVAILABLE):
+        return condition(MONITORING_AVAILABLE, "False", refusal.reason, refusal.message)
+    if installed.prometheuses is None:
+        return condition(
+            MONITORING_AVAILABLE, "Unknown", "NotPermitted",
+            "the operator isn't allowed to list Prometheus resources, so it can't check whether one selects the rules",
+        )  # fmt: skip
+    selecting = installed.selecting(model.monitoring_labels, model.namespace)
+    if selecting:
+        names = ", ".join(f"{p.namespace}/{p.name}{_PAUSED if p.paused else ''}" for p in selecting)
+        return condition(MONITORING_AVAILABLE, "True", "Selected", f"selected by Prometheus {names}")
+    if not installed.prometheuses:
+        return condition(
+            MONITORING_AVAILABLE, "False", "NoPrometheus",
+            "no Prometheus resource in the namespaces of the operator's setting PROMETHEUS_NAMESPACES "
+            f"({', '.join(installed.searched) or 'none'}), so no Prometheus evaluates the rules: create one "
+            "there, or add its namespace to the setting",
+        )  # fmt: skip
+    return condition(MONITORING_AVAILABLE, "False", "NotSelected", _not_selected(installed.prometheuses))
+
+
+def _not_selected(prometheuses: Sequence[Prometheus]) -> str:
+    first = prometheuses[0]
+    return (
+        "no Prometheus selects both the PrometheusRule and the PodMonitor: set spec.monitoring.labels to the labels "
+        "that yours selects; "
+        f"{first.namespace}/{first.name} selects rules with {describe(first.rules.objects)} and pod monitors with "
+        f"{describe(first.pod_monitors.objects)}, in namespaces with {_namespaces(first.rules.namespaces)}"
+    )
+
+
+def _namespaces(selector: Object | None) -> str:
+    return "its own namespace" if selector is None else describe(selector)

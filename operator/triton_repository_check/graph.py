@@ -1,0 +1,176 @@
+"""The tensor graph of an ensemble, and the entrypoint of a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from triton_repository_check.model import Model, Repository
+
+
+class EntrypointError(LookupError):
+    """The entrypoint is missing or ambiguous. The message names the candidates and the field to set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One entry of a step's input_map or output_map: the tensor of the step's model, and the ensemble's tensor."""
+
+    step: int
+    own: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An ensemble's tensors, and the steps that write and read them."""
+
+    given: frozenset[str]
+    """The ensemble's declared inputs."""
+    wanted: frozenset[str]
+    """Its declared outputs."""
+    reads: tuple[Link, ...]
+    writes: tuple[Link, ...]
+
+    @property
+    def produced(self) -> frozenset[str]:
+        """Tensors that the request or a step provides."""
+        return self.given | {link.tensor for link in self.writes}
+
+    @property
+    def consumed(self) -> frozenset[str]:
+        """Tensors that a step reads."""
+        return frozenset(link.tensor for link in self.reads)
+
+    def stuck(self) -> tuple[int, ...]:
+        """Returns the steps, ascending, that can never run because of a cycle: members, and steps that wait for them.
+
+        Ignores inputs that no step produces.
+        """
+        waiting: dict[int, set[str]] = {link.step: set() for link in (*self.reads, *self.writes)}
+        readers: dict[str, set[int]] = {}
+        makes: dict[int, set[str]] = {}
+        for link in self.reads:
+            waiting[link.step].add(link.tensor)
+            readers.setdefault(link.tensor, set()).add(link.step)
+        for link in self.writes:
+            makes.setdefault(link.step, set()).add(link.tensor)
+        # TR405 reports tensors that no step produces. Treat them as available so that they don't look like a cycle.
+        tensors = [*self.given, *(self.consumed - self.produced)]
+        runnable = [step for step, needs in waiting.items() if not needs]
+        while tensors or runnable:
+            while runnable:
+                del waiting[step := runnable.pop()]
+                tensors.extend(makes.get(step, ()))
+            while tensors:
+                tensor = tensors.pop()
+                for step in readers.pop(tensor, ()):
+                    waiting[step].discard(tensor)
+                    if not waiting[step]:
+                        runnable.append(step)
+        return tuple(sorted(waiting))
+
+
+def graph(ensemble: Model) -> Graph:
+    """Returns the tensors of `ensemble` from its own config.pbtxt. Models that aren't ensembles have no links."""
+    config = ensemble.config
+    return Graph(
+        given=frozenset(t.name for t in config.input) if config is not None else frozenset(),
+        wanted=frozenset(t.name for t in config.output) if config is not None else frozenset(),
+        reads=tuple(Link(i, k, v) for i, step in enumerate(ensemble.steps) for k, v in step.input_map.items()),
+        writes=tuple(Link(i, k, v) for i, step in enumerate(ensemble.steps) for k, v in step.output_map.items()),
+    )
+
+
+def parts(repository: Repository, name: str) -> frozenset[str]:
+    """Returns the names of all models that a request to `name` uses, including `name` and missing models."""
+    names: set[str] = set()
+    todo = [name]
+    while todo:
+        current = todo.pop()
+        if current not in names:
+            names.add(current)
+            model = repository.models.get(current)
+            todo.extend(step.model_name for step in (model.steps if model else ()))
+    return frozenset(names)
+
+
+def loaded(repository: Repository, load_models: Collection[str]) -> frozenset[str]:
+    """Returns the names of the models that Triton loads at start.
+
+    These are `load_models` (spec.server.loadModels) and all models of their steps. If it is empty, Triton loads every
+    model of the repository.
+    """
+    if not load_models:
+        return frozenset(repository.models)
+    return frozenset().union(*(parts(repository, name) for name in load_models))
+
+
+def ensemble_cycles(repository: Repository) -> Iterator[tuple[str, ...]]:
+    """Returns the cycles of ensembles that contain each other, each from its alphabetically first member."""
+    for name in sorted(repository.models):
+        if (ring := _shortest_cycle(repository, name)) and min(ring) == name:
+            yield ring
+
+
+def _shortest_cycle(repository: Repository, start: str) -> tuple[str, ...]:
+    """Returns the shortest chain of steps from `start` to itself; empty if there is none."""
+    chains: list[tuple[str, ...]] = [(start,)]
+    seen: set[str] = set()
+    while chains:
+        chain = chains.pop(0)
+        model = repository.models.get(chain[-1])
+        for step in model.steps if model else ():
+            if step.model_name == start:
+                return chain
+            if step.model_name not in seen:
+                seen.add(step.model_name)
+                chains.append((*chain, step.model_name))
+    return ()
+
+
+def entrypoint(repository: Repository, choice: str | None, loaded: Collection[str] = ()) -> str:
+    """Returns the model that clients call: `choice`, else the only ensemble, else the only model.
+
+    `loaded` restricts the candidates to these models (spec.server.loadModels); empty means all models. An ensemble
+    that is a step of another one isn't a candidate. Raises EntrypointError if `choice` isn't in the repository, or if
+    there isn't exactly one candidate.
+    """
+    if choice is not None:
+        if choice in repository.models:
+            return choice
+        raise EntrypointError(
+            f"spec.entrypoint names {choice!r}, which isn't in the repository; it contains {_listed(repository.models)}"
+        )
+    models = [m for name, m in repository.models.items() if (not loaded or name in loaded) and m.looks_like_model()]
+    inner = {step.model_name for model in models for step in model.steps}
+    ensembles = [model.name for model in models if model.is_ensemble and model.name not in inner]
+    candidates = ensembles or [model.name for model in models]
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise EntrypointError("the repository contains no model for spec.entrypoint")
+    kind = "ensembles" if ensembles else "models and no ensemble"
+    raise EntrypointError(
+        f"the repository contains {len(candidates)} {kind}: set spec.entrypoint to one of {_listed(candidates)}"
+    )
+
+
+def _listed(names: Iterable[str], limit: int = 10) -> str:
+    """Returns the first names as text for a message: `a, b and 3 more`."""
+    words = sorted(names)
+    text = ", ".join(words[:limit]) or "no model"
+    return text + (f" and {len(words) - limit} more" if len(words) > limit else "")
+
+
+def is_decoupled(repository: Repository, model: Model) -> bool:
+    """Whether the model may send several responses to a request. An ensemble may if the model of a step may."""
+    ahead, seen = [model], {model.name}
+    while ahead:
+        part = ahead.pop()
+        if part.is_decoupled:
+            return True
+        names = {step.model_name for step in part.steps} - seen
+        seen |= names
+        ahead += [repository.models[name] for name in names if name in repository.models]
+    return False

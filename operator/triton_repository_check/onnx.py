@@ -1,0 +1,241 @@
+"""Reads the inputs and outputs that an ONNX file declares, without its weights.
+
+The `onnx` package would add its compiled schemas and numpy to each pod's init container, and parse the whole file. A
+file may have hundreds of megabytes, but its names and shapes only have a few hundred bytes. So this module reads the
+protobuf wire format and skips the rest with a seek. The field numbers of onnx.proto never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+MAX_TENSORS = 10_000
+"""Maximum number of inputs and outputs. A file with more is invalid."""
+MAX_FIELDS = 1_000_000
+"""Maximum number of protobuf fields that are read, to limit time and memory. A large model has about 100,000."""
+_NAME_BYTES = 4096
+_NO_TENSORS = (4, 5, 8, 9)
+"""Fields of a TypeProto that aren't tensors: a sequence, a map, a sparse tensor, an optional."""
+
+# onnx.TensorProto.DataType → Triton's DataType, as in the onnxruntime backend.
+TYPES = {
+    1: "TYPE_FP32",
+    2: "TYPE_UINT8",
+    3: "TYPE_INT8",
+    4: "TYPE_UINT16",
+    5: "TYPE_INT16",
+    6: "TYPE_INT32",
+    7: "TYPE_INT64",
+    8: "TYPE_STRING",
+    9: "TYPE_BOOL",
+    10: "TYPE_FP16",
+    11: "TYPE_FP64",
+    12: "TYPE_UINT32",
+    13: "TYPE_UINT64",
+    16: "TYPE_BF16",
+}
+
+
+class OnnxError(ValueError):
+    """The file isn't an ONNX model. The message says why."""
+
+
+class TooManyFieldsError(ValueError):
+    """The file has more than MAX_FIELDS fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output of the network."""
+
+    name: str
+    data_type: str
+    """Triton's type name, e.g. TYPE_FP32; empty if Triton doesn't have the type, or if it isn't a tensor."""
+    dims: tuple[int, ...] | None
+    """The shape with the batch dimension; -1 is a variable dimension. None if the file declares no shape."""
+    is_tensor: bool = True
+    """False for a sequence, a map or an optional, which Triton doesn't support."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The interface of an ONNX file."""
+
+    inputs: tuple[Tensor, ...]
+    """The inputs without a default value in the file. Each request needs them."""
+    outputs: tuple[Tensor, ...]
+    defaults: tuple[Tensor, ...] = ()
+    """Inputs with a default value in the file, which a request may override."""
+    external: Mapping[str, int] = field(default_factory=dict)
+    """The files with external weights, relative to the directory of the ONNX file, and the bytes that each needs."""
+    ir_version: int = 0
+    """The version of the file format; 0 if the file doesn't contain it."""
+    opset: int = 0
+    """The version of the standard operators; 0 if the file doesn't contain it."""
+
+
+class _Source:
+    """A file of which at most MAX_FIELDS fields are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.read, self.seek = file.read, file.seek
+        self._left = MAX_FIELDS
+
+    def count(self) -> None:
+        """Counts one field. Raises TooManyFieldsError if there are too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyFieldsError
+
+
+def read(file: IO[bytes], size: int) -> Network:
+    """Returns the interface of the ONNX model in the `size` bytes of `file`.
+
+    Raises OnnxError if it isn't an ONNX model, TooManyFieldsError, and OSError if it can't be read.
+    """
+    if not size:
+        raise OnnxError("the file is empty")
+    if file.read(40).startswith(b"version https://git-lfs"):
+        raise OnnxError("it is a Git LFS pointer; run git lfs pull")
+    source = _Source(file)
+    try:
+        fields = list(_fields(source, 0, size))
+        graphs = [(start, end) for number, start, end in fields if number == 7]
+        if len(graphs) != 1:
+            raise OnnxError("it contains no graph")
+        ir_version = next((start for number, start, _ in fields if number == 1), 0)
+        opset = max((_opset(source, start, end) for number, start, end in fields if number == 8), default=0)
+        return replace(_network(source, *graphs[0]), ir_version=ir_version, opset=opset)
+    except EOFError:
+        raise OnnxError("it is truncated, or has another format") from None
+
+
+def _opset(file: _Source, start: int, end: int) -> int:
+    """Reads an OperatorSetIdProto: domain = 1, version = 2. Returns 0 for other operators than the standard ones."""
+    pair = {number: (a, b) for number, a, b in _fields(file, start, end)}
+    domain = _text(file, *pair[1]) if 1 in pair else ""
+    return pair[2][0] if 2 in pair and domain in ("", "ai.onnx") else 0
+
+
+def _network(file: _Source, start: int, end: int) -> Network:
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    constants: set[str] = set()
+    external: dict[str, int] = {}
+    for number, first, last in _fields(file, start, end):
+        if number in (11, 12):
+            (inputs if number == 11 else outputs).append(_tensor(file, first, last))
+            if len(inputs) + len(outputs) > MAX_TENSORS:
+                raise OnnxError(f"it declares more than {MAX_TENSORS} inputs and outputs")
+        elif number == 5:  # a weight; before IR version 4 it is an input too
+            for inner, a, b in _fields(file, first, last):
+                if inner == 8:
+                    constants.add(_text(file, a, b))
+            _add_external(file, first, last, external)
+        elif number == 1:  # a node, whose attributes may be weights
+            for inner, a, b in _fields(file, first, last):
+                for kind, c, d in _fields(file, a, b) if inner == 5 else ():
+                    if kind in (5, 10):
+                        _add_external(file, c, d, external)
+    return Network(
+        tuple(t for t in inputs if t.name not in constants),
+        tuple(outputs),
+        tuple(t for t in inputs if t.name in constants),
+        external,
+    )
+
+
+def _tensor(file: _Source, start: int, end: int) -> Tensor:
+    """Reads a ValueInfoProto: name = 1, type = 2 { tensor_type = 1 { elem_type = 1, shape = 2 } }."""
+    name, kind, dims, is_tensor = "", "", None, True
+    for number, a, b in _fields(file, start, end):
+        if number == 1:
+            name = _text(file, a, b)
+        elif number == 2:
+            for inner, c, d in _fields(file, a, b):
+                if inner == 1:
+                    kind, dims = _tensor_type(file, c, d)
+                elif inner in _NO_TENSORS:
+                    is_tensor = False
+    return Tensor(name, kind, dims, is_tensor)
+
+
+def _tensor_type(file: _Source, start: int, end: int) -> tuple[str, tuple[int, ...] | None]:
+    kind, dims = "", None
+    for number, a, b in _fields(file, start, end):
+        if number == 1:
+            kind = TYPES.get(a, "")
+        elif number == 2:
+            dims = tuple(_dim(file, c, d) for inner, c, d in _fields(file, a, b) if inner == 1)
+    return kind, dims
+
+
+def _dim(file: _Source, start: int, end: int) -> int:
+    """Reads a dimension: dim_value = 1, or a name, or nothing. Values below 1 mean variable dimensions too."""
+    value = next((a for number, a, _ in _fields(file, start, end) if number == 1), -1)
+    return value if 0 < value < 2**63 else -1
+
+
+def _add_external(file: _Source, start: int, end: int, external: dict[str, int]) -> None:
+    """Adds the file of a TensorProto with external_data = 13, which has the keys location, offset and length."""
+    entries: dict[str, str] = {}
+    for number, a, b in _fields(file, start, end):
+        if number == 13:
+            pair = {key: _text(file, c, d) for key, c, d in _fields(file, a, b) if key in (1, 2)}
+            entries[pair.get(1, "")] = pair.get(2, "")
+    if location := entries.get("location"):
+        numbers = [entries.get(key, "0") for key in ("offset", "length")]
+        need = sum(map(int, numbers)) if all(n.isdecimal() and len(n) < 20 for n in numbers) else 0
+        external[location] = max(external.get(location, 0), need)
+
+
+def _fields(file: _Source, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Returns the number, start and end of each field of the message at [start, end); for a varint, its value twice.
+
+    Raises EOFError if a field ends after the message.
+    """
+    at = start
+    while at < end:
+        file.seek(at)
+        key, at = _varint(file, at, end)
+        number, kind = key >> 3, key & 7
+        file.count()
+        if not number:
+            raise EOFError
+        if kind == 0:
+            value, at = _varint(file, at, end)
+            yield number, value, value
+            continue
+        if kind == 2:
+            length, at = _varint(file, at, end)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise EOFError
+        if at + length > end:
+            raise EOFError
+        yield number, at, at + length
+        at += length
+
+
+def _varint(file: _Source, at: int, end: int) -> tuple[int, int]:
+    """Reads a varint at the file's position, which is `at`. Returns it and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        at += 1
+        if not byte or at > end:
+            raise EOFError
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value, at
+    raise EOFError
+
+
+def _text(file: _Source, start: int, end: int) -> str:
+    if end - start > _NAME_BYTES:
+        raise EOFError
+    file.seek(start)
+    return file.read(end - start).decode("utf-8", "replace")

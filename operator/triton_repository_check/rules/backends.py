@@ -1,0 +1,103 @@
+"""Checks of parameters and tensors that a certain backend refuses when it loads the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from triton_repository_check.findings import Finding
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.rules.base import error, listed, warning
+from triton_repository_check.schema import DataType, type_name
+
+_BOOL = "true, false, on, off, 1 or 0", re.compile(r"true|false|on|off|1|0", re.IGNORECASE)
+_INT = "a whole number", re.compile(r"\s*[+-]?\d.*", re.DOTALL)
+PARAMETERS = {
+    "onnxruntime": {
+        "execution_mode": ("0 or 1", re.compile(r"\s*\+?0*[01](?!\d).*", re.DOTALL)),
+        "intra_op_thread_count": _INT,
+        "inter_op_thread_count": _INT,
+        "enable_mem_arena": _BOOL,
+        "enable_mem_pattern": _BOOL,
+    },
+    "python": {"FORCE_CPU_ONLY_INPUT_TENSORS": ("yes or no", re.compile("yes|no"))},
+    "pytorch": {
+        "DISABLE_OPTIMIZED_EXECUTION": _BOOL,
+        "ENABLE_CACHE_CLEANING": _BOOL,
+        "INFERENCE_MODE": _BOOL,
+        "ENABLE_WEIGHT_SHARING": _BOOL,
+        "INTRA_OP_THREAD_COUNT": _INT,
+        "INTER_OP_THREAD_COUNT": _INT,
+    },
+}
+"""Parameters by backend, with what they may be. The backend refuses other values; numbers are read as by C++ stoi."""
+_NOT_IN_TORCH = (DataType.TYPE_UINT16, DataType.TYPE_UINT32, DataType.TYPE_UINT64)
+_INDEXED = re.compile(r".*?__\d*")
+
+
+def parameters(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR126: the backend refuses the value of a parameter, or an accelerator."""
+    if model.config is None:
+        return
+    for key, (allowed, pattern) in PARAMETERS.get(model.backend, {}).items():
+        if key in model.config.parameters and not _by_python(model):
+            value = model.config.parameters[key].string_value
+            if not pattern.fullmatch(value):
+                message = f"parameter {key} is {value!r}, but the backend takes only {allowed}"
+                at = model.where.find("parameters", key)
+                yield error(model.config_path, "TR126", message, f"set string_value to {allowed}", at)
+    if model.backend != "onnxruntime":
+        return
+    accelerators = model.config.optimization.execution_accelerators
+    for side, level, names in (("cpu", error, ("openvino",)), ("gpu", warning, ("tensorrt", "cuda"))):
+        for index, accelerator in enumerate(getattr(accelerators, f"{side}_execution_accelerator")):
+            if accelerator.name not in names:
+                yield level(
+                    model.config_path,
+                    "TR126",
+                    f"the onnxruntime backend has no {side}_execution_accelerator {accelerator.name!r}",
+                    f"use {' or '.join(names)}, or remove it",
+                    model.where.find(
+                        "optimization", 0, "execution_accelerators", 0, f"{side}_execution_accelerator", index
+                    ),
+                )
+
+
+def torch_tensors(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR127: the pytorch backend doesn't support the tensors of a TorchScript model."""
+    config = model.config
+    if config is None or model.backend != "pytorch" or _by_python(model) or config.platform == "torch_aoti":
+        return
+    for side in ("input", "output"):
+        if not getattr(config, side):
+            message = f"no {side} is declared, but the pytorch backend needs at least one"
+            yield error(model.config_path, "TR127", message, f"add {side} [ … ]", model.where)
+        for index, tensor in enumerate(getattr(config, side)):
+            size = len(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims) + (
+                config.max_batch_size > 0
+            )
+            if tensor.data_type in _NOT_IN_TORCH:
+                why = f"PyTorch has no {type_name(tensor.data_type)}"
+            elif tensor.data_type == DataType.TYPE_STRING and size > 1:
+                why = "the pytorch backend takes strings only with one dimension, the batch included"
+            else:
+                continue
+            remedy = "export the model with another type or shape"
+            at = model.where.find(side, index)
+            yield error(model.config_path, "TR127", f"{side} {tensor.name!r}: {why}", remedy, at)
+    batcher = config.sequence_batching
+    controls = [tensor.name for tensor in batcher.control_input if tensor.control]
+    states = [name for state in batcher.state for name in (state.input_name, state.output_name)]
+    if plain := [name for name in (*controls, *states) if not _INDEXED.fullmatch(name)]:
+        yield error(
+            model.config_path,
+            "TR127",
+            f"the pytorch backend needs names such as START__1 for controls and states, not {listed(plain)}",
+            "append two underscores and the number of the argument of forward",
+            model.where.find("sequence_batching"),
+        )
+
+
+def _by_python(model: Model) -> bool:
+    """Whether another library than the backend's own loads the model, e.g. the runtime model.py of pytorch."""
+    return bool(model.config.runtime)

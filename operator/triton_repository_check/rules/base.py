@@ -1,0 +1,133 @@
+"""Types and functions that the checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+
+from triton_repository_check.findings import Finding, Severity
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.places import Node
+from triton_repository_check.schema import ModelInstanceGroup
+from triton_repository_check.versions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the pod expects of the repository, and the resources that the pod has."""
+
+    entrypoint: str | None = None
+    """spec.entrypoint."""
+    load_models: tuple[str, ...] = ()
+    """spec.server.loadModels; empty if Triton loads all models."""
+    shared_memory: int | None = None
+    """Size of /dev/shm in bytes; None if unknown."""
+    gpus: int | None = None
+    """Number of GPUs that Triton sees; None if unknown."""
+    cpus: float | None = None
+    """The server's CPU limit in cores; None if there is no limit or it is unknown."""
+    response_cache: bool | None = None
+    """Whether the server runs with --cache-config; None if unknown."""
+    server: Version | None = None
+    """The server's version; None if unknown."""
+    completion: bool | None = None
+    """Whether the server completes configurations; None if unknown."""
+    health_request: str | None = None
+    """spec.healthRequest.file."""
+    lacks: tuple[str, ...] = ()
+    """Backends that the server image certainly doesn't have."""
+
+    @property
+    def devices(self) -> int:
+        """The number of GPUs for estimates: 1 if unknown, since a KIND_GPU group has at least one instance."""
+        return 1 if self.gpus is None else self.gpus
+
+
+MAX_FINDINGS = 1000
+"""Maximum number of findings of a check for each model. Nobody reads more, and millions take a minute."""
+
+NOTHING = Expected()
+"""No expectations: the checks look only at the repository."""
+
+Check = Callable[[Repository, Expected], Iterable[Finding]]
+
+
+def each_model(check: Callable[[Repository, Model], Iterable[Finding]]) -> Check:
+    """Returns a check of the repository that runs `check` on each model."""
+
+    def run(repository: Repository, _: Expected) -> Iterator[Finding]:
+        for model in repository.models.values():
+            # layout.stray reports directories that are not models.
+            if model.looks_like_model() and not model.unread:
+                yield from islice(check(repository, model), MAX_FINDINGS)
+
+    return run
+
+
+def each_model_expected(check: Callable[[Repository, Model, Expected], Iterable[Finding]]) -> Check:
+    """Like `each_model`, for checks that also need the expectations."""
+
+    def run(repository: Repository, expected: Expected) -> Iterator[Finding]:
+        for model in repository.models.values():
+            if model.looks_like_model() and not model.unread:
+                yield from islice(check(repository, model, expected), MAX_FINDINGS)
+
+    return run
+
+
+def error(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
+    """Returns a finding that prevents the start of the server."""
+    return _finding(Severity.ERROR, file, code, message, remedy, at)
+
+
+def warning(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
+    """Returns a finding that doesn't prevent the start of the server."""
+    return _finding(Severity.WARNING, file, code, message, remedy, at)
+
+
+def note(file: str, code: str, message: str, remedy: str, at: Node | None = None) -> Finding:
+    """Returns a finding about something valid."""
+    return _finding(Severity.NOTE, file, code, message, remedy, at)
+
+
+def on_cpu(model: Model, expected: Expected) -> bool:
+    """Whether all instances of the model certainly run on the CPU."""
+    groups = model.config.instance_group
+    return expected.gpus == 0 or (bool(groups) and all(g.kind == ModelInstanceGroup.KIND_CPU for g in groups))
+
+
+def near(word: str, words: Collection[str]) -> str:
+    """Returns the most similar one of `words`, or an empty string if none is similar.
+
+    Skips long words and long lists: comparing them takes too long.
+    """
+    if len(word) > _MAX_LENGTH or len(words) > _MAX_KNOWN:
+        return ""
+    return next(iter(get_close_matches(word, sorted(w for w in words if len(w) <= _MAX_LENGTH), 1)), "")
+
+
+def did_you_mean(word: str, words: Collection[str]) -> str:
+    """Returns `did you mean …?` with the most similar one of `words`, or an empty string if none is similar."""
+    match = near(word, words)
+    return f"did you mean {match!r}?" if match else ""
+
+
+def instead(word: str, words: Collection[str], what: str) -> str:
+    """Returns what to use instead of `word`: the most similar one of `words`, or e.g. `use a declared input: A, B`."""
+    others = f"use {what}: {listed(sorted(words))}" if words else "remove it, because there is none"
+    return did_you_mean(word, words) or others
+
+
+def listed(words: Collection[object], nothing: str = "none") -> str:
+    """Returns the first of `words` as text for a message: `a, b and 3 more`."""
+    more = len(words) - _MAX_LISTED
+    return (", ".join(map(str, islice(words, _MAX_LISTED))) or nothing) + (f" and {more} more" if more > 0 else "")
+
+
+_MAX_LENGTH, _MAX_KNOWN, _MAX_LISTED = 100, 256, 16
+
+
+def _finding(severity: Severity, file: str, code: str, message: str, remedy: str, at: Node | None) -> Finding:
+    return Finding(code, severity, *(at.within(file) if at else (file, None, None)), message, remedy)

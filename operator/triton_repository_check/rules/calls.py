@@ -1,0 +1,176 @@
+"""Checks of the tensors that model.py reads and creates against config.pbtxt."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from triton_repository_check.findings import Finding
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.rules.base import error, instead, note, warning
+from triton_repository_check.rules.kinds import Names
+from triton_repository_check.rules.source import (
+    Function,
+    classes,
+    imports_local_modules,
+    may_complete_config,
+    place,
+    trees,
+)
+
+_BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda)
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in the source that names a tensor."""
+
+    name: str | None
+    """None if the source computes the name."""
+    node: ast.expr
+    used: bool = False
+    """Whether execute certainly uses an attribute of the result, which raises an exception on None."""
+
+
+def names(repository: Repository, model: Model) -> Iterator[Finding]:
+    """TR305-TR307: model.py reads or creates undeclared tensors, or never creates a declared output."""
+    config = model.config
+    if config is None or may_complete_config(model):
+        return
+    inputs = {t.name for t in config.input} | {t.name for t in config.sequence_batching.control_input}
+    inputs |= {t.input_name for t in config.sequence_batching.state}
+    inputs |= {name for t in config.batch_input for name in t.target_name}
+    outputs = {t.name for t in config.output} | {t.output_name for t in config.sequence_batching.state}
+    for file, tree in trees(model):
+        texts, utils = constants(tree), Names(tree)
+        for call in _reads(tree, texts, utils):
+            if call.name is not None and call.name not in inputs:
+                level = error if call.used else warning
+                yield level(
+                    file,
+                    "TR305",
+                    f"reads input {call.name!r}, which config.pbtxt doesn't declare: the result is None",
+                    instead(call.name, inputs, "a declared input") if inputs else "declare it in config.pbtxt",
+                    place(call.node),
+                )
+        # Tensors in requests to other models have the names of these models.
+        if _mentions(tree, "InferenceRequest"):
+            continue
+        writes = list(_writes(tree, texts, utils))
+        strange = [call for call in writes if call.name is not None and call.name not in outputs]
+        written = {call.name for call in writes}
+        lacking = [t for t in config.output if t.name not in written]
+        # Without a response's output, the next step of an ensemble fails. Clients may not ask for it.
+        needed = any(tensor.name in mapped(repository, model) for tensor in lacking)
+        complete = all(call.name for call in writes) and not imports_local_modules(model, file, tree)
+        for call in strange:
+            # If all outputs are created, this one may be an intermediate result, or an extra that the backend drops.
+            level = (error if needed and complete else warning) if lacking else note
+            yield level(
+                file,
+                "TR306",
+                f"creates output {call.name!r}, which config.pbtxt doesn't declare: the backend drops it",
+                instead(str(call.name), outputs, "a declared output") if outputs else "declare it in config.pbtxt",
+                place(call.node),
+            )
+        sure = writes and not strange and all(call.name is not None for call in writes)
+        if sure and not imports_local_modules(model, file, tree):
+            for index, tensor in enumerate(config.output):
+                if tensor.name not in {call.name for call in writes}:
+                    yield warning(
+                        model.config_path,
+                        "TR307",
+                        f"output {tensor.name!r} is declared, but {file.rpartition('/')[2]} never creates it",
+                        "create it in execute, or remove it from config.pbtxt",
+                        model.where.find("output", index, "name"),
+                    )
+
+
+def mapped(repository: Repository, model: Model) -> set[str]:
+    """Returns the model's outputs that ensembles use."""
+    steps = (step for other in repository.models.values() for step in other.steps if step.model_name == model.name)
+    return {own for step in steps for own in step.output_map}
+
+
+def _reads(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Call]:
+    used = {id(node.value) for node in certain(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and utils.of(node.func) == "get_input_tensor_by_name":
+            argument = node.args[1] if len(node.args) > 1 else keyword(node, "name")
+            if argument is not None:
+                yield Call(literal(argument, texts), argument, id(node) in used)
+
+
+def certain(tree: ast.Module) -> Iterator[ast.AST]:
+    """Returns the nodes of initialize and execute that are always reached: see `straight`."""
+    for node in classes(tree):
+        for method in node.body:
+            if isinstance(method, Function) and method.name in ("initialize", "execute"):
+                yield from straight(method.body)
+
+
+def straight(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Returns the nodes that are certainly reached: none in branches, and none after a statement that may leave."""
+    for statement in body:
+        match statement:
+            case ast.For(body=inner) | ast.With(body=inner):
+                yield from straight(inner)
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() | ast.Return():
+                if not any(isinstance(node, _BRANCHES) for node in ast.walk(statement)):
+                    yield from ast.walk(statement)
+            case _ if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
+                return
+
+
+def _writes(tree: ast.Module, texts: dict[str, str], utils: Names) -> Iterator[Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and utils.of(node.func) in ("Tensor", "Tensor.from_dlpack"):
+            argument = node.args[0] if node.args else keyword(node, "name")
+            if argument is not None:
+                yield Call(literal(argument, texts), argument)
+
+
+def keyword(node: ast.Call, name: str) -> ast.expr | None:
+    """Returns the value of a named argument; None if the call has none."""
+    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
+
+
+def literal(node: ast.expr, texts: dict[str, str]) -> str | None:
+    """Returns the string that `node` certainly is; None if it is unknown. `texts` are the file's constants."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            return texts.get(name)
+        case ast.Attribute(value=ast.Name(id="self" | "cls" | "TritonPythonModel"), attr=name):
+            return texts.get(f".{name}")
+    return None
+
+
+def constants(tree: ast.Module) -> dict[str, str]:
+    """Returns the strings of names that the file binds only once, at the top level or in the model's class.
+
+    A constant of the class has a dot before its name.
+    """
+    bound: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                bound[name] += 1
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                bound[f".{name}"] += 1
+    strings = {}
+    for prefix, body in (("", tree.body), *((".", node.body) for node in classes(tree))):
+        for top in body:
+            match top:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                    if bound[name] == 1 and not bound[f".{name}"]:
+                        strings[prefix + name] = text
+    return strings
+
+
+def _mentions(tree: ast.Module, name: str) -> bool:
+    return any(getattr(node, "attr", getattr(node, "id", "")) == name for node in ast.walk(tree))

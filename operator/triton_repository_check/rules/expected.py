@@ -1,0 +1,52 @@
+"""Checks of the repository against the TritonModel's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_repository_check.findings import Finding
+from triton_repository_check.graph import EntrypointError, entrypoint
+from triton_repository_check.model import Repository
+from triton_repository_check.rules.base import Expected, error, near, warning
+
+
+def load_models(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR503: spec.server.loadModels names a missing model, so that Triton doesn't start."""
+    for name in expected.load_models:
+        if name not in repository.models:
+            close = near(name, repository.models.keys())
+            yield error(
+                ".",
+                "TR503",
+                f"spec.server.loadModels names {name!r}, which isn't in the repository",
+                f"did you mean {close!r}?" if close else "remove it, or add the model to the image",
+            )
+
+
+def health_request(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR508: spec.healthRequest names a missing file, so that no server ever gets ready."""
+    if expected.health_request is None:
+        return
+    name, _, file = expected.health_request.partition("/")
+    model = repository.models.get(name)
+    if model is not None and (model.unread or file in model.files or file in model.data):
+        return
+    names = {f"{m.name}/{path}" for m in repository.models.values() for path in (*m.files, *m.data)}
+    close = near(expected.health_request, names)
+    yield error(
+        ".",
+        "TR508",
+        f"spec.healthRequest.file names {expected.health_request!r}, which isn't in the repository",
+        f"did you mean {close!r}?" if close else "correct it, or add the file to the folder of the model in the image",
+    )
+
+
+def entry(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR501, TR502: the entrypoint is missing or ambiguous."""
+    try:
+        entrypoint(repository, expected.entrypoint, expected.load_models)
+    except EntrypointError as problem:
+        if expected.entrypoint is not None:
+            yield error(".", "TR501", str(problem), "correct spec.entrypoint")
+        else:
+            yield warning(".", "TR502", str(problem), "thresholds and readiness then apply to that model")

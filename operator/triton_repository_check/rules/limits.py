@@ -1,0 +1,119 @@
+"""Checks of the models' needs against the pod's resources: memory, cores, response cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, isfinite
+
+from triton_repository_check.findings import Finding
+from triton_repository_check.graph import loaded
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.needs import instances, shared_memory
+from triton_repository_check.rules.base import Expected, error, note, on_cpu, warning
+
+THREADS = {
+    "onnxruntime": ("intra_op_thread_count",),
+    "pytorch": ("INTRA_OP_THREAD_COUNT",),
+    "tensorflow": ("TF_NUM_INTRA_THREADS",),
+    "openvino": ("INFERENCE_NUM_THREADS", "CPU_THREADS_NUM"),
+}
+"""Parameters that set the number of threads, by backend.
+
+Without the parameter, these backends ignore the CPU limit: each instance starts one thread for each core of the node.
+"""
+
+
+def memory(repository: Repository, expected: Expected) -> Iterator[Finding]:
+    """TR504: /dev/shm is too small for the python models."""
+    need = shared_memory(repository, expected.devices, loaded(repository, expected.load_models))
+    if expected.shared_memory is not None and need > expected.shared_memory:
+        yield warning(
+            ".",
+            "TR504",
+            f"the models need about {_mib(need)} MiB of shared memory, the pod has {_mib(expected.shared_memory)} MiB",
+            f"set spec.server.sharedMemory to {_mib(need)}Mi, or lower instances and max_batch_size",
+        )
+
+
+def threads(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR505: the model starts more threads than the server has cores, which slows down each request."""
+    names = THREADS.get(model.backend)
+    if expected.cpus is None or model.config is None or not names or not on_cpu(model, expected):
+        return
+    if not isfinite(expected.cpus):
+        return
+    cores, count = max(ceil(expected.cpus), 1), instances(model, 0)
+    key = next((n for n in names if n in model.config.parameters), None)
+    if key is None:
+        level = warning if count > 1 else note
+        yield level(
+            model.config_path,
+            "TR505",
+            f"{_plural(count, 'instance')} with one thread for each core of the node, "
+            f"but the server's CPU limit is {_cores(expected.cpus)}",
+            f'set parameters {{ key: "{names[0]}" value: {{ string_value: "{max(cores // count, 1)}" }} }}',
+            model.where.find("instance_group"),
+        )
+        return
+    text = model.config.parameters[key].string_value
+    each = int(text[:9]) if text.isdecimal() else 0  # longer numbers are above any limit
+    if each * count > cores:
+        yield warning(
+            model.config_path,
+            "TR505",
+            f"{_plural(count, 'instance')} × {_plural(each, 'thread')}, "
+            f"but the server's CPU limit is {_cores(expected.cpus)}",
+            f"lower {key} or the instance count until their product is at most {cores}",
+            model.where.find("parameters", key),
+        )
+
+
+def cache(repository: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR506, TR507: the server has no response cache, or the model can't use one."""
+    config = model.config
+    if config is None or not config.response_cache.enable:
+        return
+    at = model.where.find("response_cache")
+    if expected.response_cache is False:
+        yield warning(
+            model.config_path,
+            "TR506",
+            "response_cache is enabled, but the server has no cache",
+            "add --cache-config=local,size=104857600 (bytes) to spec.server.args, or remove response_cache",
+            at,
+        )
+    why = next(
+        (
+            reason
+            for reason, holds in (
+                ("sequence_batching", config.HasField("sequence_batching")),
+                ("decoupled: true", config.model_transaction_policy.decoupled),
+            )
+            if holds
+        ),
+        None,
+    )
+    if why:
+        yield error(model.config_path, "TR507", f"response_cache can't be used with {why}", "remove response_cache", at)
+    parts = [step.model_name for step in model.steps if step.model_name in repository.models]
+    moving = [p for p in parts if (c := repository.models[p].config) and c.model_transaction_policy.decoupled]
+    if moving:
+        yield error(
+            model.config_path,
+            "TR507",
+            f"response_cache can't be used in an ensemble with the decoupled model {moving[0]!r}",
+            "remove response_cache",
+            at,
+        )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _cores(cpus: float) -> str:
+    return _plural(int(cpus), "core") if cpus == int(cpus) else f"{cpus:g} cores"
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)

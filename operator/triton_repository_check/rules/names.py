@@ -1,0 +1,227 @@
+"""Checks of the names that model.py uses, imports and calls."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from triton_repository_check.findings import Finding
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.rules.base import error, listed, near, warning
+from triton_repository_check.rules.source import UTILS, Function, classes, imports_local_modules, place, returns, trees
+
+_ALWAYS = frozenset(dir(builtins)) | {
+    "__file__",
+    "__name__",
+    "__doc__",
+    "__spec__",
+    "__path__",
+    "__class__",
+    "pb_utils",
+}
+"""Names that are always defined. TR310 checks pb_utils."""
+_DYNAMIC_BINDINGS = frozenset(
+    {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "__dict__", "_convert_"}
+)
+"""Names whose use may define other names at run time."""
+_GUARDED = ast.If | ast.Try | ast.While | ast.With | ast.Lambda | ast.BoolOp | ast.IfExp | ast.comprehension
+"""Nodes that may skip the evaluation of their parts."""
+_UTILS = (
+    "InferenceRequest",
+    "InferenceResponse",
+    "Logger",
+    "MetricFamily",
+    "ModelConfig",
+    "PreferredMemory",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "serialize_byte_tensor",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "numpy_to_triton_type",
+    "using_decoupled_model_transaction_policy",
+)
+"""The functions and classes of pb_utils that are often used."""
+_ADDED_LATER = frozenset({
+    "InferenceRequest", "InferenceResponse", "Logger", "MetricFamily", "PreferredMemory", "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU", "Tensor", "TritonError", "TritonModelException", "get_model_dir", "is_model_ready",
+    "load_model", "unload_model",
+})  # fmt: skip
+"""The names that the backend adds to pb_utils after it has imported model.py (Stub::StubSetup in its pb_stub.cc)."""
+_LOOK_ALIKE = 0.75
+"""How similar a misspelt name is, as for difflib."""
+_FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+_ENDINGS = (".py", ".so", ".pyc")
+
+
+def undefined(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR313: a name is used but never defined. Reports each name once."""
+    for file, tree in trees(model):
+        bound, dynamic = _bound(tree)
+        if dynamic:
+            continue
+        top = {id(node) for statement in tree.body for node in always_evaluated(statement)}
+        reported: set[str] = set()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Name) or node.id in bound or node.id in _ALWAYS or node.id in reported:
+                continue
+            reported.add(node.id)
+            close = near(node.id, bound)
+            yield (error if id(node) in top else warning)(
+                file,
+                "TR313",
+                f"{node.id} is used but never defined or imported",
+                f"did you mean {close!r}?" if close else f"import or define {node.id}",
+                place(node),
+            )
+
+
+def imports(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR315: the file of a relative import isn't in the directory of model.py, which Triton imports as a package."""
+    for file, tree in trees(model):
+        folder = file.removeprefix(f"{model.directory}/").rpartition("/")[0]
+        if folder not in model.folders:
+            continue  # the files of other directories are unknown
+        entries = model.folders[folder]
+        beside = {name.split(".")[0] for name in entries if name.endswith(_ENDINGS) or "." not in name}
+        sure = {id(node) for statement in tree.body for node in always_evaluated(statement)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not node.level or model.sources.keys() - {file}:
+                continue
+            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            if node.level == 1 and (gone := [name for name in names if name not in beside and name != "*"]):
+                why = f"imports {listed(gone)} from its directory, but the file doesn't exist"
+            elif node.level > 1:
+                why = f"imports from {node.level - 1} levels above its directory, where Triton's import doesn't look"
+            else:
+                continue
+            yield (error if id(node) in sure else warning)(
+                file, "TR315", why, "add the file, or correct the import", place(node)
+            )
+
+
+def final_flag(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR316: a model that sends its responses never marks the last one, so that clients wait forever."""
+    if model.config is None:
+        return
+    for file, tree in trees(model):
+        if not model.config.model_transaction_policy.decoupled and not _returns_nothing(tree):
+            continue
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree)}
+        flags = any(isinstance(n, ast.keyword) and n.arg == "flags" for n in ast.walk(tree))
+        if "get_response_sender" not in names or _FINAL in names or flags or imports_local_modules(model, file, tree):
+            continue
+        sender = min(
+            (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "get_response_sender"),
+            key=lambda n: n.lineno,
+        )
+        yield warning(
+            file,
+            "TR316",
+            f"sends responses but never {_FINAL}: clients wait forever for the last response",
+            f"after the last response, call sender.send(flags=pb_utils.{_FINAL})",
+            place(sender),
+        )
+
+
+def utils(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR313: pb_utils doesn't have the name, but a similar one. A warning, because pb_utils may be newer."""
+    for file, tree in trees(model):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(value=ast.Name(id="pb_utils"), attr=name) if name not in _UTILS:
+                    for meant in get_close_matches(name, _UTILS, 1, _LOOK_ALIKE):
+                        message = f"pb_utils has no {name}"
+                        yield warning(file, "TR313", message, f"did you mean {meant!r}?", place(node))
+
+
+def added_later(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR326: the import of model.py uses a name that the backend adds to pb_utils after it."""
+    for file, tree in trees(model):
+        lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+        used = (node for part in tree.body for node in always_evaluated(part, annotations=not lazy))
+        for node in sorted(used, key=lambda node: getattr(node, "lineno", 0)):
+            match node:
+                case ast.Attribute(value=ast.Name(id="pb_utils"), attr=name) if name in _ADDED_LATER:
+                    remedy = f"use pb_utils.{name} in a method, such as initialize; write an annotation in quotes"
+                case ast.ImportFrom(module=module, names=names) if module == UTILS:
+                    name = next((alias.name for alias in names if alias.name in _ADDED_LATER), "")
+                    remedy = f"import {UTILS} as pb_utils, and use pb_utils.{name} in a method"
+                case _:
+                    continue
+            if name:
+                message = f"{UTILS} doesn't have {name} yet when Triton imports the file"
+                yield error(file, "TR326", message, remedy, place(node))
+                break
+
+
+def _returns_nothing(tree: ast.Module) -> bool:
+    """Whether execute returns no value, so that it has to send the responses."""
+    methods = [item for node in classes(tree) for item in node.body if isinstance(item, Function)]
+    executes = [method for method in methods if method.name == "execute"]
+    return bool(executes) and all(node.value is None for method in executes for node in returns(method))
+
+
+def _bound(tree: ast.Module) -> tuple[set[str], bool]:
+    """Returns all names that the file binds in any scope, and whether it may bind others at run time."""
+    bound: set[str] = set()
+    dynamic = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _DYNAMIC_BINDINGS:
+                dynamic = True
+            case ast.Try(body=body, handlers=handlers) if any(map(_catches_name_error, handlers)):
+                bound.update(n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name))
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                dynamic = dynamic or name == "*"
+                bound.add(other or name.split(".")[0])
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                bound.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                bound.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                bound.update(names)
+        bound.update(parameter.name for parameter in getattr(node, "type_params", ()))
+    return bound, dynamic
+
+
+def _catches_name_error(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler catches NameError."""
+    nodes = ast.walk(handler.type) if handler.type is not None else ()
+    return handler.type is None or any(getattr(n, "id", "") in ("NameError", "Exception") for n in nodes)
+
+
+def always_evaluated(statement: ast.stmt, *, annotations: bool = False) -> Iterator[ast.AST]:
+    """Returns the nodes that the import always evaluates: none in function bodies or behind conditions."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, _GUARDED):
+            continue
+        if isinstance(node, Function):
+            todo += [*node.decorator_list, *node.args.defaults]
+            if annotations:
+                arguments = (child for _, child in _children(node.args) if isinstance(child, ast.arg))
+                todo += [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
+            continue
+        yield node
+        todo += [child for name, child in _children(node) if annotations or name not in ("annotation", "returns")]
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield name, child

@@ -1,0 +1,270 @@
+"""Checks of ONNX files against config.pbtxt, like those of the onnxruntime backend when it loads the model."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from triton_repository_check.files import FileKind
+from triton_repository_check.findings import Finding
+from triton_repository_check.model import Model, Repository
+from triton_repository_check.onnx import Network, Tensor
+from triton_repository_check.rules.base import Expected, error, instead, warning
+from triton_repository_check.schema import type_name
+from triton_repository_check.versions import onnx_of
+
+_FILE = "export the model again, or correct config.pbtxt"
+
+
+def network(_: Repository, model: Model) -> Iterator[Finding]:
+    """TR601-TR609: the ONNX file is invalid, or its inputs and outputs differ from config.pbtxt."""
+    for file, net in model.networks.items():
+        if isinstance(net, str):
+            yield error(file, "TR601", f"not an ONNX model: {net}", "replace it with the exported ONNX model")
+            continue
+        yield from _weights(model, file, net)
+        yield from _not_tensors(file, net)
+        if model.config is None:
+            continue
+        where = f" in {file.rpartition('/')[2]}"
+        yield from _side(model, "input", (*net.inputs, *net.defaults), where)
+        yield from _side(model, "output", net.outputs, where)
+        yield from _optional(model, net, where)
+        yield from _completed(model, net, where)
+        yield from _passed(model, net, where)
+        yield from _controls(model, net, where)
+        inputs = _requested(model)
+        for tensor in net.inputs if model.config.input else ():
+            if tensor.name not in inputs:
+                yield error(
+                    model.config_path,
+                    "TR603",
+                    f"input {tensor.name!r} of {file.rpartition('/')[2]} isn't declared",
+                    f'add input {{ name: "{tensor.name}" data_type: {tensor.data_type or "…"} dims: […] }}',
+                    model.where.find("input", 0),
+                )
+
+
+def newer(_: Repository, model: Model, expected: Expected) -> Iterator[Finding]:
+    """TR610: the server's ONNX Runtime is too old for the file."""
+    most = onnx_of(expected.server) if expected.server is not None else None
+    for file, net in model.networks.items():
+        if most is None or isinstance(net, str):
+            continue
+        remedy = "export the model for the older version, or use a newer server image"
+        if net.ir_version > most[0]:
+            message = f"the file has IR version {net.ir_version}, but the server's ONNX Runtime reads at most {most[0]}"
+            yield error(file, "TR610", message, remedy)
+        elif net.opset > most[1]:
+            # A warning, because ALLOW_RELEASED_ONNX_OPSET_ONLY=0 turns this check of ONNX Runtime off.
+            message = f"the file has opset {net.opset}, but the server's ONNX Runtime supports at most {most[1]}"
+            yield warning(file, "TR610", message, remedy)
+
+
+def _requested(model: Model) -> set[str]:
+    """Returns all tensors that the server passes to the network: inputs, sequence controls and states, batch inputs."""
+    config = model.config
+    names = {t.name for t in config.input}
+    names |= {t.name for t in config.sequence_batching.control_input}
+    names |= {t.input_name for t in config.sequence_batching.state}
+    return names | {name for t in config.batch_input for name in t.target_name}
+
+
+def _passed(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR602: the server passes a control, a state or a batch input that the file doesn't have."""
+    config = model.config
+    inputs, outputs = {t.name for t in net.inputs}, {t.name for t in net.outputs}
+    batcher = config.sequence_batching
+    entries = [("control", t.name, inputs) for t in batcher.control_input if t.control]
+    entries += [("state", state.input_name, inputs) for state in batcher.state]
+    entries += [("state", state.output_name, outputs) for state in batcher.state]
+    entries += [("batch_input", name, inputs) for t in config.batch_input for name in t.target_name]
+    for kind, name, tensors in entries:
+        if name not in tensors:
+            yield error(
+                model.config_path,
+                "TR602",
+                f"{kind} {name!r} is neither an input nor an output{where}",
+                instead(name, tensors, "one of these"),
+                model.where.find("batch_input" if kind == "batch_input" else "sequence_batching"),
+            )
+
+
+def _controls(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR604, TR605: a control of sequences has another type in the file, or isn't one value."""
+    by_name = {tensor.name: tensor for tensor in net.inputs}
+    for index, tensor in enumerate(model.config.sequence_batching.control_input):
+        at = model.where.find("sequence_batching", 0, "control_input", index)
+        actual = by_name.get(tensor.name)
+        if actual is None or not tensor.control:
+            continue
+        kind = _control_type(tensor.control[0])
+        if actual.data_type and kind and actual.data_type != kind:
+            message = f"control {tensor.name!r} is {kind}, but {actual.data_type}{where}"
+            yield error(model.config_path, "TR604", message, "set the control's values in that type", at)
+        dims = actual.dims[1:] if actual.dims and model.config.max_batch_size > 0 else actual.dims
+        if dims is not None and dims != (1,):
+            message = f"control {tensor.name!r} is {_text(dims)}{where}, but the backend needs [ 1 ]"
+            yield error(model.config_path, "TR605", message, _FILE, at)
+
+
+def _control_type(control: Any) -> str:
+    """Returns the type of a control's values; empty if it is unknown."""
+    for field, name in (("int32", "TYPE_INT32"), ("fp32", "TYPE_FP32"), ("bool", "TYPE_BOOL")):
+        if getattr(control, f"{field}_false_true"):
+            return name
+    return type_name(control.data_type) if control.data_type else ""
+
+
+def _weights(model: Model, file: str, net: Network) -> Iterator[Finding]:
+    """TR607: a file with external weights is missing, truncated or elsewhere."""
+    folder = posixpath.dirname(file)
+    remedy = f"add the file to {folder}/, or export the model with its weights in one file"
+    for name, need in sorted(net.external.items()):
+        path = posixpath.normpath(posixpath.join(folder, name))
+        inner = path.partition("/")[2]
+        entry = model.named.get(inner)
+        if not path.startswith(f"{folder}/"):
+            why = f"is outside of {folder}/, which ONNX Runtime refuses"
+        elif entry is not None and entry.kind is FileKind.NOTHING:
+            why = "doesn't exist"
+        elif inner in model.pointers:
+            why, remedy = "is a Git LFS pointer", "run git lfs pull, then rebuild the image"
+        elif entry is not None and entry.kind is FileKind.FILE and entry.size < need:
+            why = f"has {entry.size} bytes, but the model needs {need}"
+        else:
+            continue
+        yield error(file, "TR607", f"the file with its weights, {name!r}, {why}", remedy)
+
+
+def _not_tensors(file: str, net: Network) -> Iterator[Finding]:
+    """TR609: an input or output is not a tensor, so that the backend rejects the file."""
+    for side, tensors in (("input", net.inputs), ("output", net.outputs)):
+        for tensor in tensors:
+            if not tensor.is_tensor:
+                yield error(
+                    file,
+                    "TR609",
+                    f"{side} {tensor.name!r} is a sequence, a map or an optional, but Triton only supports tensors",
+                    "export the model with tensors, e.g. with zipmap=False in skl2onnx",
+                )
+
+
+def _optional(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR608: an optional input needs a default value in the file and max_batch_size 0."""
+    defaults = {tensor.name for tensor in net.defaults}
+    for index, tensor in enumerate(model.config.input):
+        if not tensor.optional:
+            continue
+        at = model.where.find("input", index, "optional")
+        if model.config.max_batch_size > 0:
+            message = (
+                f"input {tensor.name!r} can't be optional, because max_batch_size is {model.config.max_batch_size}"
+            )
+            remedy = "set max_batch_size to 0, or remove optional"
+        elif tensor.name not in defaults and tensor.name in {t.name for t in net.inputs}:
+            message = f"input {tensor.name!r} can't be optional, because it has no default value{where}"
+            remedy = "remove optional, or export the model with an initializer for this input"
+        else:
+            continue
+        yield error(model.config_path, "TR608", message, remedy, at)
+
+
+def _completed(model: Model, net: Network, where: str) -> Iterator[Finding]:
+    """TR606: the backend completes a side that config.pbtxt doesn't declare, and refuses a fixed batch size there."""
+    config = model.config
+    sides = ((config.input or config.batch_input, "input", net.inputs), (config.output, "output", net.outputs))
+    for declared, side, tensors in sides if config.max_batch_size > 0 else ():
+        fixed = [t.name for t in tensors if t.dims is not None and t.dims[:1] != (-1,)]
+        if not declared and fixed:
+            yield error(
+                model.config_path,
+                "TR606",
+                f"{side} {fixed[0]!r} has no variable batch size{where}, but max_batch_size is {config.max_batch_size}",
+                "export the model with a dynamic batch size, or set max_batch_size to 0",
+                model.where.find("max_batch_size"),
+            )
+
+
+def _side(model: Model, side: str, tensors: Sequence[Tensor], where: str) -> Iterator[Finding]:
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for index, tensor in enumerate(getattr(model.config, side)):
+        at = model.where.find(side, index)
+        actual = by_name.get(tensor.name)
+        if actual is None:
+            yield error(
+                model.config_path,
+                "TR602",
+                f"there is no {side} {tensor.name!r}{where}",
+                instead(tensor.name, by_name, f"an existing {side}"),
+                at.find("name"),
+            )
+            continue
+        kind = type_name(tensor.data_type)
+        if actual.data_type and kind not in (actual.data_type, "TYPE_INVALID"):
+            yield error(
+                model.config_path,
+                "TR604",
+                f"{side} {tensor.name!r} is {kind}, but {actual.data_type}{where}",
+                f"set data_type: {actual.data_type}",
+                at.find("data_type"),
+            )
+        batched = side == "output" and any(tensor.name in t.target_name for t in model.config.batch_output)
+        if actual.dims is not None and tensor.dims and not batched:
+            yield from _shape(model, side, tensor, actual.dims, where, index)
+
+
+def _shape(model: Model, side: str, tensor: Any, actual: tuple[int, ...], where: str, index: int) -> Iterator[Finding]:
+    """TR605, TR606: the shape differs, or the batch size is fixed.
+
+    Follows CompareDimsSupported in onnxruntime_utils.cc: a fixed dimension in the file must be the same in
+    config.pbtxt. A variable dimension of an output in the file must be variable in config.pbtxt.
+    """
+    batch = model.config.max_batch_size
+    at = model.where.find(side, index, "dims")
+    declared = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else tuple(tensor.dims)
+    name = f"{side} {tensor.name!r}"
+    if not actual:
+        if any(size != 1 for size in declared):
+            yield error(model.config_path, "TR605", f"{name} is {_text(declared)}, but a single value{where}",
+                        "set dims: [ 1 ]", at)  # fmt: skip
+        return
+    if side == "input" and tensor.allow_ragged_batch:
+        if actual != (-1,):
+            yield error(model.config_path, "TR605", f"ragged {name} is {_text(actual)}{where}, but must be [ -1 ]",
+                        "export the model with one dimension for the concatenated inputs, or remove allow_ragged_batch",
+                        at)  # fmt: skip
+        return
+    if batch > 0 and actual[0] != -1 and len(actual) == len(declared) + 1:
+        yield error(
+            model.config_path,
+            "TR606",
+            f"{name} has a fixed batch size of {actual[0]}{where}, but max_batch_size is {batch}",
+            "export the model with a dynamic batch size, or set max_batch_size to 0 and add the batch size to dims",
+            model.where.find("max_batch_size"),
+        )
+        return
+    full = (-1, *declared) if batch > 0 else declared
+    sizes = list(zip(full, actual, strict=False))
+    if len(full) != len(actual) or any(a != b for a, b in sizes if b != -1):
+        yield error(
+            model.config_path,
+            "TR605",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but {_text(actual)}{where}",
+            f"set dims: {_text(actual[1:] if batch > 0 else actual)}" if len(actual) > (batch > 0) else _FILE,
+            at,
+        )
+    elif side == "output" and any(a != b for a, b in sizes):
+        # A warning, because ONNX Runtime may infer the size although the file doesn't declare it.
+        yield warning(
+            model.config_path,
+            "TR605",
+            f"{name} is {_text(full)}{' with the batch' if batch > 0 else ''}, but variable{where}: {_text(actual)}",
+            f"set dims: {_text(actual[1:] if batch > 0 else actual)}",
+            at,
+        )
+
+
+def _text(dims: Sequence[int]) -> str:
+    return f"[ {', '.join(map(str, dims))} ]" if dims else "[ ]"

@@ -1,0 +1,216 @@
+"""Calls in model.py whose arguments prove that each request fails, and arrays of a wrong type."""
+
+from __future__ import annotations
+
+from corpus.faults.core import then
+from corpus.faults.fault import Fault
+from corpus.good.repository import HEAD
+from support.mutations import Change, edit, write
+
+SLOW, SLOW_PY = "slow/config.pbtxt", "slow/1/model.py"
+OUTER_PY = "outer/1/model.py"
+OUT = 'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given)])'
+
+
+def answers(expression: str, before: str = "pass") -> Change:
+    """Writes a model.py that appends `expression` in line 11."""
+    return write(
+        SLOW_PY,
+        f"""{HEAD}\
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            {before}
+            responses.append({expression})
+        return responses
+""",
+    )
+
+
+def wrong(name: str, change: Change, line: int = 11) -> Fault:
+    return Fault(name, "cache", change, "TR318", "error", f"{SLOW_PY}:{line}")
+
+
+def tensor(value: str) -> Change:
+    return answers(f'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", {value})])')
+
+
+STRINGS = edit(SLOW, '"OUT" data_type: TYPE_FP32 dims: [ 4 ]', '"OUT" data_type: TYPE_STRING dims: [ 1 ]')
+FAULTS = (
+    wrong("text for an error", answers('pb_utils.InferenceResponse(error="negative")')),
+    wrong(
+        "exception for the message of an error",
+        answers('pb_utils.InferenceResponse([], pb_utils.TritonError(ValueError("negative")))'),
+    ),
+    wrong(
+        "number for the code of an error", answers('pb_utils.InferenceResponse([], pb_utils.TritonError("no", 400))')
+    ),
+    wrong("tensor without a list", answers('pb_utils.InferenceResponse(pb_utils.Tensor("OUT", given))')),
+    wrong("names for tensors", answers('pb_utils.InferenceResponse(["OUT"])')),
+    wrong("tensor without a value", answers('pb_utils.InferenceResponse([pb_utils.Tensor("OUT")])')),
+    wrong("tensor with its arguments swapped", answers('pb_utils.InferenceResponse([pb_utils.Tensor(given, "OUT")])')),
+    wrong(
+        "tensor with named arguments", answers('pb_utils.InferenceResponse([pb_utils.Tensor(name="OUT", data=given)])')
+    ),
+    wrong("list for an array", tensor("[[1.0, 2.0, 3.0, 4.0]]")),
+    wrong(
+        "all requests for one", answers(OUT, 'given = pb_utils.get_input_tensor_by_name(requests, "IN").as_numpy()'), 10
+    ),
+    wrong(
+        "request and name swapped",
+        answers(OUT, 'given = pb_utils.get_input_tensor_by_name("IN", request).as_numpy()'),
+        10,
+    ),
+    wrong("log message with a level", answers(OUT, 'pb_utils.Logger.log_info("got", "it")'), 10),
+    Fault(
+        "number for a request's id",
+        "bls",
+        edit(OUTER_PY, 'model_name="inner",', 'model_name="inner", request_id=1,'),
+        "TR318",
+        "error",
+        f"{OUTER_PY}:10",
+    ),
+    Fault(
+        "text for the names of outputs", "bls", edit(OUTER_PY, '["OUT"]', '"OUT"'), "TR318", "error", f"{OUTER_PY}:10"
+    ),
+    Fault(
+        "request without the names of outputs",
+        "bls",
+        edit(OUTER_PY, 'requested_output_names=["OUT"],', ""),
+        "TR318",
+        "error",
+        f"{OUTER_PY}:10",
+    ),
+    Fault(
+        "await of a call without async",
+        "bls",
+        then(edit(OUTER_PY, "call.exec()", "await call.exec()"), edit(OUTER_PY, "    def exec", "    async def exec")),
+        "TR318",
+        "error",
+        f"{OUTER_PY}:15",
+    ),
+    Fault(
+        "asynchronous call in a function",
+        "bls",
+        edit(OUTER_PY, "call.exec()", "call.async_exec()"),
+        "TR318",
+        "error",
+        f"{OUTER_PY}:15",
+    ),
+    Fault(
+        "output that the called model lacks",
+        "bls",
+        edit(OUTER_PY, 'names=["OUT"]', 'names=["SCORES"]'),
+        "TR320",
+        "error",
+        f"{OUTER_PY}:12",
+    ),
+    Fault(
+        "input that the called model lacks",
+        "bls",
+        edit(OUTER_PY, 'Tensor("IN"', 'Tensor("INPUT"'),
+        "TR320",
+        "error",
+        f"{OUTER_PY}:13",
+    ),
+    Fault(
+        "input missing in a call",
+        "bls",
+        edit(OUTER_PY, '[pb_utils.Tensor("IN", given)]', "[]"),
+        "TR320",
+        "error",
+        f"{OUTER_PY}:10",
+    ),
+    Fault(
+        "model that calls itself",
+        "bls",
+        then(
+            edit(OUTER_PY, 'model_name="inner"', 'model_name="outer"'),
+            edit(OUTER_PY, '["OUT"]', '["ANSWER"]'),
+            edit(OUTER_PY, 'Tensor("IN"', 'Tensor("QUESTION"'),
+        ),
+        "TR321",
+        "error",
+        f"{OUTER_PY}:10",
+    ),
+    Fault("float64 for FP32", "cache", tensor("given.astype(np.float64) * 2"), "TR319", "warning", f"{SLOW_PY}:11"),
+    Fault("numpy's default type of zeros", "cache", tensor("np.zeros((1, 4))"), "TR319", "warning", f"{SLOW_PY}:11"),
+    Fault(
+        "numpy's type of whole numbers",
+        "cache",
+        then(
+            edit(SLOW, '"OUT" data_type: TYPE_FP32 dims: [ 4 ]', '"OUT" data_type: TYPE_INT32 dims: [ 1 ]'),
+            tensor("np.array([[len(row)] for row in given])"),
+        ),
+        "TR319",
+        "warning",
+        f"{SLOW_PY}:11",
+    ),
+    Fault(
+        "array of Python strings",
+        "cache",
+        then(STRINGS, tensor('np.array([["star"]] * len(given))')),
+        "TR319",
+        "error",
+        f"{SLOW_PY}:11",
+    ),
+    Fault(
+        "data type that doesn't exist in auto_complete_config",
+        "completed",
+        edit(
+            "short/1/model.py",
+            'add_input({"name": "IN", "data_type": "TYPE_FP32"',
+            'add_input({"name": "IN", "data_type": "TYPE_FLOAT"',
+        ),
+        "TR317",
+        "error",
+        "short/1/model.py:8",
+    ),
+    Fault(
+        "module at the top of the repository",
+        "cache",
+        then(
+            write("shared_code.py", "X = 1\n"),
+            edit(SLOW_PY, "import numpy as np", "import numpy as np\nimport shared_code"),
+        ),
+        "TR322",
+        "error",
+        f"{SLOW_PY}:2",
+    ),
+    Fault(
+        "parameter that config.pbtxt lacks",
+        "cache",
+        edit(
+            SLOW_PY,
+            "    def execute",
+            """\
+    def initialize(self, args):
+        import json
+
+        config = json.loads(args["model_config"])
+        self.words = config["parameters"]["words"]["string_value"]
+
+    def execute""",
+        ),
+        "TR323",
+        "error",
+        f"{SLOW_PY}:10",
+    ),
+    Fault(
+        "configuration that isn't parsed",
+        "cache",
+        edit(
+            SLOW_PY,
+            "    def execute",
+            """\
+    def initialize(self, args):
+        self.config = pb_utils.get_output_config_by_name(args["model_config"], "OUT")
+
+    def execute""",
+        ),
+        "TR324",
+        "error",
+        f"{SLOW_PY}:7",
+    ),
+)

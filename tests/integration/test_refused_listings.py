@@ -1,0 +1,124 @@
+"""What the operator may not read blocks only itself: a kind, or a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support import controlplane, gen, operator_process
+from support.api import Api, condition, eventually
+from support.controlplane import ROOT, ControlPlane
+from support.kubelet import add_pod
+from support.operator_process import NAME
+from support.people import make
+
+pytestmark = pytest.mark.integration
+SOON = 15
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of its own, whose roles the tests change, with the kinds of prometheus-operator."""
+    with controlplane.running() as running:
+        running.install_crds()
+        running.install_monitoring()
+        yield running
+
+
+@pytest.fixture
+def own(plane: ControlPlane, request: pytest.FixtureRequest) -> Api:
+    name = request.node.name.replace("_", "-")[:60]
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return plane.api.in_namespace(name)
+
+
+def role() -> dict[str, Any]:
+    """Returns the operator's ClusterRole."""
+    shipped = yaml.safe_load_all((ROOT / "manifests" / "rbac" / "operator.yaml").read_text())
+    return next(dict(obj) for obj in shipped if obj["kind"] == "ClusterRole")
+
+
+def without(resource: str) -> dict[str, Any]:
+    """Returns the ClusterRole of a version that doesn't know this resource."""
+    full = role()
+    rules = [{**rule, "resources": [r for r in rule["resources"] if r != resource]} for rule in full["rules"]]
+    return {**full, "rules": [rule for rule in rules if rule["resources"]]}
+
+
+def put(plane: ControlPlane, body: dict[str, Any]) -> None:
+    path = f"{ROLES}/clusterroles/{body['metadata']['name']}?fieldManager=test&force=true"
+    plane.api.request("PATCH", path, body, "application/apply-patch+yaml")
+
+
+def reason(api: Api, kind: str) -> str:
+    return str(condition(api.get("TritonModel", gen.NAME), kind).get("reason"))
+
+
+def test_a_role_without_an_optional_kind_costs_only_that_kind(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
+    kubeconfig = operator_process.install(plane)
+    put(plane, without("podmonitors"))
+    with operator_process.running(kubeconfig, tmp_path) as operator:
+        make(own, entrypoint="detection")
+        eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+        report = gen.report("pre", "detection", entrypoint="detection")
+        add_pod(own, gen.checked(report), gen.put("status.podIP", ""))
+        eventually(lambda: own.find("PrometheusRule", gen.NAME), SOON, lambda: operator.log)
+        eventually(lambda: reason(own, "MonitoringAvailable") == "NotPermitted", SOON, lambda: operator.log)
+        eventually(lambda: reason(own, "Ready") == "EntrypointAnswers", SOON, lambda: operator.log)
+        assert operator.metric_sum("triton_operator_listing_refused", resource="podmonitors", watched="") == 1
+        # The watches of all other kinds work.
+        own.delete("Service", gen.NAME)
+        eventually(lambda: own.find("Service", gen.NAME), SOON, lambda: operator.log)
+        assert own.find("PodMonitor", gen.NAME) is None
+        put(plane, role())
+        eventually(lambda: own.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
+        eventually(lambda: reason(own, "MonitoringAvailable") != "NotPermitted", SOON)
+        eventually(lambda: operator.metric_sum("triton_operator_listing_refused") == 0, SOON)
+        own.delete("PodMonitor", gen.NAME)
+        eventually(lambda: own.find("PodMonitor", gen.NAME), SOON, lambda: operator.log)
+        assert operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+def test_a_role_without_an_essential_kind_is_in_the_status(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
+    kubeconfig = operator_process.install(plane)
+    put(plane, without("networkpolicies"))
+    try:
+        with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=own.namespace) as operator:
+            make(own)
+            eventually(lambda: reason(own, "Progressing") == "NotPermitted", SOON, lambda: operator.log)
+            assert own.find("Deployment", gen.NAME) is None
+            put(plane, role())
+            eventually(lambda: own.find("Deployment", gen.NAME), SOON, lambda: operator.log)
+            assert operator.stop() == 0
+    finally:
+        put(plane, role())
+
+
+def test_a_namespace_that_cannot_be_read_blocks_only_itself(plane: ControlPlane, own: Api, tmp_path: Path) -> None:
+    """As after the deletion of one of WATCH_NAMESPACES, with its RoleBinding."""
+    kubeconfig = operator_process.install(plane, bind_cluster=False)
+    plane.api.request("DELETE", f"{ROLES}/clusterrolebindings/{NAME}", {})
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": operator_process.NAMESPACE}],
+    }  # fmt: skip
+    plane.api.request("POST", f"{ROLES}/namespaces/{own.namespace}/rolebindings", binding)
+    watched = f"gone-{own.namespace[:50]},{own.namespace}"
+    try:
+        with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=watched) as operator:
+            make(own)
+            eventually(lambda: condition(own.get("TritonModel", gen.NAME), "Ready"), SOON, lambda: operator.log)
+            own.delete("Service", gen.NAME)
+            eventually(lambda: own.find("Service", gen.NAME), SOON, lambda: operator.log)
+            assert operator.metric_sum("triton_operator_listing_refused", watched=watched.partition(",")[0]) > 0
+            assert operator.stop() == 0
+            assert "Traceback" not in operator.log
+    finally:
+        operator_process.install(plane)

@@ -1,0 +1,83 @@
+"""Random metadata by every way that a tenant has: nothing that the operator or a policy relies on changes."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Api, Object, eventually
+from support.people import Team, refusal, tritonmodel
+from support.thresholds import MAX_QPS
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+ROUNDS = 1500 if os.environ.get("SOAK") else 100
+NOBODY = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-0000-0000-000000000000"}
+WAYS = [
+    ("statusmaker", "Deployment", "status"), ("statusmaker", "Service", "status"),
+    ("statusmaker", names.KIND, "status"), ("statusmaker", names.KIND, "scale"),
+    ("developer", names.KIND, ""), ("developer", "Deployment", ""), ("oncall", names.KIND, ""),
+]  # fmt: skip
+"""User, kind and subresource. The developer may not write Deployments at all."""
+
+
+def metadata(source: random.Random, uid: str) -> Object:
+    """Returns changes of some fields of the metadata. `uid`: of the TritonModel."""
+    other = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "open", "uid": uid}
+    parts: list[Object] = [
+        {"labels": {names.LABEL_MANAGED_BY: source.choice([None, "other"])}},
+        {"labels": {names.LABEL_MODEL: source.choice([None, "open", ""])}},
+        {"labels": {f"example.com/{n}": "v" for n in range(source.choice([1, 3000]))}},
+        {"annotations": {names.ANNOTATION_POD_TEMPLATE: "forged", names.ANNOTATION_TEMPLATE: "0"}},
+        {"annotations": {f"example.com/{n}": "v" for n in range(source.choice([200, 8000]))}},
+        {"annotations": {MAX_QPS: source.choice([None, "1"]), "max_qps": "2"}},
+        {"ownerReferences": source.choice([None, [NOBODY], [other], [{**other, "controller": True}]])},
+        {"finalizers": ["example.com/wait"]},
+    ]
+    out: Object = {}
+    for part in source.sample(parts, source.choice([1, 1, 2, 3])):
+        for field, value in part.items():
+            out[field] = {**out[field], **value} if isinstance(out.get(field), dict) else value
+    return out
+
+
+def guarded(api: Api) -> list[Object]:
+    """Returns what only the operator, or a user with more rights, may change."""
+    found = []
+    for kind in ("Deployment", "Service"):
+        known = api.get(kind, gen.NAME)["metadata"]
+        found.append({key: known.get(key) for key in ("uid", "labels", "annotations", "ownerReferences", "finalizers")})
+    model = api.get(names.KIND, gen.NAME)
+    thresholds = {k: v for k, v in model["metadata"]["annotations"].items() if k in (MAX_QPS, "max_qps")}
+    owners = model["metadata"].get("ownerReferences")
+    found.append({"uid": model["metadata"]["uid"], "owners": owners, "thresholds": thresholds, "spec": model["spec"]})
+    return found
+
+
+def test_random_metadata_changes_nothing_that_is_guarded(team: Team, tmp_path: Path) -> None:
+    seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 10**6)
+    print(f"seed {seed}")
+    source, api = random.Random(seed), team.api()
+    api.create(tritonmodel(gen.NAME, {MAX_QPS: "80"}, networkPolicy={}))
+    uid = api.create(tritonmodel("open"))["metadata"]["uid"]
+    kubeconfig = operator_process.install(team.plane)
+    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=team.namespace) as operator:
+        eventually(lambda: api.find("Service", gen.NAME), 20, lambda: operator.log)
+        assert operator.stop() == 0  # it would correct what gets through
+    clients = {user: team.api(user) for user, _, _ in WAYS}
+    before, refused = guarded(api), 0
+    for number in range(ROUNDS):
+        user, kind, subresource = source.choice(WAYS)
+        body = {"metadata": metadata(source, uid)}
+        answer = refusal(lambda u=user, k=kind, s=subresource, b=body: clients[u].patch(k, gen.NAME, b, subresource=s))
+        if user == "oncall" and not answer:
+            # They may set thresholds.
+            api.patch(names.KIND, gen.NAME, {"metadata": {"annotations": {MAX_QPS: "80", "max_qps": None}}})
+        refused += bool(answer)
+        assert guarded(api) == before, (seed, number, user, kind, subresource, sorted(body["metadata"]), answer)
+    assert ROUNDS / 4 < refused < ROUNDS

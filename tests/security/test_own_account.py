@@ -1,0 +1,149 @@
+"""What a stolen token of the operator can write, with the policy for its account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Api, Object, condition, eventually
+from support.people import Team, make, refusal
+from triton_operator.api import names
+
+pytestmark = pytest.mark.integration
+
+PRIVILEGES = f"{names.GROUP}/privileges"
+
+SPEC: Object = {"containers": [{"name": "a", "image": "a", "securityContext": {"privileged": True}}], "hostPID": True}
+
+IMAGE = ([{"op": "replace", "path": "/spec/containers/0/image", "value": "b"}], "application/json-patch+json")
+
+
+def deployment(name: str, pod: Object = SPEC, **metadata: object) -> Object:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, **metadata},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }  # fmt: skip
+
+
+def owned(name: str, by: str = "") -> Object:
+    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": by or name, "uid": "1", "controller": True}
+    return {"labels": names.labels(name), "ownerReferences": [owner]}
+
+
+def stolen(team: Team, namespace: str = "") -> Api:
+    """Returns a client with the operator's own credentials."""
+    return Api.of(operator_process.install(team.plane)).in_namespace(namespace or team.namespace)
+
+
+def test_a_stolen_token_writes_nothing_of_others(team: Team) -> None:
+    admin, thief = team.api(), stolen(team)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": SPEC}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"}, "spec": {"ports": [{"port": 1}]}}
+    closed = {
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "closed"},
+        "spec": {"podSelector": {}},
+    }  # fmt: skip
+    server = {**pod, "metadata": {"name": "server", "labels": names.selector("server")}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
+    for obj in (pod, service, closed, server, config, deployment("other")):
+        admin.create(obj)
+    label = {"metadata": {"labels": names.labels("other"), **owned("other")}}
+    for what, way in {
+        "a Deployment": lambda: thief.create(deployment("mine")),
+        "one with the label": lambda: thief.create(deployment("mine", labels=names.labels("mine"))),
+        "one of another TritonModel": lambda: thief.create(deployment("mine", **owned("mine", "other"))),
+        "a ConfigMap": lambda: thief.patch("ConfigMap", "other", {"data": {"a": "b"}}),
+        "one in kube-system": lambda: stolen(team, "kube-system").create(deployment("mine", **owned("mine"))),
+        "a Deployment of others": lambda: thief.patch("Deployment", "other", {"spec": {"replicas": 9}}),
+        "taking it over": lambda: thief.patch("Deployment", "other", label),
+        "its scale": lambda: thief.patch("Deployment", "other", {"spec": {"replicas": 0}}, subresource="scale"),
+        "the selector of a Service": lambda: thief.patch("Service", "other", {"spec": {"selector": {"a": "b"}}}),
+        "a closed network": lambda: thief.delete("NetworkPolicy", "closed"),
+        "all of them": lambda: thief.request("DELETE", thief.path("NetworkPolicy")),
+        "an image of a pod": lambda: thief.request("PATCH", thief.path("Pod", "other"), *IMAGE),
+        "an image of a server": lambda: thief.request("PATCH", thief.path("Pod", "server"), *IMAGE),
+        "the label of a server": lambda: thief.patch("Pod", "server", {"metadata": {"labels": {"app": "bank"}}}),
+        "a pod": lambda: thief.delete("Pod", "other"),
+    }.items():
+        said = refusal(way)
+        assert "own-account.tritonoperator.io" in said or said.startswith("403"), (what, said)
+    assert refusal(lambda: thief.delete("Pod", "server")) == ""
+    assert admin.get("Service", "other")["spec"].get("selector") is None
+    assert admin.find("NetworkPolicy", "closed")
+    assert admin.find("Pod", "other")
+
+
+def container(**fields: object) -> Object:
+    return {"containers": [{"name": "a", "image": "a", **fields}]}
+
+
+FORBIDDEN = {
+    "another account": {**container(), "serviceAccountName": "admin"},
+    "the default account": {**container(), "serviceAccountName": "default"},
+    "the host's processes": {**container(), "hostPID": True},
+    "the host's network": {**container(), "hostNetwork": True},
+    "the host's memory": {**container(), "hostIPC": True},
+    "the host's files": {**container(), "volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+    "sysctls": {**container(), "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+    "no seccomp": {**container(), "securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+    "a privileged container": container(securityContext={"privileged": True}),
+    "a privileged init container": {**container(), "initContainers": [{**SPEC["containers"][0], "name": "b"}]},
+    "a capability": container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+    "a host port": container(ports=[{"containerPort": 1, "hostPort": 1}]),
+}
+
+
+def test_a_stolen_token_gets_no_privileges(team: Team) -> None:
+    """Not even with a Deployment that looks like one of a TritonModel."""
+    thief, account = stolen(team), names.account("mine")
+    for what, pod in FORBIDDEN.items():
+        body = deployment("mine", {"serviceAccountName": account, **pod}, **owned("mine"))
+        said = refusal(lambda body=body: thief.create(body))
+        assert "own-account.tritonoperator.io" in said, (what, said)
+        assert ("own account" if "account" in what else "baseline") in said, (what, said)
+    fitting = deployment("mine", {**container(), "serviceAccountName": account}, **owned("mine"))
+    assert refusal(lambda: thief.request("POST", thief.path("Deployment") + "?dryRun=All", fitting)) == ""
+
+
+def test_a_namespace_may_allow_privileges(team: Team, tmp_path: Path) -> None:
+    """By a label. Without it, the status says what to do. Removing the label stops no server."""
+    api, namespace = team.api(), team.namespace
+    kubeconfig = operator_process.install(team.plane)
+    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=namespace) as operator:
+        make(api, podTemplate={"spec": {"serviceAccountName": "robot", "hostIPC": True}})
+
+        def message() -> str:
+            found = condition(api.get("TritonModel", gen.NAME), "Ready").get("message", "")
+            return found if f"{PRIVILEGES}=any" in found else ""
+
+        assert "serviceAccountName" in eventually(message, 30, lambda: operator.log[-3000:])
+        team.plane.api.patch("Namespace", namespace, {"metadata": {"labels": {PRIVILEGES: "any"}}})
+        eventually(lambda: api.find("Deployment", gen.NAME), 90, lambda: operator.log[-3000:])
+        team.plane.api.patch("Namespace", namespace, {"metadata": {"labels": {PRIVILEGES: None}}})
+        api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 3}})
+        eventually(lambda: api.get("Deployment", gen.NAME)["spec"]["replicas"] == 3, 30, lambda: operator.log[-3000:])
+        assert operator.stop() == 0
+
+
+def test_the_operator_works_under_the_policy(team: Team, tmp_path: Path) -> None:
+    """It creates, changes, adopts, scales and deletes what it needs."""
+    api = team.api()
+    kubeconfig = operator_process.install(team.plane)
+    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=team.namespace) as operator:
+        make(api, replicas=2)
+        eventually(lambda: api.find("PodDisruptionBudget", gen.NAME), 10, lambda: operator.log)
+        # A user removes the label, or the owner; the operator restores both.
+        for lost in ({"labels": {names.LABEL_MANAGED_BY: None}}, {"ownerReferences": None}):
+            api.patch("Service", gen.NAME, {"metadata": lost})
+            eventually(
+                lambda: api.get("Service", gen.NAME)["metadata"].get("ownerReferences")
+                and names.LABEL_MANAGED_BY in api.get("Service", gen.NAME)["metadata"]["labels"],
+                10, lambda: operator.log[-3000:],
+            )  # fmt: skip
+        api.patch("TritonModel", gen.NAME, {"spec": {"replicas": 1}})
+        eventually(lambda: not api.find("PodDisruptionBudget", gen.NAME), 10, lambda: operator.log[-3000:])
+        assert "own-account" not in operator.log
+        assert operator.stop() == 0

@@ -1,0 +1,106 @@
+"""Metadata written through subresources: the policies refuse it, and the operator believes none of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import gen, operator_process
+from support.api import Object, condition, eventually
+from support.controlplane import ControlPlane
+from support.operator_process import Operator
+from support.people import Team, refusal, tritonmodel
+from triton_operator.api import names
+from triton_operator.render.kept_template import pack, unpack
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def operator(plane: ControlPlane, team: Team, tmp_path: Path) -> Iterator[Operator]:
+    kubeconfig = operator_process.install(plane)
+    with operator_process.running(kubeconfig, tmp_path, WATCH_NAMESPACES=team.namespace) as process:
+        yield process
+
+
+def hostile(template: Object) -> Object:
+    """Returns the pod template with everything that a tenant may not have."""
+    found = copy.deepcopy(template)
+    found["spec"] |= {"hostPID": True, "hostNetwork": True, "serviceAccountName": "admin"}
+    found["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    found["spec"]["volumes"] = [*found["spec"].get("volumes", []), {"name": "root", "hostPath": {"path": "/"}}]
+    return found
+
+
+def test_a_forged_pod_template_in_the_annotations_is_not_applied(team: Team, operator: Operator) -> None:
+    api = team.api()
+    api.create(tritonmodel(gen.NAME))
+    live = eventually(lambda: api.find("Deployment", gen.NAME), 10, lambda: operator.log)
+    kept = unpack(live["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE])
+    assert kept is not None
+    forged = {
+        names.ANNOTATION_POD_TEMPLATE: pack(hostile(kept)),
+        # Another hash, as that of an earlier version of the operator, so that the kept template counts.
+        names.ANNOTATION_TEMPLATE: "earlier",
+        f"{names.GROUP}/tools-image": "attacker.example.com/tools:1",
+    }
+    before = live["metadata"]["resourceVersion"]
+    # As in a cluster without the policies.
+    api.patch("Deployment", gen.NAME, {"metadata": {"annotations": forged}}, subresource="status")
+
+    def repaired() -> Object | None:
+        found = api.get("Deployment", gen.NAME)
+        annotations = found["metadata"]["annotations"]
+        return found if annotations[names.ANNOTATION_TEMPLATE] != "earlier" else None
+
+    after = eventually(repaired, 10, lambda: operator.log[-3000:])
+    assert after["metadata"]["resourceVersion"] != before
+    assert after["spec"]["template"] == live["spec"]["template"]
+    assert unpack(after["metadata"]["annotations"][names.ANNOTATION_POD_TEMPLATE]) == kept
+    assert condition(api.get("TritonModel", gen.NAME), "Progressing")["reason"] != "ApplyRefused"
+
+
+METADATA = [
+    {"labels": {names.LABEL_MANAGED_BY: None}},
+    {"labels": {names.LABEL_MODEL: "other"}},
+    {"annotations": {names.ANNOTATION_POD_TEMPLATE: "forged"}},
+    {"ownerReferences": None},
+    {"finalizers": ["example.com/wait"]},
+]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Service"])
+def test_a_writer_of_the_status_may_not_change_the_metadata_of_generated_objects(
+    kind: str, team: Team, operator: Operator
+) -> None:
+    api, user = team.api(), team.api("statusmaker")
+    api.create(tritonmodel(gen.NAME))
+    live = eventually(lambda: api.find(kind, gen.NAME), 10, lambda: operator.log)
+    for change in METADATA:
+        message = refusal(lambda c=change: user.patch(kind, gen.NAME, {"metadata": c}, subresource="status"))
+        # Some kinds don't take a field from the status. Then nothing changes.
+        assert "the operator manages them" in message or api.get(kind, gen.NAME)["metadata"] == live["metadata"], change
+    status = {"status": {"conditions": [{
+        "type": "Test", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}}  # fmt: skip
+    assert refusal(lambda: user.patch(kind, gen.NAME, status, subresource="status")) == ""
+
+
+def test_a_pod_gets_no_requests_by_a_label_of_its_status_or_its_binding(team: Team) -> None:
+    api, user = team.api(), team.api("statusmaker")
+    api.create({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine"},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    })  # fmt: skip
+    label = {"metadata": {"labels": {names.LABEL_MODEL: gen.NAME}}}
+    assert "may not set the label" in refusal(lambda: user.patch("Pod", "mine", label, subresource="status"))
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "a"}}
+    path = f"/api/v1/namespaces/{team.namespace}/pods/mine/binding"
+    labelled = {**binding, "metadata": {"name": "mine", **label["metadata"]}}
+    assert "may not set the label" in refusal(lambda: user.request("POST", path, labelled))
+    # What the scheduler and the kubelet write.
+    assert refusal(lambda: user.request("POST", path, {**binding, "metadata": {"name": "mine"}})) == ""
+    assert refusal(lambda: user.patch("Pod", "mine", {"status": {"message": "a"}}, subresource="status")) == ""

@@ -1,0 +1,18 @@
+"""Observations, written without their parts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from triton_operator.api.servers import ServerAnswers
+from triton_operator.status.observation import Monitoring, Observation, Scaler
+
+_PARTS: dict[str, type[Any]] = {"servers": ServerAnswers, "scaler": Scaler, "monitoring": Monitoring}
+
+
+def observation(template: str, delivery: str, **seen: Any) -> Observation:
+    """Returns an observation. `seen`: its fields, and the fields of its parts."""
+    for name, part in _PARTS.items():
+        seen[name] = part(**{f.name: seen.pop(f.name) for f in fields(part) if f.name in seen})
+    return Observation(template, delivery, **seen)

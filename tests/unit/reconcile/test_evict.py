@@ -1,0 +1,61 @@
+"""What happens when the API server refuses an eviction."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support import gen
+from triton_operator.cluster.api import ApiError
+from triton_operator.pods import Pod
+from triton_operator.reconcile.cache import ReconcileCache
+from triton_operator.reconcile.evict import Evictor
+from triton_operator.reconcile.outcome import Outcome
+
+LOG = logging.LoggerAdapter(logging.getLogger(__name__))
+POD = Pod(gen.pod(gen.stopped_answering()))
+
+
+class Refusing:
+    """An API server that answers evictions with `error`."""
+
+    def __init__(self, error: ApiError) -> None:
+        self.error, self.evictions = error, 0
+
+    def evict(self, _: Any) -> None:
+        self.evictions += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("code", [403, 429, 500])
+def test_a_refusal_is_reported_all_the_time_and_tried_again_after_a_minute(code: int) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    api, cache = Refusing(ApiError(code, "", "no")), ReconcileCache()
+    evictor = Evictor(api, lambda: now)
+    for _ in range(3):
+        outcome = Outcome()
+        evictor.evict(POD, cache, outcome, LOG)
+        assert outcome.refused["Pod"].reason == "RepairRefused"
+        assert outcome.again == 60
+    assert api.evictions == 1
+    now += timedelta(minutes=1)
+    evictor.evict(POD, cache, Outcome(), LOG)
+    assert api.evictions == 2
+    assert cache.evicted is None
+
+
+@pytest.mark.parametrize("code", [404, 409])
+def test_a_server_that_has_changed_meanwhile_is_left_alone(code: int) -> None:
+    outcome, cache = Outcome(), ReconcileCache()
+    Evictor(Refusing(ApiError(code, "", "no")), lambda: datetime.now(UTC)).evict(POD, cache, outcome, LOG)
+    assert (outcome.refused, cache.evicted, cache.eviction_refusal) == ({}, None, None)
+
+
+def test_without_an_answer_the_reconcile_ends() -> None:
+    with pytest.raises(ApiError):
+        Evictor(Refusing(ApiError(0, "", "no answer")), lambda: datetime.now(UTC)).evict(
+            POD, ReconcileCache(), Outcome(), LOG
+        )

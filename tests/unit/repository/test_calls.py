@@ -1,0 +1,222 @@
+"""Calls in model.py that are legal, or whose outcome the source doesn't prove."""
+
+from __future__ import annotations
+
+import pytest
+
+from corpus.good import BY_NAME
+from corpus.good.repository import ECHO_CONFIG, HEAD
+from support.mutations import Change, edit, write
+from unit.repository.gen import brief, findings
+
+HEADED = HEAD + "    def execute(self, requests):\n        responses = []\n        for request in requests:\n"
+READ = '            given = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()\n'
+
+
+def program(expression: str, before: str = "") -> str:
+    return f"{HEADED}{READ}{before}            responses.append({expression})\n        return responses\n"
+
+
+def out(value: str) -> str:
+    return program(f'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", {value})])')
+
+
+def slow(tmp_path, *changes: Change):
+    root = BY_NAME["cache"].write(tmp_path)
+    for change in changes:
+        change(root)
+    return [line for line in brief(findings(root, response_cache=True)) if "slow/" in line]
+
+
+LEGAL = {
+    "an error": program('pb_utils.InferenceResponse(error=pb_utils.TritonError("x", pb_utils.TritonError.NOT_FOUND))'),
+    "an error without tensors": program('pb_utils.InferenceResponse([], pb_utils.TritonError(message=f"{given}"))'),
+    "a message that is computed": program("pb_utils.InferenceResponse(error=pb_utils.TritonError(self.why(given)))"),
+    "a list of tensors in a variable": program(
+        "pb_utils.InferenceResponse(tensors)", '            tensors = [pb_utils.Tensor("OUT", given)]\n'
+    ),
+    "parameters of a response": program("pb_utils.InferenceResponse([], parameters={})"),
+    "arguments in a dict": program("pb_utils.InferenceResponse(**self.made(given))"),
+    "tensor of dlpack": program('pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", given)])'),
+    "two bindings": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)])',
+        "            value = [1.0]\n            if given.any():\n                value = given\n",
+    ),
+    "float32": out("np.zeros((1, 4), np.float32)"),
+    "float32 by name": out('np.zeros((1, 4), dtype="float32")'),
+    "converted": out("np.zeros((1, 4)).astype(np.float32)"),
+    "float32 with a number": out("given.astype(np.float32) * 2.0"),
+    "type of the input": out("given * np.float64(2)"),
+    "computed type": out("np.zeros((1, 4), dtype=given.dtype)"),
+    "list of arrays": out("np.array([given])"),
+    "undeclared output": program(
+        'pb_utils.InferenceResponse([pb_utils.Tensor("OUT", given), pb_utils.Tensor("X", given)])'
+    ),
+}
+
+
+@pytest.mark.parametrize("source", LEGAL.values(), ids=LEGAL)
+def test_accepts_legal_calls(tmp_path, source):
+    lines = slow(tmp_path, write("slow/1/model.py", source))
+    assert [line for line in lines if not line.startswith("note")] == []
+
+
+WRONG = "pb_utils.InferenceResponse(error=pb_utils.TritonError(ValueError(1)))"
+
+
+@pytest.mark.parametrize(
+    ("body", "severity"),
+    [
+        (f"responses.append({WRONG})", "error"),
+        (f"if given.any():\n                responses.append({WRONG})", "warning"),
+        (
+            f"try:\n                pass\n            except ValueError:\n                responses.append({WRONG})",
+            "warning",
+        ),
+    ],
+)
+def test_a_wrong_call_that_is_not_always_reached_is_a_warning(tmp_path, body, severity):
+    """The decoupled BLS models of Triton's own tests pass an exception in a branch, and are served."""
+    source = f"{HEADED}{READ}            {body}\n        return responses\n"
+    (line,) = [line for line in slow(tmp_path, write("slow/1/model.py", source)) if "TR318" in line]
+    assert line.startswith(severity)
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "severity"),
+    [
+        ("np.ones(4)", "FP32", "warning"),
+        ("np.full((1, 4), 1)", "FP32", "warning"),
+        ("np.full((1, 4), 1.5)", "INT64", "warning"),
+        ("np.argmax(given, axis=1)", "INT32", "warning"),
+        ("np.array([1.5, 2])", "FP32", "warning"),
+        ("np.array([float(given[0])])", "FP32", "warning"),
+        ("np.array([[True]])", "FP32", "warning"),
+        ("given.astype(float)", "FP32", "warning"),
+        ("given.astype(np.int64).reshape(1, 4)", "INT32", "warning"),
+        ('np.asarray(["a"], dtype=np.str_)', "STRING", "error"),
+        ('np.array([f"{x}" for x in given])', "STRING", "error"),
+        ("np.random.rand(1, 4)", "FP32", "warning"),
+    ],
+)
+def test_finds_arrays_of_another_type(tmp_path, value, declared, severity):
+    config = ECHO_CONFIG.replace('"OUT" data_type: TYPE_FP32', f'"OUT" data_type: TYPE_{declared}')
+    lines = slow(tmp_path, write("slow/1/model.py", out(value)), write("slow/config.pbtxt", config))
+    assert lines == [f"{severity} TR319 slow/1/model.py:10:58"]
+
+
+def test_a_wrong_type_in_an_ensemble_is_an_error(tmp_path):
+    root = BY_NAME["versions"].write(tmp_path)
+    models = list(root.glob("*/*/model.py"))
+    for path in models:
+        path.write_text(path.read_text().replace('"OUT", given)', '"OUT", given.astype(np.float64))'))
+    assert any(line.startswith("error TR319 ") for line in brief(findings(root)))
+
+
+@pytest.mark.parametrize(
+    ("imported", "used"),
+    [
+        ("import triton_python_backend_utils as pb", "pb.Tensor"),
+        ("from triton_python_backend_utils import Tensor", "Tensor"),
+        ("from triton_python_backend_utils import Tensor as Made", "Made"),
+    ],
+)
+def test_knows_tensors_by_their_imported_name(tmp_path, imported, used):
+    source = out("given").replace("pb_utils.Tensor(", f"{used}(").replace('"OUT"', '"OUR"')
+    lines = slow(tmp_path, write("slow/1/model.py", f"{imported}\n{source}"))
+    assert "warning TR306 slow/1/model.py:11:63" in [line.rsplit(":", 1)[0] + ":63" for line in lines]
+
+
+@pytest.mark.parametrize("owner", ["self", "TritonPythonModel"])
+def test_knows_tensors_by_a_constant_of_the_class(tmp_path, owner):
+    source = out("given").replace('"OUT"', f"{owner}.NAME").replace("    def exec", '    NAME = "OUR"\n\n    def exec')
+    lines = slow(tmp_path, write("slow/1/model.py", source))
+    assert [line.split()[:2] for line in lines if "TR306" in line] == [["warning", "TR306"]]
+    source = source.replace("responses = []", f'responses = []\n        {owner}.NAME = "OUT"')
+    assert not [line for line in slow(tmp_path / "set", write("slow/1/model.py", source)) if "TR306" in line]
+
+
+def bls(tmp_path, *changes: Change):
+    root = BY_NAME["bls"].write(tmp_path)
+    for change in changes:
+        change(root)
+    return [line for line in brief(findings(root)) if "outer/" in line or "inner/" in line]
+
+
+def test_accepts_calls_of_models_that_complete_their_configuration(tmp_path):
+    changes = (edit("outer/1/model.py", '["OUT"]', '["ANY"]'), write("inner/config.pbtxt", 'backend: "python"\n'),
+               edit("inner/1/model.py", "class Triton", "# auto_complete_config\nclass Triton"))  # fmt: skip
+    assert bls(tmp_path, *changes) == []
+
+
+def test_finds_a_ring_of_models(tmp_path):
+    source = (BY_NAME["bls"].write(tmp_path / "x") / "outer/1/model.py").read_text().replace('"inner"', '"outer"')
+    lines = bls(tmp_path / "a", write("inner/1/model.py", source))
+    assert [line.rpartition(":")[0] for line in lines if "TR321" in line] == [
+        "warning TR321 inner/1/model.py:10", "warning TR321 outer/1/model.py:10"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("shared_code.py", ["error TR322 slow/1/model.py:2:1"]),
+        ("other/1/shared_code.py", ["warning TR322 slow/1/model.py:2:1"]),
+        ("slow/shared_code.py", []),
+        ("slow/1/shared_code.py", []),
+        ("slow/1/shared_code/__init__.py", []),
+    ],
+)
+def test_finds_modules_where_python_does_not_look(tmp_path, place, expected):
+    changes = write(place, "X = 1\n"), write("other/1/model.py", HEAD + "    def execute(self, requests): ...\n")
+    imported = edit("slow/1/model.py", "import numpy as np", "import numpy as np\nfrom shared_code import X")
+    assert [line for line in slow(tmp_path, imported, *changes) if "TR322" in line] == expected
+
+
+SETUP = "    def initialize(self, args):\n{}\n    def execute"
+PARAMETERS = '        import json\n        config = json.loads(args["model_config"])\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PARAMETERS + '        self.words = config["parameters"].get("words")\n',
+        PARAMETERS + '        if "words" in config["parameters"]:\n            print(config["parameters"]["words"])\n',
+        PARAMETERS + '        try:\n            config["parameters"]["words"]\n        except KeyError: ...\n',
+        '        import json\n        c = args["model_config"]\n        c = json.loads(c)\n        c["input"]\n',
+    ],
+)
+def test_accepts_optional_parameters(tmp_path, body):
+    assert slow(tmp_path, edit("slow/1/model.py", "    def execute", SETUP.format(body))) == []
+
+
+def test_is_ready_takes_no_argument(tmp_path):
+    ready = "    def is_ready(self):\n        return True\n\n    def execute"
+    assert slow(tmp_path / "a", edit("slow/1/model.py", "    def execute", ready)) == []
+    ready = ready.replace("(self)", "(self, args)")
+    assert slow(tmp_path / "b", edit("slow/1/model.py", "    def execute", ready)) == [
+        "warning TR304 slow/1/model.py:6:5"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('open(os.path.join(args["model_repository"], "cache.bin"), "wb")', 1),
+        ('open(f"{args[\'model_repository\']}/log.txt", mode="a")', 1),
+        ('self.here = os.path.dirname(os.path.abspath(__file__)); os.makedirs(os.path.join(self.here, "cache"))', 1),
+        ('(pathlib.Path(__file__).parent / "seen").write_text("x")', 1),
+        ('here = pathlib.Path(__file__).resolve().parent; (here / "seen").open("w")', 1),
+        ('open(os.path.join(args["model_repository"], "labels.txt"))', 0),
+        ('open(os.path.join(args["model_repository"], "labels.txt"), "rb")', 0),
+        ('open(os.path.join("/tmp", args["model_name"]), "w")', 0),
+        ('open(os.path.join(tempfile.mkdtemp(), os.path.basename(__file__)), "w")', 0),
+        ("open(self.target, self.mode)", 0),
+        ('shelf.open(args["model_repository"])', 0),
+    ],
+)
+def test_finds_writes_below_the_models_directory(tmp_path, body, expected):
+    method = "    def initialize(self, args):\n" + "".join(f"        {line}\n" for line in body.split("; "))
+    source = program("pb_utils.InferenceResponse([])").replace("    def execute", f"{method}\n    def execute")
+    lines = [line for line in slow(tmp_path, write("slow/1/model.py", source)) if "TR325" in line]
+    assert len(lines) == expected, lines
+    assert all(line.startswith("warning") for line in lines)

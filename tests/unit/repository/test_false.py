@@ -1,0 +1,98 @@
+"""Legal repositories that the check must not refuse, although it doesn't know all of their parts."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from support.mutations import remove, write
+from unit.repository.gen import MODEL_PY, NET, PRE, brief, findings, good
+
+
+def test_only_the_backend_opens_default_model_filename(tmp_path):
+    mine = NET.replace('"onnxruntime"', '"mine"') + 'default_model_filename: "weights-x"\n'
+    root = good(tmp_path, write("net/config.pbtxt", mine), remove("net/1/model.onnx"), write("net/1/a", ""))
+    assert brief(findings(root)) == ["note TR106 net/config.pbtxt:1:10"]
+    config = NET + 'default_model_filename: "weights-x"\n'
+    assert "error TR204 net/1" in brief(findings(good(tmp_path, write("net/config.pbtxt", config))))
+
+
+@pytest.mark.parametrize(("name", "level"), [("scale.mine", "note"), ("scale.v2", "error"), ("scale.1", "error")])
+def test_a_directory_may_name_the_backend(tmp_path, name, level):
+    root = good(tmp_path, write(f"{name}/1/weights", "x"))
+    assert brief(findings(root)) == [f"{level} TR104 {name}/config.pbtxt"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "file"),
+    [("", "xgboost.model"), ("xgboost_json", "xgboost.json"), ("lightgbm", "model.txt"),
+     ("treelite_checkpoint", "checkpoint.tl")],
+)  # fmt: skip
+def test_the_file_of_the_fil_backend_follows_its_model_type(tmp_path, model_type, file):
+    text = PRE.replace('"python"', '"fil"').replace("TYPE_STRING", "TYPE_FP32")
+    text += f'parameters {{ key: "model_type" value {{ string_value: "{model_type}" }} }}\n' if model_type else ""
+    root = good(tmp_path, write("pre/config.pbtxt", text))
+    [missing] = [finding for finding in findings(root) if finding.code == "TR204"]
+    assert f"no {file}," in missing.message
+    (root / "pre/1" / file).write_text("x")
+    assert "TR204" not in {finding.code for finding in findings(root)}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python parses the syntax")
+def test_syntax_of_the_servers_newer_python_is_no_fault(tmp_path):
+    newer = MODEL_PY + 'NAMES = {"a": 1}\nTEXT = f"{NAMES["a"]}"\n'
+    root = good(tmp_path, write("pre/1/model.py", newer))
+    assert brief(findings(root, server=(2, 60)))[0].startswith("note TR301 pre/1/model.py:11")
+    assert brief(findings(root))[0].startswith("warning TR301 pre/1/model.py:11")
+    assert brief(findings(root, server=(2, 51)))[0].startswith("error TR301 pre/1/model.py:11")
+
+
+DECOUPLED = PRE + "model_transaction_policy { decoupled: true }\n"
+SENDS = MODEL_PY.replace(
+    "return [pb_utils.InferenceResponse([]) for _ in requests]",
+    """\
+for request in requests:
+            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        return []""",
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (SENDS, ["note TR309 pre/1/model.py:11:9"]),
+        (SENDS.replace("return []", "return requests"), ["warning TR309 pre/1/model.py:11:9"]),
+        (MODEL_PY, ["error TR309 pre/1/model.py:9:9"]),
+    ],
+)
+def test_an_empty_list_of_a_decoupled_model_that_sends_is_no_fault(tmp_path, source, expected):
+    changes = write("pre/config.pbtxt", DECOUPLED), write("pre/1/model.py", source)
+    reported = findings(good(tmp_path, *changes))
+    assert [line for line in brief(reported) if "TR309" in line] == expected
+
+
+def test_a_backend_that_the_server_image_lacks_is_an_error(tmp_path):
+    root = good(tmp_path)
+    assert brief(findings(root, lacks=("onnxruntime",))) == ["error TR132 net/config.pbtxt:1:10"]
+    assert findings(root, lacks=("vllm",)) == ()
+    (root / "net/libtriton_onnxruntime.so").write_text("x")
+    assert findings(root, lacks=("onnxruntime",)) == ()
+
+
+def test_a_missing_configuration_is_an_error_if_a_flag_switches_off_its_completion(tmp_path):
+    root = good(tmp_path, remove("net/config.pbtxt"))
+    assert brief(findings(root, completion=True)) == ["note TR104 net/config.pbtxt"]
+    assert brief(findings(root, completion=False)) == ["error TR104 net/config.pbtxt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [('{"model": "facebook/opt-125m"}', ""), ('{"model": "a",}', "it isn't JSON: "), ('"a"', "it isn't a JSON object")],
+)
+def test_reads_the_arguments_of_vllms_engine(tmp_path, text, problem):
+    root = good(tmp_path, write("llm/config.pbtxt", 'backend: "vllm"\n'), write("llm/1/model.json", text))
+    refusals = [finding for finding in findings(root) if finding.code == "TR801"]
+    assert [(f.severity, f.file, f.message.startswith(problem)) for f in refusals] == (
+        [("error", "llm/1/model.json", True)] if problem else []
+    )

@@ -1,0 +1,53 @@
+"""Ready names the servers that answer nothing, and stays True."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import gen
+from triton_operator.api.monitoring import Answer, ServerFault
+from triton_operator.api.status import READY
+from triton_operator.pods import Pod
+from triton_operator.status import faults
+from triton_operator.status.conditions import condition, transitions
+
+ANSWERS = condition(READY, "True", "EntrypointAnswers", "a answers")
+PODS = [Pod(gen.pod(name=name)) for name in "ab"]
+
+
+def fails(pod: str, model: str = "step") -> ServerFault:
+    return ServerFault(pod, model, hangs=False)
+
+
+CASES: dict[str, tuple[tuple[ServerFault, ...], str, list[str]]] = {
+    "one server fails": ((fails("b"),), "ServerFails",
+                         ["a answers; on the server b every request to the model step fails; other servers answer"]),
+    "one server hangs": ((ServerFault("b", "step", hangs=True),), "ServerHangs",
+                         ["on the server b the model step executes nothing, and its requests wait", "delete its pod"]),
+    "all servers fail": ((fails("a"), fails("b")), "ServerFails",
+                         ["a answers; on all servers every request to the model step fails: the model, its input or"]),
+    "many models": (tuple(fails("b", f"m{n}") for n in range(5)), "ServerFails",
+                    ["model m0 fails", "model m2 fails", "2 more such models"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("failing", "reason", "texts"), CASES.values(), ids=CASES.keys())
+def test_names_servers_that_answer_nothing(failing: tuple[ServerFault, ...], reason: str, texts: list[str]) -> None:
+    ready = faults.ready(ANSWERS, Answer(faults=failing), PODS)
+    assert (ready.status, ready.reason) == ("True", reason), "clients alone never make it False"
+    for text in texts:
+        assert text in ready.message
+    [transition] = transitions([ANSWERS], [ready])
+    assert (transition.kind, transition.reason) == ("Warning", reason)
+    [back] = transitions([ready], [ANSWERS])
+    assert back.kind == "Normal"
+
+
+@pytest.mark.parametrize("answer", [None, Answer(), Answer(error="no answer"), Answer(faults=(fails("gone"),))])
+def test_stays_as_it_is_without_a_fault_of_a_ready_server(answer: Answer | None) -> None:
+    assert faults.ready(ANSWERS, answer, PODS) == ANSWERS
+
+
+def test_the_only_server_is_not_compared_with_others() -> None:
+    ready = faults.ready(ANSWERS, Answer(faults=(fails("a"),)), PODS[:1])
+    assert "on the server a every request to the model step fails: see its log" in ready.message

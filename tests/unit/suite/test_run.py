@@ -1,0 +1,138 @@
+"""Parts of the tests with a real pytest each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hack.suite import process, report, run
+from hack.suite.parts import Part
+from hack.world import settings
+
+SKIPPED = "import pytest\n@pytest.mark.skip\ndef test_two():\n    pass\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("LOGS", "REPORTS"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(process, name, tmp_path / name)
+    return tmp_path
+
+
+def _part(folder: Path, name: str, code: str, **more: object) -> Part:
+    file = folder / f"test_{name}.py"
+    file.write_text(code)
+    return Part(name, f"tests of {name}", "", paths=(str(file),), **more)  # type: ignore[arg-type]
+
+
+def test_a_failed_part_hides_no_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [
+        _part(folder, "bad", "def test_sum():\n    assert 1 + 1 == 3, 'wrong'\ndef test_more():\n    pass\n"),
+        _part(folder, "good", f"def test_one():\n    pass\n{SKIPPED}"),
+        _part(folder, "broken", "import nowhere\n", lane="cluster"),
+    ]
+    results = run.Suite(parts).run()
+    assert [(result.name, result.code, len(result.cases)) for result in results] == [
+        ("bad", 1, 2), ("good", 0, 2), ("broken", 2, 1),
+    ]  # fmt: skip
+    words = report.text(results, folder / "nothing")
+    assert "test_bad::test_sum\n  E       AssertionError: wrong" in words
+    assert f"bad failed; its output: {folder}/LOGS/tests-bad" in words
+    assert "No module named 'nowhere'" in words
+    first, second, total = words.splitlines()[-3:]
+    assert first.startswith("failed: ")
+    assert first.endswith("test_bad::test_sum: AssertionError: wrong")
+    assert second.startswith("failed: ")
+    assert "broken" in second
+    assert total == "2 passed, 2 failed, 1 skipped"
+    told = capsys.readouterr().err
+    assert "good: passed after" in told
+    assert "bad: FAILED after" in told
+
+
+def test_names_the_errors_of_an_exception_group(folder: Path) -> None:
+    code = "def test_both():\n    raise ExceptionGroup('two', [ValueError('an odd number'), KeyError('name')])\n"
+    words = report.text(run.Suite([_part(folder, "group", code)]).run(), folder / "nothing")
+    assert "| ValueError: an odd number" in words
+    assert "| KeyError: 'name'" in words
+    assert words.splitlines()[-2].endswith("test_group::test_both: ValueError: an odd number")
+
+
+def test_tells_a_failure_when_it_happens(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = _part(folder, "bad", "def test_sum():\n    assert 0\ndef test_more():\n    pass\n", workers=2)
+    run.Suite([bad]).run()
+    assert "test_bad.py::test_sum" in capsys.readouterr().err
+
+
+def test_a_killed_pytest_is_a_failure(folder: Path) -> None:
+    part = _part(folder, "killed", "import os\ndef test_end():\n    os.kill(os.getpid(), 9)\n")
+    results = run.Suite([part]).run()
+    assert results[0].failed
+    words = report.text(results, folder / "nothing")
+    assert "killed failed; its output" in words
+    assert words.splitlines()[-1] == "0 passed, 0 failed, 0 skipped"
+
+
+def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
+    code = (
+        "import pathlib, time, pytest\n@pytest.fixture\ndef made():\n    yield\n"
+        "    pathlib.Path(__file__).with_suffix('.removed').touch()\n"
+        "def test_waits(made):\n    pathlib.Path(__file__).with_suffix('.began').touch()\n    time.sleep(600)\n"
+    )
+    _part(folder, "one", code)
+    _part(folder, "two", code)
+    program = (
+        "import pathlib, signal, sys\nfrom hack.suite import process, run\nfrom hack.suite.parts import Part\n"
+        # A shell's background jobs ignore SIGINT.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "folder = pathlib.Path(sys.argv[1])\nprocess.LOGS = process.REPORTS = folder\n"
+        "parts = [Part(n, n, '', lane, paths=(f'{folder}/test_{n}.py',)) for n, lane in\n"
+        "         (('one', 'machine'), ('two', 'cluster'))]\nrun.Suite(parts).run()\n"
+    )
+    suite = subprocess.Popen([sys.executable, "-c", program, folder], cwd=settings.ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 600
+    while not all((folder / f"test_{name}.began").exists() for name in ("one", "two")):
+        assert time.monotonic() < deadline, "the tests don't begin"
+        time.sleep(0.1)
+    suite.send_signal(signal.SIGINT)
+    assert suite.wait(600) != 0
+    assert all((folder / f"test_{name}.removed").exists() for name in ("one", "two"))
+
+
+def test_tests_don_t_see_the_users_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/home/user/.kube/config")
+    code = "import os\ndef test_sees_none():\n    assert 'KUBECONFIG' not in os.environ\n"
+    assert not run.Suite([_part(folder, "user", code)]).run()[0].failed
+
+
+def test_the_tests_of_the_machine_let_the_cluster_compute_first(folder: Path) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for lane, nice in (("machine", min(19, own + process.NICE)), ("cluster", own)):
+        code = f"import os\ndef test_priority():\n    assert os.getpriority(os.PRIO_PROCESS, 0) == {nice}\n"
+        assert not run.Suite([_part(folder, "priority", code, lane=lane)]).run()[0].failed, lane
+
+
+def test_what_a_killed_pytest_leaves_ends(folder: Path) -> None:
+    code = (
+        "import os, pathlib, subprocess\ndef test_end():\n    left = subprocess.Popen(['sleep', '600'])\n"
+        "    pathlib.Path(__file__).with_suffix('.pid').write_text(str(left.pid))\n    os.kill(os.getpid(), 9)\n"
+    )
+    run.Suite([_part(folder, "leaves", code)]).run()
+    left = Path("/proc") / (folder / "test_leaves.pid").read_text() / "stat"
+    assert not left.exists() or left.read_text().split()[2] == "Z"
+
+
+def test_figures_name_the_slowest_tests() -> None:
+    cases = tuple(report.Case(f"tests.a::test_{n}", float(n)) for n in range(20))
+    results = [report.Result("unit", 12.34, 0, cases, Path("log")), report.Result("rules", 3.0, 1, (), Path("log"))]
+    figures = report.figures(results, 15.06)
+    assert (figures["seconds"], figures["tests"], figures["passed"]) == (15.1, 20, False)
+    assert figures["parts"] == {"unit": 12.3, "rules": 3.0}
+    assert list(figures["slowest"]) == [f"tests.a::test_{n}" for n in range(19, 9, -1)]  # type: ignore[call-overload]
