@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test docs-pictures recordings demo test test-all unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures recordings demo test test-all check unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -12,8 +12,10 @@ demo: ## Create a cluster, install the operator, serve a detector and detect obj
 	@hack/demo.sh
 test: ## Show that the product works: pure code, real Prometheus, Triton and API server, one way through kind
 	@hack/test.sh test
-test-all: ## Run every test
-	@hack/test.sh test-all
+test-all: ## Run every test, or some parts: make test-all PARTS="faults operations"
+	@hack/test.sh $(or $(PARTS),test-all)
+check: lint ## Before a push: lint, the generated files, pure code and golden files
+	@hack/test.sh unit
 unit: ## Test pure code and golden files
 	@hack/test.sh unit
 rules: ## Test the Prometheus rules and the dashboards' queries against a real Prometheus

@@ -90,7 +90,10 @@ def _color(name: str) -> str | None:
 def svg(cast: str) -> str:
     """Returns the SVG. It loads nothing. With `prefers-reduced-motion`, it shows only the last picture."""
     columns, pictures = frames(cast)
-    console = Console(width=columns, record=True, file=io.StringIO(), color_system="truecolor", force_terminal=True)
+    console = Console(
+        # Rich asks the terminal unless it has both sizes.
+        width=columns, height=25, record=True, file=io.StringIO(), color_system="truecolor", force_terminal=True,
+    )  # fmt: skip
     for frame in pictures:
         for row in frame.rows:
             console.print(row, no_wrap=True, crop=True)

@@ -1,1 +1,1 @@
-"""Runs the parts of the tests, several at a time, and reports what they did."""
+"""Runs the parts of the tests, several at a time, those that failed once more, and reports what they did."""

@@ -1,10 +1,14 @@
-"""Runs pytest for one part, with its output in a file."""
+"""Runs pytest for one part, with its output in a file.
+
+A part runs once, and its failed tests may run a second time: then pytest reads their names from the part's cache.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -18,14 +22,19 @@ from .parts import Part
 
 ROOT = settings.ROOT
 LOGS, REPORTS = ROOT / ".cache" / "log", ROOT / ".cache" / "reports"
+# tests/support/evidence.py writes what failed tests leave.
+EVIDENCE = ROOT / ".cache" / "failures"
+EVIDENCE_OF_SECOND_ROUND = EVIDENCE / "second-round"
 NICE = 10
+TEST_SECONDS = 1200
+"""The timeout of one test, so that a test that hangs is named. The longest takes five minutes on two cores."""
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 # Of one process: "tests/a.py::test_b FAILED [ 50%]"; of pytest-xdist: "[gw0] [ 50%] FAILED tests/a.py::test_b".
 _FAILED = re.compile(r"\] (?:FAILED|ERROR) (\S+::\S+)|^(\S+::\S+) (?:FAILED|ERROR)\b")
 
 
 class Run:
-    """One part's pytest.
+    """One part's pytest. `again`: only the tests that failed, one after another, when nothing else runs.
 
     Attributes:
         seconds: its duration so far, or as a whole.
@@ -33,21 +42,26 @@ class Run:
         percent: the share of its tests that have run, by pytest.
     """
 
-    def __init__(self, part: Part, on_failure: Callable[[Part, str], None]) -> None:
+    def __init__(self, part: Part, on_failure: Callable[[Part, str], None], *, again: bool = False) -> None:
         self.part, self.percent = part, 0
         self.code: int | None = None
-        self.log, self.report = LOGS / f"tests-{part.name}", REPORTS / f"{part.name}.xml"
+        name = f"{part.name}-again" if again else part.name
+        self.log, self.report = LOGS / f"tests-{name}", REPORTS / f"{name}.xml"
         self._on_failure, self._failures = on_failure, set[str]()
         self._start, self._end = time.monotonic(), 0.0
         self.report.unlink(missing_ok=True)
+        if not again:
+            shutil.rmtree(_cache(part), ignore_errors=True)
         # Tests that use the kind cluster set KUBECONFIG themselves.
         environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        if again:
+            environ["EVIDENCE_FOLDER"] = str(EVIDENCE_OF_SECOND_ROUND)
         # A session of its own, because pytest ends normally after Ctrl-C, and this program ends all parts in order.
         self._process = subprocess.Popen(
-            command(part, self.report), cwd=ROOT, env=environ, stdin=subprocess.DEVNULL,
+            command(part, self.report, again=again), cwd=ROOT, env=environ, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
-        if part.lane == "machine":
+        if part.lane == "machine" and not again:
             _let_others_first(self._process.pid)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -95,10 +109,20 @@ def _let_others_first(session: int) -> None:
         Path(f"/proc/{session}/autogroup").write_text(str(NICE))
 
 
-def command(part: Part, report: Path) -> list[str]:
+def _cache(part: Part) -> Path:
+    """Returns the folder in which pytest keeps the names of the part's failed tests."""
+    return REPORTS / "pytest" / part.name
+
+
+def command(part: Part, report: Path, *, again: bool = False) -> list[str]:
     """Returns the command line of the part's pytest."""
-    workers = os.environ.get("TEST_WORKERS") or str(part.workers)
-    words = [str(ROOT / ".venv/bin/pytest"), "-v", "-m", part.select, f"--junitxml={report}", *part.paths]
+    words = [str(ROOT / ".venv/bin/pytest"), "-v", "-m", part.select, f"--junitxml={report}"]
+    words += ["-o", f"cache_dir={_cache(part)}", *part.paths]
+    if os.environ.get("SOAK") != "1":
+        words.append(f"--timeout={TEST_SECONDS}")
+    if again:
+        return [*words, "--last-failed", "--last-failed-no-failures=none"]
     if part.workers:
+        workers = os.environ.get("TEST_WORKERS") or str(part.workers)
         words += ["-n", workers, "--dist", "loadfile", "--no-loadscope-reorder"]
     return words

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SLOWEST = 10
+MOST_AGAIN = 5
+"""The maximum number of failed tests that run a second time: more is a broken product."""
 LINES, WIDTH = 15, 300
 """The maximum number of lines of an error, and of characters of a line. A line may contain a whole log."""
 
@@ -28,25 +30,65 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """A part that ended. `seconds` is its duration; `code` is pytest's exit code (5: it selected no test)."""
+    """A part that ended.
+
+    Attributes:
+        seconds: its duration.
+        code: pytest's exit code (1: tests failed, 5: it selected no test; others: it ended early).
+        again: the second run of the tests that failed, if there was one.
+    """
 
     name: str
     seconds: float
     code: int
     cases: tuple[Case, ...]
     log: Path
+    again: Result | None = None
+
+    @property
+    def failures(self) -> tuple[Case, ...]:
+        """The tests that failed; without those that passed the second time."""
+        return tuple(case for case in self._failed_first if case.name not in self._passed_again)
+
+    @property
+    def unsteady(self) -> tuple[Case, ...]:
+        """The tests that failed, then passed."""
+        return tuple(case for case in self._failed_first if case.name in self._passed_again)
 
     @property
     def failed(self) -> bool:
-        return self.code != 0
+        if self.again is None:
+            return self.code != 0
+        return self.again.code != 0 or bool(self.failures)
+
+    @property
+    def _failed_first(self) -> list[Case]:
+        return [case for case in self.cases if case.errors]
+
+    @property
+    def _passed_again(self) -> set[str]:
+        return {case.name for case in (self.again.cases if self.again else ()) if not case.errors and not case.skipped}
+
+
+def has_second_round(results: Iterable[Result]) -> bool:
+    """Returns whether the failed tests run again: if these are all that failed, and few."""
+    failed = [result for result in results if result.failed]
+    count = sum(len(result.failures) for result in failed)
+    return 0 < count <= MOST_AGAIN and all(result.code == 1 and result.failures for result in failed)
 
 
 def read(report: Path) -> tuple[Case, ...]:
     """Returns the tests of a JUnit report; none if pytest ended before it wrote a whole one."""
+    cases: dict[str, Case] = {}
     try:
-        return tuple(_case(element) for element in ET.parse(report).iter("testcase"))
+        for element in ET.parse(report).iter("testcase"):
+            case = _case(element)
+            # A test that fails, and its teardown too, has two elements.
+            former = cases.get(case.name, case)
+            cases[case.name] = case if former is case else replace(former, errors=former.errors + case.errors)
     except (FileNotFoundError, ET.ParseError):
         return ()
+    return tuple(cases.values())
 
 
 def _case(element: ET.Element) -> Case:
@@ -67,17 +109,23 @@ def _error(problem: ET.Element) -> str:
 def text(results: Iterable[Result], evidence: Path) -> str:
     """Returns the summary: the slowest tests, the parts with their times, and failures.
 
-    Failures come last, and after them a line for each, because some CI systems show only the end of an output. The
-    last line is "N passed, N failed, N skipped". `evidence` is the folder of the files that failed tests left.
+    Failures come last, and after them a line for each and for each unsteady test, because some CI systems show only the
+    end of an output. The last line is "N passed, N failed, N unsteady, N skipped". `evidence` is the folder of the
+    files that failed tests left.
     """
     results = list(results)
     cases = [case for result in results for case in result.cases]
-    failed = [case for case in cases if case.errors]
+    failures = [case for result in results for case in result.failures]
+    unsteady = [(case, result) for result in results for case in result.unsteady]
     skipped = sum(case.skipped for case in cases)
+    passed = len(cases) - len(failures) - len(unsteady) - skipped
     lines = ["", "the slowest tests:", *(f"{case.seconds:8.1f} s  {case.name}" for case in slowest(cases))]
     lines += ["", "the parts:", *(_line(result) for result in results), *_failures(results, evidence), ""]
-    lines += [f"failed: {case.name}: {_first_line(case.errors[0])}"[:WIDTH] for case in failed]
-    lines.append(f"{len(cases) - len(failed) - skipped} passed, {len(failed)} failed, {skipped} skipped")
+    for case, result in unsteady:
+        assert result.again is not None
+        lines.append(f"unsteady: {case.name} failed, then passed; its output: {result.log} {result.again.log}")
+    lines += [f"failed: {case.name}: {_first_line(case.errors[0])}"[:WIDTH] for case in failures]
+    lines.append(f"{passed} passed, {len(failures)} failed, {len(unsteady)} unsteady, {skipped} skipped")
     return "\n".join(lines)
 
 
@@ -93,13 +141,14 @@ def _failures(results: list[Result], evidence: Path) -> Iterator[str]:
     for result in results:
         for case in result.cases:
             if case.errors:
-                yield f"\n{result.name}: {case.name}"
+                yield f"\n{result.name}: {case.name}{' (unsteady)' if case in result.unsteady else ''}"
                 yield from (f"  {line}" for error in case.errors for line in error.splitlines())
         if result.failed:
-            yield f"\n{result.name} failed; its output: {result.log}"
-            if not any(case.errors for case in result.cases):
+            logs = [result.log, *([result.again.log] if result.again else [])]
+            yield f"\n{result.name} failed; its output: {' '.join(map(str, logs))}"
+            if not result.failures:
                 # Such as an error of collection, or a killed process.
-                yield from (f"  {line[:WIDTH]}" for line in _tail(result.log))
+                yield from (f"  {line[:WIDTH]}" for line in _tail(logs[-1]))
     if evidence.exists() and any(evidence.iterdir()):
         yield f"\nobjects, Events and logs of the failed tests: {evidence}"
 
@@ -110,7 +159,8 @@ def _tail(log: Path) -> list[str]:
 
 def _line(result: Result) -> str:
     count, state = len(result.cases), "FAILED" if result.failed else "passed"
-    return f"{result.seconds:8.0f} s  {result.name}: {state}, {count} {'test' if count == 1 else 'tests'}"
+    again = f", and {result.again.seconds:.0f} s for the second time" if result.again else ""
+    return f"{result.seconds:8.0f} s  {result.name}: {state}, {count} {'test' if count == 1 else 'tests'}{again}"
 
 
 def figures(results: Iterable[Result], seconds: float) -> dict[str, object]:
@@ -121,6 +171,8 @@ def figures(results: Iterable[Result], seconds: float) -> dict[str, object]:
         "seconds": round(seconds, 1),
         "passed": not any(result.failed for result in results),
         "tests": len(cases),
+        "failed": [case.name for result in results for case in result.failures],
+        "unsteady": [case.name for result in results for case in result.unsteady],
         "parts": {result.name: round(result.seconds, 1) for result in results},
         "slowest": {case.name: round(case.seconds, 1) for case in slowest(cases)},
     }

@@ -1,4 +1,4 @@
-"""Runs the lanes at the same time, and reports their progress."""
+"""Runs the lanes at the same time, then the tests that failed once more, and reports the progress."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from .parts import Part
 from .process import Run
-from .report import Result, read
+from .report import Result, has_second_round, read
 
 TOLD_SECONDS = 60
 
@@ -27,8 +28,17 @@ class Suite:
     def run(self) -> list[Result]:
         """Runs all parts, also after one has failed. Returns their results, in the order of the parts.
 
+        Few failures may be chance on a busy machine: these tests run a second time at the end.
+
         After Ctrl-C, ends the running parts, starts no other, and raises KeyboardInterrupt.
         """
+        first = self._first_round()
+        if not has_second_round(first):
+            return first
+        say("the tests that failed run a second time, alone")
+        return [self._second_round(part, result) for part, result in zip(self._parts, first, strict=True)]
+
+    def _first_round(self) -> list[Result]:
         machine, cluster = (deque(p for p in self._parts if p.lane == lane) for lane in ("machine", "cluster"))
         threads = [threading.Thread(target=self._run_lane, args=lanes) for lanes in ((machine,), (cluster, machine))]
         for thread in threads:
@@ -47,7 +57,19 @@ class Suite:
             for thread in threads:
                 thread.join()
             raise
-        return [self._result(part) for part in self._parts]
+        return [_result(self._runs[part.name]) for part in self._parts]
+
+    def _second_round(self, part: Part, first: Result) -> Result:
+        if not first.failed:
+            return first
+        run = Run(part, lambda part, test: say(f"{part.name}: FAILED again {test}"), again=True)
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run.interrupt()
+            run.wait()
+            raise
+        return replace(first, again=_result(run))
 
     def _run_lane(self, *lanes: deque[Part]) -> None:
         """Runs the first part that no other thread has taken, until there is none."""
@@ -62,10 +84,10 @@ class Suite:
         if running:
             say("; ".join(f"{run.part.name} {run.percent} %, {run.seconds:.0f} s" for run in running))
 
-    def _result(self, part: Part) -> Result:
-        run = self._runs[part.name]
-        assert run.code is not None
-        return Result(part.name, run.seconds, run.code, read(run.report), run.log)
+
+def _result(run: Run) -> Result:
+    assert run.code is not None
+    return Result(run.part.name, run.seconds, run.code, read(run.report), run.log)
 
 
 def _taken(lanes: Iterable[deque[Part]]) -> Part | None:

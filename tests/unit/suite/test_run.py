@@ -23,6 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("LOGS", "REPORTS"):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(process, name, tmp_path / name)
+    monkeypatch.setattr(process, "EVIDENCE_OF_SECOND_ROUND", tmp_path / "second-round")
     return tmp_path
 
 
@@ -51,10 +52,98 @@ def test_a_failed_part_hides_no_other(folder: Path, capsys: pytest.CaptureFixtur
     assert first.endswith("test_bad::test_sum: AssertionError: wrong")
     assert second.startswith("failed: ")
     assert "broken" in second
-    assert total == "2 passed, 2 failed, 1 skipped"
+    assert total == "2 passed, 2 failed, 0 unsteady, 1 skipped"
     told = capsys.readouterr().err
     assert "good: passed after" in told
     assert "bad: FAILED after" in told
+
+
+# `first` returns whether its caller has run for the first time.
+FAILS_ONCE = """
+import pathlib, pytest
+def first(name):
+    mark = pathlib.Path(__file__).with_suffix("." + name)
+    was_there = mark.exists()
+    mark.touch()
+    return not was_there
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_test_that_fails_and_then_passes_is_unsteady(folder: Path, workers: int) -> None:
+    code = f"""{FAILS_ONCE}
+@pytest.fixture
+def world():
+    if first("setup"): raise OSError("no world")
+    yield
+    if first("teardown"): raise OSError("not removed")
+def test_chance(): assert not first("call"), "too slow"
+def test_setup(world): pass
+def test_teardown(world): pass
+def test_good(): assert first("good"), "runs twice"
+"""
+    [result] = results = run.Suite([_part(folder, "chance", code, workers=workers)]).run()
+    assert not result.failed
+    assert {case.name.rpartition("::")[2] for case in result.unsteady} == {"test_chance", "test_setup", "test_teardown"}
+    assert result.failures == ()
+    words = report.text(results, folder / "nothing")
+    assert "test_chance::test_chance (unsteady)" in words
+    assert "AssertionError: too slow" in words
+    *names, total = words.splitlines()[-4:]
+    assert total == "1 passed, 0 failed, 3 unsteady, 0 skipped"
+    logs = [folder / "LOGS" / name for name in ("tests-chance", "tests-chance-again")]
+    assert all(line.startswith("unsteady: ") and line.endswith(" ".join(map(str, logs))) for line in names)
+    assert "too slow" in logs[0].read_text()
+    assert "3 passed" in logs[1].read_text()
+    assert report.figures(results, 1.0)["passed"]
+
+
+def test_a_test_that_fails_twice_is_a_failure_and_hides_no_unsteady_one(folder: Path) -> None:
+    bad = f"{FAILS_ONCE}\ndef test_bad(): assert 0, 'wrong'\ndef test_chance(): assert not first('call')\n"
+    results = run.Suite([_part(folder, "bad", bad), _part(folder, "good", "def test_one(): pass\n")]).run()
+    assert [result.failed for result in results] == [True, False]
+    first, second, total = report.text(results, folder / "nothing").splitlines()[-3:]
+    assert first.startswith("unsteady: ")
+    assert "test_bad::test_chance" in first
+    assert second.startswith("failed: ")
+    assert second.endswith("test_bad::test_bad: AssertionError: wrong")
+    assert total == "1 passed, 1 failed, 1 unsteady, 0 skipped"
+
+
+def test_a_test_that_is_skipped_the_second_time_is_a_failure(folder: Path) -> None:
+    code = f"{FAILS_ONCE}\ndef test_skips():\n    assert not first('call')\n    pytest.skip('not now')\n"
+    [result] = run.Suite([_part(folder, "skips", code)]).run()
+    assert result.failed
+    assert result.unsteady == ()
+
+
+def test_many_failures_are_no_chance(folder: Path) -> None:
+    def of(count: int) -> list[report.Result]:
+        tests = "".join(f"def test_{n}(): assert not first('{count}-{n}')\n" for n in range(count // 2))
+        return run.Suite([_part(folder, f"{name}{count}", FAILS_ONCE + tests) for name in ("a", "b")]).run()
+
+    assert [result.failed for result in of(4)] == [False, False]
+    many = of(6)
+    assert [(result.failed, result.again, len(result.failures)) for result in many] == [(True, None, 3)] * 2
+    assert report.text(many, folder / "nothing").splitlines()[-1] == "0 passed, 6 failed, 0 unsteady, 0 skipped"
+
+
+def test_nothing_runs_again_if_a_part_has_ended_early(folder: Path) -> None:
+    parts = [
+        _part(folder, "chance", f"{FAILS_ONCE}\ndef test_chance(): assert not first('call')\n"),
+        _part(folder, "killed", "import os\ndef test_end():\n    os.kill(os.getpid(), 9)\n"),
+    ]
+    assert [(result.failed, result.again) for result in run.Suite(parts).run()] == [(True, None), (True, None)]
+
+
+def test_a_former_run_s_failures_don_t_run_again(folder: Path) -> None:
+    def results(code: str) -> report.Result:
+        return run.Suite([_part(folder, "fixed", code)]).run()[0]
+
+    assert results("def test_old(): assert 0\ndef test_new(): pass\n").failed
+    second = results(f"{FAILS_ONCE}\ndef test_old(): pass\ndef test_new(): assert not first('call')\n")
+    assert second.again is not None
+    assert [case.name.rpartition("::")[2] for case in second.again.cases] == ["test_new"]
 
 
 def test_names_the_errors_of_an_exception_group(folder: Path) -> None:
@@ -77,7 +166,7 @@ def test_a_killed_pytest_is_a_failure(folder: Path) -> None:
     assert results[0].failed
     words = report.text(results, folder / "nothing")
     assert "killed failed; its output" in words
-    assert words.splitlines()[-1] == "0 passed, 0 failed, 0 skipped"
+    assert words.splitlines()[-1] == "0 passed, 0 failed, 0 unsteady, 0 skipped"
 
 
 def test_ctrl_c_ends_all_parts_with_their_fixtures(folder: Path) -> None:
