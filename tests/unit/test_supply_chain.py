@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.dockerfiles import DOCKERFILES
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 LOCKED_INSTALLS = {
@@ -27,9 +29,6 @@ PROJECT_INSTALLS = {
     "hack/docs.sh": 0,
 }
 """The number of installations of the project itself in each file: from its source, without dependencies."""
-# The Dockerfiles of hack/world build replacements of public images, with the users of those images.
-ELSEWHERE = {".venv", ".cache", "world"}
-DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not ELSEWHERE & set(p.relative_to(ROOT).parts))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda p: p.name)
