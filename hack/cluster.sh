@@ -97,7 +97,11 @@ up() {
     docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER is unhealthy or has other settings: deleting it"
     quietly kind-delete kind delete cluster --name "$CLUSTER"
     say "creating the cluster $CLUSTER ($KIND_NODE_IMAGE)"
-    quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config hack/kind.yaml --wait 600s
+    # The node mounts this folder for as long as it lives, perhaps longer than this clone.
+    mkdir -p "$shared/audit"
+    cp manifests/audit/policy.yaml "$shared/audit/"
+    sed "s#hostPath: manifests/audit#hostPath: $shared/audit#" hack/kind.yaml >"$cache/kind.yaml"
+    quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config "$cache/kind.yaml" --wait 600s
     docker exec "$node" sh -c "echo $made_with >/kind/made-with"
   fi
   trust_registry

@@ -1,5 +1,6 @@
 """Paths, calls to Docker, and a Triton in Docker."""
 
+import functools
 import shutil
 import subprocess
 import time
@@ -38,11 +39,11 @@ def docker(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+@functools.cache
 def need_server_image() -> None:
-    """Builds the server image if it doesn't exist."""
+    """Builds the server image, once in this process. Docker's cache has it, unless model_images/server has changed."""
     assert shutil.which("docker"), "these tests need Docker; -m 'not server' leaves them out"
-    if not docker("images", "--quiet", SERVER_IMAGE):
-        docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
+    docker("build", "--quiet", "--tag", SERVER_IMAGE, str(MODEL_IMAGES / "server"))
 
 
 _STARTS = 3
