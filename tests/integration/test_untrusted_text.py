@@ -104,10 +104,11 @@ def has_ready_reason(api: Api, reason: str) -> bool:
 
 
 def test_limits_the_events_of_a_tritonmodel_that_changes_state_often(api: Api, operator: Operator) -> None:
+    # Before the first Event: with it the bucket begins to refill.
+    began = time.monotonic()
     for name in ("flips", "other"):
         api.create(tritonmodel(name))
         eventually(lambda n=name: api.find("Deployment", n), 60, lambda: operator.log[-2000:])
-    began = time.monotonic()
     for number in range(BURST + 5):
         state, reason = ((OUT_OF_MEMORY,), "OutOfMemory") if number % 2 else ((), "EntrypointAnswers")
         add_pod(api, *state, gen.put("status.podIP", ""), name="flips-1", model="flips")
