@@ -14,6 +14,7 @@ import yaml
 
 from support.api import Api, Object
 from support.controlplane import ROOT, ControlPlane
+from support.files import named
 from support.people import dry_run, refusal
 from triton_operator.api.types import TritonModel
 from triton_operator.render import Choices, render
@@ -26,7 +27,7 @@ INSTALLED = ["manifests/default", "manifests/monitoring/adapter"]
 MONITORING = "hack/monitoring"
 # hack/world builds replacements of public images, which run with the same user as these images.
 EXCLUDED = {".venv", ".cache", "world"}
-DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not EXCLUDED & set(p.relative_to(ROOT).parts))
+DOCKERFILES = named("Dockerfile*", EXCLUDED)
 
 
 def rendered(file: Path) -> Iterator[Object]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.files import named
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 LOCKED_INSTALLS = {
@@ -29,7 +31,7 @@ PROJECT_INSTALLS = {
 """The number of installations of the project itself in each file: from its source, without dependencies."""
 # The Dockerfiles of hack/world build replacements of public images, with the users of those images.
 ELSEWHERE = {".venv", ".cache", "world"}
-DOCKERFILES = sorted(p for p in ROOT.rglob("Dockerfile*") if not ELSEWHERE & set(p.relative_to(ROOT).parts))
+DOCKERFILES = named("Dockerfile*", ELSEWHERE)
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda p: p.name)
