@@ -48,13 +48,23 @@ answers() {
   done
 }
 
-healthy() {
+# ours: the node runs, with these settings and this image.
+ours() {
   [ "$(docker inspect -f '{{.State.Running}}' "$node" 2>/dev/null)" = true ] &&
     [ "$(docker exec "$node" cat /kind/made-with 2>/dev/null)" = "$made_with" ] &&
-    [ "$(docker inspect -f '{{.Image}}' "$node")" = "$(docker image inspect -f '{{.Id}}' "$KIND_NODE_IMAGE" 2>/dev/null)" ] &&
-    kind export kubeconfig --name "$CLUSTER" -q &&
-    kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&
-    kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null 2>&1
+    [ "$(docker inspect -f '{{.Image}}' "$node")" = "$(docker image inspect -f '{{.Id}}' "$KIND_NODE_IMAGE" 2>/dev/null)" ]
+}
+
+# works: waits until the cluster answers and its node is ready, at most 300 s. A busy machine is only slow, and others
+# may be using the cluster.
+works() {
+  local deadline=$((SECONDS + 300))
+  until kind export kubeconfig --name "$CLUSTER" -q &&
+    kubectl --request-timeout=30s get --raw /readyz >/dev/null 2>&1 &&
+    kubectl wait node --all --for=condition=Ready --timeout=60s >/dev/null 2>&1; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
+    sleep 2
+  done
 }
 
 # In the node, localhost:PORT is the node itself, so containerd needs the registry's real address. If images are built
@@ -91,7 +101,7 @@ up() {
   need_docker
   registry
   remember cluster "$CLUSTER"
-  if healthy; then
+  if ours && works; then
     say "the cluster $CLUSTER is up"
   else
     docker inspect "$node" >/dev/null 2>&1 && say "the cluster $CLUSTER is unhealthy or has other settings: deleting it"

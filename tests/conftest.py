@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import os
+
 from hypothesis import settings
 
 from hack import environment
@@ -9,6 +11,7 @@ environment.use()
 
 pytest_plugins = ["support.evidence"]
 
-# A busy machine may take longer than the default deadline of Hypothesis, 200 ms for an example.
-settings.register_profile("without-deadline", deadline=None)
-settings.load_profile("without-deadline")
+# A busy machine may take longer than the default deadline of Hypothesis, 200 ms for an example. The examples are always
+# the same, so that a failure comes from the change under test; with SOAK=1 they are random.
+settings.register_profile("ours", deadline=None, derandomize=os.environ.get("SOAK") != "1")
+settings.load_profile("ours")

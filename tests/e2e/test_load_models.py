@@ -28,17 +28,17 @@ def test_load_models_change_on_running_servers_without_a_failed_request(
         _set(namespace, "echo", "other")
         # The next leader continues.
         cluster.kill_leader()
-        model = namespace.wait_until_complete("echo")
-        assert {m["name"]: m["pods"] for m in model["status"]["models"]} == {"echo": "2/2", "other": "2/2"}
+        namespace.wait_until_complete("echo")
+        # The operator asks the servers one by one, perhaps after the rollout is complete.
+        both = {"echo": "2/2", "other": "2/2"}
+        eventually(lambda: _pods(namespace) == both, 180, lambda: str(_pods(namespace)))
         assert _listed(namespace) == ["echo", "other"]
         assert len(_sets(namespace)) == 1
 
         _set(namespace, "echo", "nothing")
         words = namespace.wait_for_condition("echo", "Progressing", "False", "ModelLoadFailed")
         assert "failed to load 'nothing'" in words, words
-        model = namespace.api.get("TritonModel", "echo")
-        ready = {m["name"] for m in model["status"]["models"] if m["state"] == "READY"}
-        assert ready == {"echo", "other"}, "nothing is unloaded"
+        assert _ready(namespace) == {"echo", "other"}, "nothing is unloaded"
         assert _listed(namespace) == ["echo", "other"], "so that a server can start"
         assert _lives(namespace) == lives
 
@@ -70,10 +70,22 @@ def _sets(namespace: Namespace) -> list[Any]:
     return namespace.api.list("ReplicaSet")
 
 
+def _models(namespace: Namespace) -> list[Any]:
+    return list(namespace.api.get("TritonModel", "echo")["status"]["models"])
+
+
+def _pods(namespace: Namespace) -> dict[str, str]:
+    """Returns how many servers have each model ready, such as "1/2"."""
+    return {m["name"]: m["pods"] for m in _models(namespace)}
+
+
+def _ready(namespace: Namespace) -> set[str]:
+    return {m["name"] for m in _models(namespace) if m["state"] == "READY"}
+
+
 def _loaded(namespace: Namespace) -> set[str]:
-    status = namespace.api.get("TritonModel", "echo")["status"]
     assert condition(namespace.api.get("TritonModel", "echo"), "Ready")["status"] == "True"
-    return {m["name"] for m in status["models"] if m["state"] == "READY"}
+    return _ready(namespace)
 
 
 def _lives(namespace: Namespace) -> dict[str, int]:

@@ -36,11 +36,11 @@ def test_the_removal_leaves_nothing_of_the_operator_and_of_its_models(installed:
     namespace.deploy("echo", installed.image(), replicas=2)  # a single server has no PodDisruptionBudget
     assert [kind for kind in CHILDREN if not _own(namespace, kind)] == []
 
-    namespace.kubectl("delete", "tm", "--all", "--timeout=120s")
+    namespace.kubectl("delete", "tm", "--all", "--timeout=300s")
     for kind in (*CHILDREN, "ReplicaSet", "Pod"):
         eventually(lambda kind=kind: not _own(namespace, kind), 90, lambda kind=kind: _own(namespace, kind))
 
-    installed.kubectl("delete", "-k", str(ROOT / "manifests" / "overlays" / "local"), "--timeout=120s")
+    installed.kubectl("delete", "-k", str(ROOT / "manifests" / "overlays" / "local"), "--timeout=300s")
     eventually(lambda: _is_gone(installed), 90, f"the namespace {NAMESPACE} and the CRD to end")
     with pytest.raises(RefusedError):
         namespace.api.apply(namespace.model("echo", installed.image()))

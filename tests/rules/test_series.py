@@ -73,13 +73,18 @@ def test_a_server_makes_no_series_of_others(line: str, tmp_path: Path) -> None:
     with scraped({"liar": f"{line}\nrows_total 1\n"}) as configs, running(tmp_path, configs, []) as prometheus:
         eventually(lambda: samples(prometheus, "rows_total") == {"liar": 1.0}, 60)
         name = re.split("[{ ]", line)[0]
-        assert samples(prometheus, name) == ({"liar": 1.0} if name == "up" else {})
+        if name == "up":
+            # On a busy machine a scrape may fail.
+            eventually(lambda: samples(prometheus, name) == {"liar": 1.0}, 60, lambda: samples(prometheus, name))
+        else:
+            assert samples(prometheus, name) == {}
 
 
 def test_a_label_of_the_target_is_not_the_servers(tmp_path: Path) -> None:
     page = 'rows_total{namespace="other",tritonmodel="other",pod="other"} 1\n'
     with scraped({"liar": page}) as configs, running(tmp_path, configs, []) as prometheus:
         eventually(lambda: samples(prometheus, "rows_total"), 60)
-        (sample,) = prometheus.ask("query", query="rows_total")["result"]
+        # On a busy machine the next scrape may fail.
+        (sample,) = prometheus.ask("query", query="last_over_time(rows_total[5m])")["result"]
         labels = {name: sample["metric"][name] for name in ("namespace", "tritonmodel", "pod")}
         assert labels == {"namespace": gen.NAMESPACE, "tritonmodel": gen.NAME, "pod": "liar"}

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import kubernetes
 import urllib3
+from urllib3.exceptions import HTTPError
 
 from . import clock
 
@@ -22,6 +23,9 @@ T = TypeVar("T")
 MIN_WAIT_SECONDS = 180.0
 """The minimum timeout of waits in seconds. It is long because the machine may be busy; a long timeout costs time only
 if a test fails."""
+_REQUEST_SECONDS = MIN_WAIT_SECONDS
+START_SECONDS = 300.0
+"""The timeout of the start of a server that many tests share: all of them fail if it is too short."""
 _NOTES, _NOTE_LENGTH = 6, 600
 """The readings in the message of a wait that fails, and the characters of each."""
 
@@ -59,6 +63,18 @@ class RefusedError(Exception):
         self.code, self.message = code, message
 
 
+class BusyError(RefusedError):
+    """The API server couldn't answer a read just now: 429 or 5xx, such as "etcdserver: request timed out"."""
+
+
+class UnansweredError(HTTPError):
+    """A read had no whole answer: the connection failed, or the time was up."""
+
+
+PASSING = (BusyError, UnansweredError)
+"""Errors of reads, which `eventually` takes for "not yet"."""
+
+
 class Api:
     """A client of one API server. `namespace` is the default namespace; "*" reads all namespaces."""
 
@@ -76,12 +92,13 @@ class Api:
         return Api(self._client, namespace)
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
-        """Sends a request and returns the response's JSON. Raises RefusedError."""
-        response = self._send(method, path, body, content_type, MIN_WAIT_SECONDS)
-        data = response.read()
+        """Sends a request and returns the response's JSON. Raises RefusedError and HTTPError; see PASSING."""
+        with _unanswered(method, path):
+            response = self._send(method, path, body, content_type, _REQUEST_SECONDS)
+            data = response.read()
         response.release_conn()
         if response.status >= 400:
-            refusal = _refusal(response.status, data)
+            refusal = _refusal(method, response.status, data)
             note(f"{method} {path}", refusal)
             raise refusal
         answer = json.loads(data) if data[:1] in (b"{", b"[") else data.decode()
@@ -132,9 +149,11 @@ class Api:
         query = {"watch": "1", "timeoutSeconds": str(seconds)}
         query |= {"labelSelector": selector} if selector else {}
         query |= {"resourceVersion": version} if version else {}
-        response = self._send("GET", f"{self.path(kind, '', namespace)}?{urlencode(query)}", None, "", seconds + 10)
+        path = f"{self.path(kind, '', namespace)}?{urlencode(query)}"
+        with _unanswered("GET", path):
+            response = self._send("GET", path, None, "", seconds + 10)
         if response.status >= 400:
-            raise _refusal(response.status, response.read())
+            raise _refusal("GET", response.status, response.read())
         try:
             rest = b""
             for chunk in response.stream(None):
@@ -175,11 +194,24 @@ class Api:
         )
 
 
-def _refusal(code: int, data: bytes) -> RefusedError:
+@contextlib.contextmanager
+def _unanswered(method: str, path: str) -> Iterator[None]:
+    """Notes a request without an answer, and raises UnansweredError for a read."""
     try:
-        return RefusedError(code, json.loads(data)["message"])
+        yield
+    except HTTPError as error:
+        note(f"{method} {path}", error)
+        if method == "GET":
+            raise UnansweredError(f"GET {path}: {error}") from error
+        raise
+
+
+def _refusal(method: str, code: int, data: bytes) -> RefusedError:
+    kind = BusyError if method == "GET" and (code == 429 or code >= 500) else RefusedError
+    try:
+        return kind(code, json.loads(data)["message"])
     except (ValueError, KeyError):
-        return RefusedError(code, data.decode(errors="replace"))
+        return kind(code, data.decode(errors="replace"))
 
 
 def states(api: Api, kind: str, name: str, since: str) -> Iterator[Object]:
@@ -203,22 +235,30 @@ def condition(obj: Object | None, kind: str) -> Object:
 def eventually(look: Callable[[], T], seconds: float, what: Callable[[], object] | str = "", every: float = 0.1) -> T:
     """Calls `look` until it returns a true value, and returns it. Fails after `seconds` (at least MIN_WAIT_SECONDS).
 
-    The time in which this thread waits for a core doesn't count: what it waits for gets no core either.
+    The time in which this thread waits for a core doesn't count: what it waits for gets no core either. A look that
+    ends with one of the PASSING errors counts as a false value: a busy API server answers again later.
 
     The failure says what `what` returns. If `what` is a text, it also says what the last look read (see `note`). A test
     that checks how soon something happens must measure the time itself.
     """
     seconds = max(seconds, MIN_WAIT_SECONDS)
     deadline = clock.of_this_thread() + seconds
+    failed: list[Exception] = []
     while True:
         # The last look begins after the deadline: the machine may have been busy with something else since the former.
         is_last = clock.of_this_thread() > deadline
+        value = None
         with _noting() as notes:
-            value = look()
+            try:
+                value = look()
+            except PASSING as error:
+                failed.append(error)
         if value:
             return value
         if is_last:
-            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else _last(what, value, notes)}")
+            words = _words(what) if callable(what) else _last(what, value, notes)
+            errors = f"\n  looks that met an error: {len(failed)}, the last one {failed[-1]!r}" if failed else ""
+            raise AssertionError(f"not within {seconds:g} s: {words}{errors}")
         time.sleep(every)
 
 
@@ -261,6 +301,14 @@ def _noting() -> Iterator[dict[str, object]]:
         yield _reading.notes
     finally:
         _reading.notes = outer
+
+
+def _words(what: Callable[[], object]) -> object:
+    """Returns what the test says, or why it can't say it."""
+    try:
+        return what()
+    except PASSING as error:
+        return repr(error)
 
 
 def _last(what: str, result: object, notes: dict[str, object]) -> str:

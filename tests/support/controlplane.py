@@ -24,10 +24,9 @@ from urllib3.exceptions import HTTPError
 from hack.world import settings
 
 from . import evidence, ports
-from .api import MIN_WAIT_SECONDS, Api, Object, RefusedError, eventually, steady
+from .api import MIN_WAIT_SECONDS, START_SECONDS, Api, Object, RefusedError, eventually, steady
 
 ROOT = Path(__file__).resolve().parents[2]
-_START_SECONDS = 60
 _TOKEN = "admin"
 _MANAGER = "system:kube-controller-manager"
 CRD = ROOT / "crds" / "tritonoperator.io_tritonmodels.yaml"
@@ -164,7 +163,7 @@ class ControlPlane:
     def start(self, program: str) -> None:
         """Starts a killed program with the same port and data, and waits until the API server is ready."""
         self.programs[program].start()
-        eventually(lambda: _served(self.api, "/readyz"), _START_SECONDS, lambda: _log(self.folder))
+        eventually(lambda: _served(self.api, "/readyz"), START_SECONDS, lambda: _log(self.folder))
 
     def _install(self, objects: Iterable[Object]) -> None:
         for crd in objects:
@@ -175,7 +174,7 @@ class ControlPlane:
             version = crd["spec"]["versions"][0]["name"]
             eventually(
                 lambda path=f"/apis/{group}/{version}/{plural}": _served(self.api, path),
-                60,
+                START_SECONDS,
                 f"the API server serves {plural}",
             )
 
@@ -255,11 +254,11 @@ def running(
             "--disable-admission-plugins=ServiceAccount", *audit_flags, *server_flags,
         )  # fmt: skip
         certificate = folder / "certs" / "apiserver.crt"
-        eventually(lambda: certificate.exists() or _ended(server, folder), _START_SECONDS, "a certificate")
+        eventually(lambda: certificate.exists() or _ended(server, folder), START_SECONDS, "a certificate")
         _write_kubeconfig(kubeconfig, url, certificate, _TOKEN)
         plane = ControlPlane(url, kubeconfig, folder, {p.name: p for p in (store, server)})
         api = plane.api
-        eventually(lambda: _served(api, "/readyz") or _ended(server, folder), _START_SECONDS, lambda: _log(folder))
+        eventually(lambda: _served(api, "/readyz") or _ended(server, folder), START_SECONDS, lambda: _log(folder))
         if controllers:
             manager = folder / "kubeconfig-manager"
             _write_kubeconfig(manager, url, certificate, _MANAGER)
@@ -270,7 +269,7 @@ def running(
                 "--leader-elect=false", "--secure-port=0",
                 f"--service-account-private-key-file={key}", *manager_flags,
             )  # fmt: skip
-            eventually(lambda: _reconciles(plane), _START_SECONDS, lambda: _log(folder, "kube-controller-manager"))
+            eventually(lambda: _reconciles(plane), START_SECONDS, lambda: _log(folder, "kube-controller-manager"))
         if schedules:
             program = scheduler()
             assert program is not None, "no kube-scheduler: run hack/world.sh kubernetes"

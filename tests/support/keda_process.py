@@ -15,7 +15,7 @@ import yaml
 from hack.world import settings
 
 from . import evidence, ports
-from .api import Object, eventually
+from .api import START_SECONDS, Object, eventually
 from .controlplane import ROOT, ControlPlane
 
 _MANIFEST = ROOT / "tests" / "support" / "vendor" / "keda.yaml"
@@ -93,7 +93,7 @@ def _start(
             return False
 
     if health:
-        eventually(up, 60, lambda: log.read_text()[-3000:])
+        eventually(up, START_SECONDS, lambda: log.read_text()[-3000:])
     return log
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from . import evidence, ports
-from .api import MIN_WAIT_SECONDS, Object, RefusedError, eventually, note
+from .api import MIN_WAIT_SECONDS, START_SECONDS, Object, RefusedError, eventually, note
 from .controlplane import ROOT, ControlPlane
 
 NAMESPACE = NAME = "triton-operator"
@@ -228,7 +228,7 @@ def running(
     try:
         with evidence.kept(log.name, evidence.of_file(log)):
             if wait:
-                eventually(up, MIN_WAIT_SECONDS, lambda: f"/readyz: {operator.readiness()}\n{operator.log}")
+                eventually(up, START_SECONDS, lambda: f"/readyz: {operator.readiness()}\n{operator.log}")
             yield operator
     finally:
         operator.end()

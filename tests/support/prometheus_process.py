@@ -23,7 +23,7 @@ import yaml
 from hack.world import settings
 
 from . import evidence, ports
-from .api import eventually
+from .api import START_SECONDS, eventually
 
 Json = dict[str, Any]
 Page = Callable[[], str]
@@ -159,7 +159,7 @@ def running(
 
     try:
         with evidence.kept(log.name, evidence.of_file(log)):
-            eventually(ready, 120, log.read_text)
+            eventually(ready, START_SECONDS, log.read_text)
             yield Prometheus(address, process.pid, file)
     finally:
         process.kill()

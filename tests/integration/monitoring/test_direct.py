@@ -35,6 +35,11 @@ pytestmark = pytest.mark.integration
 MODEL = "detection"
 LIMIT = 20
 """max-qps-per-replica."""
+RATE = 83
+"""Requests per second that need 6 servers, and 6 also if the operator measures 8 % more or 9 % less: it divides by the
+time between two polls, which aren't exactly then on a busy machine."""
+NUMBER = r"(3\.[89]|4)[.\d]*"
+LOAD = f"the load of {NUMBER}"
 LIMITS = {f"{P}max-qps-per-replica": str(LIMIT)}
 WANTS_FEWER = ("ScalingLimited", "True", "TooFewReplicas")
 AT_ONCE = {"scaleUp": {"policies": [{"type": "Pods", "value": 20, "periodSeconds": 15}]}}
@@ -126,13 +131,13 @@ def test_adds_servers_and_writes_nothing_at_rest(
         assert operator.writes() == writes
         assert (scene.replicas, scene.floor) == (1, 1)
 
-        server.serve(85)
+        server.serve(RATE)
         decided = scene.decided("ScaledUp", 6)
         assert scene.replicas == scene.floor == 6
         numbers = scene.numbers()
         assert numbers == sorted(numbers)
         assert numbers[-1] == 6
-        assert decided["message"].startswith("the load of 4")
+        assert re.match(LOAD, decided["message"])
         assert decided["message"].endswith("to 6")
         assert len(eventually(lambda: events(scene.api, "ScaledUp"), 15)) == 1
         assert operator.metric_sum("triton_operator_scale_ups_total") == len(numbers)
@@ -146,7 +151,8 @@ def test_adds_servers_and_writes_nothing_at_rest(
 
         text = status_text(plane, scene.api)
         assert "scaling: engine Direct, 1 to 12 servers, utilization 0.75" in text
-        assert re.search(r"Direct: ScaledUp \d+ (s|min) ago, at a load of 4[.\d]*, not below 6: the load of 4", text)
+        ago = r"Direct: ScaledUp \d+ (s|min) ago, "
+        assert re.search(rf"{ago}at a load of {NUMBER}, not below 6: {LOAD}", text), text
         assert "HorizontalPodAutoscaler: hasn't reported a status yet" in text
 
         # Another engine restarts nothing, changes no number, and returns the minimum.
@@ -177,7 +183,7 @@ def test_a_new_leader_continues_where_the_old_one_was_killed(
     doubles = {"scaleUp": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 10}]}}
     with operator_process.running(kubeconfig, tmp_path) as operator:
         server = scene.create(operator, behavior=doubles)
-        server.serve(85)
+        server.serve(RATE)
         eventually(lambda: scene.replicas > 1, 30, lambda: operator.log, every=0.02)
         operator.stop(signal.SIGKILL)
     assert 1 < scene.replicas <= scene.floor < 6
@@ -278,7 +284,7 @@ def test_a_refused_scale_up_is_in_the_status(
         server = scene.create(operator)
         plane.api.patch("ClusterRole", "triton-operator", {"rules": without})
         try:
-            server.serve(85)
+            server.serve(RATE)
             message = wait_for_condition(scene.api, "AutoscalerActive", "False", "ScaleRefused")
         finally:
             plane.api.patch("ClusterRole", "triton-operator", {"rules": role["rules"]})

@@ -123,8 +123,11 @@ def test_render_errors_name_the_field(text: str, words: str) -> None:
     assert words in result.output
 
 
-def test_status_reports_a_missing_kubeconfig(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["status", "x"], env={"KUBECONFIG": str(tmp_path / "none")})
+def test_status_reports_a_missing_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The client has read KUBECONFIG when it was imported, perhaps by another test.
+    none = str(tmp_path / "none")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", none)
+    result = CliRunner().invoke(main, ["status", "x"], env={"KUBECONFIG": none})
     assert result.exit_code == 1
     assert "no usable kubeconfig" in result.output
 
