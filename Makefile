@@ -15,7 +15,7 @@ test: ## Show that the product works: pure code, real Prometheus, Triton and API
 test-all: ## Run every test, or some parts: make test-all PARTS="faults operations"
 	@hack/test.sh $(or $(PARTS),test-all)
 check: lint ## Before a push: lint, the generated files, pure code and golden files
-	@hack/test.sh unit
+	@TEST_WORKERS=$${TEST_WORKERS:-5} hack/test.sh unit
 unit: ## Test pure code and golden files
 	@hack/test.sh unit
 rules: ## Test the Prometheus rules and the dashboards' queries against a real Prometheus

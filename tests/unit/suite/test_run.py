@@ -118,14 +118,27 @@ def test_a_test_that_is_skipped_the_second_time_is_a_failure(folder: Path) -> No
 
 
 def test_many_failures_are_no_chance(folder: Path) -> None:
-    def of(count: int) -> list[report.Result]:
-        tests = "".join(f"def test_{n}(): assert not first('{count}-{n}')\n" for n in range(count // 2))
-        return run.Suite([_part(folder, f"{name}{count}", FAILS_ONCE + tests) for name in ("a", "b")]).run()
+    tests = "".join(f"def test_{n}(): assert not first('{n}')\n" for n in range(report.MOST_AGAIN + 1))
+    [result] = run.Suite([_part(folder, "many", FAILS_ONCE + tests)]).run()
+    assert (result.failed, result.again, len(result.failures)) == (True, None, 6)
+    assert report.text([result], folder / "nothing").splitlines()[-1] == "0 passed, 6 failed, 0 unsteady, 0 skipped"
 
-    assert [result.failed for result in of(4)] == [False, False]
-    many = of(6)
-    assert [(result.failed, result.again, len(result.failures)) for result in many] == [(True, None, 3)] * 2
-    assert report.text(many, folder / "nothing").splitlines()[-1] == "0 passed, 6 failed, 0 unsteady, 0 skipped"
+
+def test_the_failures_of_all_parts_count_together() -> None:
+    def results(*counts: int) -> list[report.Result]:
+        return [
+            report.Result(f"part{k}", 1.0, 1 if count else 0, _cases(count, f"part{k}"), Path("log"))
+            for k, count in enumerate(counts)
+        ]
+
+    assert report.has_second_round(results(2, 0, 3))
+    assert not report.has_second_round(results(3, 3))
+    assert not report.has_second_round(results(0, 0))
+
+
+def _cases(failed: int, name: str) -> tuple[report.Case, ...]:
+    failures = [report.Case(f"{name}::test_{n}", 1.0, ("E   wrong",)) for n in range(failed)]
+    return (report.Case(f"{name}::test_good", 1.0), *failures)
 
 
 def test_nothing_runs_again_if_a_part_has_ended_early(folder: Path) -> None:
