@@ -99,6 +99,11 @@ class Operator:
         return self.process.poll() == 1 and LOST_LEASE in self._own_log()
 
     @property
+    def errors(self) -> list[str]:
+        """The lines of the log with errors. A lost Lease is none: on a busy machine it is expected."""
+        return [line for line in self.log.splitlines() if '"level": "ERROR"' in line and LOST_LEASE not in line]
+
+    @property
     def memory(self) -> float:
         """The resident memory of the current process in MiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -22,4 +22,4 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         assert process.stop() == 0
         # No test of this folder caused an unexpected error.
         assert "Traceback" not in process.log
-        assert '"level": "ERROR"' not in process.log
+        assert process.errors == []
