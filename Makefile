@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help docs docs-test docs-pictures recordings demo test test-all check unit rules server integration faults properties soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
+.PHONY: help docs docs-test docs-pictures recordings demo test test-all check unit rules server integration faults properties compat soak e2e lint golden generate serve bench corpus lock sbom audit release cluster monitoring clean purge venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -28,6 +28,8 @@ faults: ## Test the operator under faults: killed processes, failing requests, n
 	@hack/test.sh faults
 properties: ## Test generated bad input against a real API server
 	@hack/test.sh properties
+compat: ## Test the operator on the oldest and the newest Kubernetes, or on others: make compat KUBERNETES="v1.33.5 v1.34.4"
+	@hack/compat.sh
 soak: ## Run faults and properties for longer, with more kills and more examples
 	@SOAK=1 hack/test.sh faults properties
 e2e: ## Test the installation in a kind cluster

@@ -12,6 +12,7 @@ if __name__ == "__main__":
     environment.restart()
 
 import alert_picture
+import compatibility_page
 import dashboards
 import helm_chart
 import permissions_page
@@ -45,6 +46,7 @@ def generated() -> dict[Path, str]:
         Path("docs/dashboards.md"): page.text(dashboards.ALL),
         Path("docs/validate.md"): validate_page.text(),
         Path("docs/bare-machine.md"): world_page.text(),
+        Path("docs/compatibility.md"): compatibility_page.text(),
         **helm_chart.files(),
         Path("docs/images/explain-alert.svg"): alert_picture.text(),
         Path("docs/images/top.svg"): top_picture.text(),

@@ -16,6 +16,7 @@ from helm_chart import pages, templates, value_files
 from helm_chart.sources import MANIFESTS, load, version
 from helm_chart.templates import template
 from helm_chart.values import CRD_VALUES, VALUES
+from triton_operator.api import kubernetes_versions
 from triton_operator.manifests import crd, rbac
 
 OPERATOR, CRDS = Path("charts/triton-operator"), Path("charts/triton-operator-crds")
@@ -23,6 +24,7 @@ _OPERATOR = 'ne .Values.scope "None"'
 _CLUSTER, _NAMESPACED = 'eq .Values.scope "Cluster"', 'eq .Values.scope "Namespace"'
 _POLICIES = 'and (ne .Values.scope "Namespace") .Values.policies.enabled'
 _USER_ROLES = 'and (ne .Values.scope "Namespace") .Values.userRoles.enabled'
+_OLDEST = kubernetes_versions.name(kubernetes_versions.OLDEST)
 _HOME = "https://github.com/triton-operator/triton-operator"
 
 
@@ -88,7 +90,7 @@ def _policies() -> list[str]:
 def _chart(name: str, description: str) -> str:
     chart: dict[str, Any] = {
         "apiVersion": "v2", "name": name, "description": description, "type": "application", "version": version(),
-        "appVersion": version(), "kubeVersion": ">=1.30.0-0", "home": _HOME, "sources": [_HOME],
+        "appVersion": version(), "kubeVersion": f">={_OLDEST}.0-0", "home": _HOME, "sources": [_HOME],
         "keywords": ["triton", "inference", "machine learning", "operator"],
     }  # fmt: skip
     return yaml_text.text(chart)

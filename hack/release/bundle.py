@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import yaml
 
+from triton_operator.api import kubernetes_versions
 from triton_operator.api.plain_yaml import PlainDumper
 from triton_operator.manifests import crd, rbac
 
@@ -84,7 +85,7 @@ def csv(version: str) -> Object:
             "displayName": "Triton Operator",
             "description": _DESCRIPTION,
             "version": version,
-            "minKubeVersion": "1.30.0",
+            "minKubeVersion": f"{kubernetes_versions.name(kubernetes_versions.OLDEST)}.0",
             "maturity": "alpha",
             "keywords": ["triton", "inference", "machine learning", "gpu"],
             "icon": [{"base64data": base64.b64encode(ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}],

@@ -18,7 +18,7 @@ from .run import Suite, say
 
 def main(names: list[str]) -> int:
     try:
-        parts = chosen(names, soak=os.environ.get("SOAK") == "1")
+        parts = chosen(names, soak=os.environ.get("SOAK") == "1", kubernetes=os.environ.get("KUBERNETES", ""))
     except ValueError as error:
         say(str(error))
         return 2

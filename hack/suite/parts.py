@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from hack.world import settings
 
 Lane = Literal["machine", "cluster"]
 """Parts of one lane run one after the other, and the lanes at the same time. At the end of the cluster's parts, the
@@ -23,6 +25,7 @@ class Part:
         workers: processes of pytest-xdist. Each has its own servers and runs whole files. Tests that mostly wait get
             more processes than the two cores of the smallest machine. 0: no other process.
         paths: folders; all tests without. A process reads only these: all tests take 13 s of CPU in each process.
+        kubernetes: the release of its control plane; without, the one in KUBEBUILDER_ASSETS.
     """
 
     name: str
@@ -31,11 +34,16 @@ class Part:
     lane: Lane = "machine"
     workers: int = 0
     paths: tuple[str, ...] = ()
+    kubernetes: str = ""
 
 
 _OTHERS = ("rules", "server", "integration", "release", "faults", "properties", "e2e", "docs")
 _SHARED = "not operation and not installation"
 _E2E = ("tests/e2e",)
+_ADMISSION = (
+    "tests/integration/test_admission.py", "tests/integration/test_compatibility.py",
+    "tests/integration/test_manifests.py", "tests/integration/policies",
+)  # fmt: skip
 
 PARTS = (
     Part(
@@ -67,6 +75,13 @@ PARTS = (
         paths=("tests/integration", "tests/golden"),
     ),
     Part("faults", "the operator under faults of its surroundings", "faults", workers=3, paths=("tests/faults",)),
+    *(
+        Part(
+            name, f"installation, admission and policies on Kubernetes {release}", "integration", workers=2,
+            paths=_ADMISSION, kubernetes=release,
+        )
+        for name, release in (("oldest", settings.SUPPORTED[0]), ("newest", settings.SUPPORTED[-1]))
+    ),
     Part("path", "one user's way through the kind cluster", "e2e and path and not installation", "cluster", 2, _E2E),
     Part("uninstall", "the end of that way", "e2e and path and installation", "cluster", paths=_E2E),
     Part("shared", "all that users do in the kind cluster", f"e2e and {_SHARED}", "cluster", 2, _E2E),
@@ -80,25 +95,23 @@ cluster; what fails without a core for some seconds runs later."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "test": ("integration", "unit", "rules", "security", "images", "path", "uninstall"),
     "e2e": ("shared", "installations", "operations"),
+    "compat": ("integration", "security", "properties", "faults"),
     "test-all": tuple(part.name for part in PARTS if part.name not in ("path", "uninstall")),
 }
 
 
-def chosen(names: list[str], *, soak: bool = False) -> list[Part]:
+def chosen(names: list[str], *, soak: bool = False, kubernetes: str = "") -> list[Part]:
     """Returns the parts of these names and groups, in their order. Raises ValueError for an unknown name.
 
-    `soak`: the pure properties run too.
+    `soak`: the pure properties run too. `kubernetes`: the release of all control planes.
     """
     by_name = {part.name: part for part in PARTS}
     selected = dict.fromkeys(part for name in names for part in GROUPS.get(name, (name,)))
     if unknown := selected.keys() - by_name.keys():
         raise ValueError(f"no such part: {', '.join(sorted(unknown))}; one of {', '.join([*GROUPS, *by_name])}")
-    parts = [by_name[name] for name in selected]
+    parts = [replace(by_name[name], kubernetes=kubernetes or by_name[name].kubernetes) for name in selected]
     if not soak:
         return parts
     return [
-        Part(part.name, part.what, "", part.lane, part.workers, ("tests/properties",))
-        if part.name == "properties"
-        else part
-        for part in parts
+        replace(part, select="", paths=("tests/properties",)) if part.name == "properties" else part for part in parts
     ]

@@ -54,6 +54,8 @@ class Run:
             shutil.rmtree(_cache(part), ignore_errors=True)
         # Tests that use the kind cluster set KUBECONFIG themselves.
         environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        if part.kubernetes:
+            environ["KUBEBUILDER_ASSETS"] = str(settings.control_plane(part.kubernetes))
         if again:
             environ["EVIDENCE_FOLDER"] = str(EVIDENCE_OF_SECOND_ROUND)
         # A session of its own, because pytest ends normally after Ctrl-C, and this program ends all parts in order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +21,15 @@ _OF_A_GROUP = re.compile(r"\s+\| \w[\w.]*(Error|Exception|Failure|Flaky)\w*\b")
 
 @dataclass(frozen=True)
 class Case:
-    """One test of a report: its file and name, its seconds with setup and teardown, and the errors of the three."""
+    """One test of a report: its file and name, its seconds with setup and teardown, and the errors of the three.
+
+    `skipped`: why it didn't run; "" if it did.
+    """
 
     name: str
     seconds: float
     errors: tuple[str, ...] = ()
-    skipped: bool = False
+    skipped: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,12 @@ def _case(element: ET.Element) -> Case:
     errors = tuple(_error(problem) for kind in ("failure", "error") for problem in element.findall(kind))
     return Case(
         name=f"{element.get('classname')}::{element.get('name')}", seconds=float(element.get("time") or 0),
-        errors=errors, skipped=element.find("skipped") is not None,
+        errors=errors, skipped=_reason(element.find("skipped")),
     )  # fmt: skip
+
+
+def _reason(skipped: ET.Element | None) -> str:
+    return "" if skipped is None else skipped.get("message") or "no reason"
 
 
 def _error(problem: ET.Element) -> str:
@@ -117,7 +125,7 @@ def text(results: Iterable[Result], evidence: Path) -> str:
     cases = [case for result in results for case in result.cases]
     failures = [case for result in results for case in result.failures]
     unsteady = [(case, result) for result in results for case in result.unsteady]
-    skipped = sum(case.skipped for case in cases)
+    skipped = sum(bool(case.skipped) for case in cases)
     passed = len(cases) - len(failures) - len(unsteady) - skipped
     lines = ["", "the slowest tests:", *(f"{case.seconds:8.1f} s  {case.name}" for case in slowest(cases))]
     lines += ["", "the parts:", *(_line(result) for result in results), *_failures(results, evidence), ""]
@@ -164,13 +172,14 @@ def _line(result: Result) -> str:
 
 
 def figures(results: Iterable[Result], seconds: float) -> dict[str, object]:
-    """Returns what `make bench NAME=suite` reads."""
+    """Returns what `make bench NAME=suite` and `make compat` read."""
     results = list(results)
     cases = [case for result in results for case in result.cases]
     return {
         "seconds": round(seconds, 1),
         "passed": not any(result.failed for result in results),
         "tests": len(cases),
+        "skipped": dict(Counter(case.skipped for case in cases if case.skipped)),
         "failed": [case.name for result in results for case in result.failures],
         "unsteady": [case.name for result in results for case in result.unsteady],
         "parts": {result.name: round(result.seconds, 1) for result in results},

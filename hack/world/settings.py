@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,10 @@ def _versions() -> dict[str, str]:
 
 _VERSIONS = _versions()
 KUBERNETES = _VERSIONS["KUBERNETES_VERSION"]
+# The releases that the operator supports, oldest first.
+SUPPORTED: tuple[str, ...] = runpy.run_path(str(ROOT / "operator/triton_operator/api/kubernetes_versions.py"))["TESTED"]
+# The releases that `make compat` tests now.
+COMPARED = tuple(os.environ.get("KUBERNETES", "").split())
 KIND = _VERSIONS["KIND_VERSION"]
 PROMETHEUS = _VERSIONS["PROMETHEUS_VERSION"]
 NODE_IMAGE = os.environ.get("KIND_NODE_IMAGE") or f"kindest/node:{KUBERNETES}"
@@ -35,6 +40,11 @@ REGISTRY_NAME = os.environ.get("REGISTRY_NAME", "triton-operator-registry")
 
 # The label of images that are built from packages; `make purge` finds them by it.
 LABEL = "io.tritonoperator.world=packages"
+
+
+def control_plane(version: str) -> Path:
+    """Returns the folder with the control plane of a release of Kubernetes."""
+    return HOME / "control-plane" if version == KUBERNETES else HOME / "control-planes" / version
 
 
 def search_path() -> str:

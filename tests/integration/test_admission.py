@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hack import kubernetes_types
-from support import gen
+from support import controlplane, gen
 from support.api import Api, RefusedError
 from support.controlplane import ControlPlane
 from support.people import make
@@ -182,7 +182,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (config(instance_group=[{"count": "2"}]), "spec.models[0].config.instance_group[0].count in body must be of type"),
     (config(instance_group=[{"count": 2**31}]), "less than or equal to 2147483647"),
     (config(version_policy={"all": {}, "latest": {}}), "version_policy: Too many: 2"),
-    (config("net", "net"), 'spec.models[1]: Duplicate value: {"name":"net"}'),
+    (config("net", "net"), "spec.models[1]: Duplicate value: "),
     (config("a/b"), "spec.models[0].name in body should match"),
     (egress(port=0), "greater than or equal to 1"),
     (egress(port=65536), "less than or equal to 65535"),
@@ -378,6 +378,17 @@ def test_stores_a_pod_template_unchanged(api: Api) -> None:
 
 
 def test_embedded_types_equal_those_of_the_api_server(control_plane: ControlPlane) -> None:
-    assert json.loads(kubernetes_types.TARGET.read_text()) == kubernetes_types.types(control_plane.api), (
-        "run hack/kubernetes_types.py"
-    )
+    """A newer API server may have more of them, and an older one fewer."""
+    ours = _fields(json.loads(kubernetes_types.TARGET.read_text()))
+    theirs = _fields(kubernetes_types.types(control_plane.api))
+    match controlplane.compared():
+        case "newer":
+            assert ours.items() <= theirs.items()
+        case "older":
+            assert theirs.items() <= ours.items()
+        case "same":
+            assert ours == theirs, "run hack/kubernetes_types.py"
+
+
+def _fields(types: dict[str, dict[str, str]]) -> dict[tuple[str, str], str]:
+    return {(name, field): type_ for name, fields in types.items() for field, type_ in fields.items()}

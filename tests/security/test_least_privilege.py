@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from support import bad_servers, counting_server, gen, operator_process
+from support import bad_servers, controlplane, counting_server, gen, operator_process
 from support.api import Api, Object, condition, eventually
 from support.controlplane import ControlPlane
 from support.fake_triton import FakeTriton, serving
 from support.kubelet import add_pod
 from support.operator_process import Operator
 from support.people import make
-from triton_operator.api import kinds, names, thresholds
+from triton_operator.api import kinds, kubernetes_versions, names, thresholds
 from triton_operator.manifests import rbac
 from triton_operator.render.children import KINDS
 
@@ -124,6 +124,9 @@ def test_uses_every_permission_and_has_no_forbidden_request(plane: ControlPlane,
         evict_a_server(api, operator)
         make(api, "silenced")
         needed = granted() - set(NOT_IN_AUDIT_LOG)
+        if kubernetes_versions.minor(controlplane.version()) < (1, 35):
+            # Without image volumes, the operator doesn't ask for the nodes' container runtimes.
+            needed -= {("", "nodes", "list")}
         # The operator deletes leftover pods one minute after the creation of a Deployment.
         eventually(lambda: not needed - used(requests()), 60 + SOON, lambda: (needed - used(requests()), operator.log))
         assert operator.stop() == 0

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from urllib3.exceptions import HTTPError
 
 from hack.world import settings
+from triton_operator.api import kubernetes_versions
 
 from . import evidence, ports
 from .api import MIN_WAIT_SECONDS, START_SECONDS, Api, Object, RefusedError, eventually, steady
@@ -194,6 +195,19 @@ def binaries() -> Path:
     folder = Path(os.environ.get("KUBEBUILDER_ASSETS") or settings.HOME / "control-plane")
     assert (folder / "kube-apiserver").exists(), f"no kube-apiserver in {folder}; run hack/world.sh control-plane"
     return folder
+
+
+@functools.cache
+def version() -> str:
+    """Returns the version of kube-apiserver, such as v1.36.3."""
+    done = subprocess.run([binaries() / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.split()[-1]
+
+
+def compared() -> Literal["older", "same", "newer"]:
+    """Returns how the minor version of kube-apiserver compares with the one that hack/versions.env names."""
+    there, here = kubernetes_versions.minor(version()), kubernetes_versions.minor(settings.KUBERNETES)
+    return "same" if there == here else "older" if there < here else "newer"
 
 
 def has_controllers() -> bool:

@@ -13,6 +13,7 @@ from triton_operator.cluster.monitoring import Monitoring
 from triton_operator.cluster.store import Store
 from triton_operator.reconcile import Reconciler
 from triton_operator.render import Choices
+from triton_operator.render.choices import Capabilities
 
 KEY = f"{gen.NAMESPACE}/{gen.NAME}"
 CHOICES = Choices("tools:1", "Copy")
@@ -76,7 +77,7 @@ def reconciler(api: Accepting, store: Store | None = None, **more: Any) -> Recon
     store = store or Store()
     store.put(gen.raw())
     client: Any = api
-    more = {"progress_seconds": 0.0, "served": lambda _: False, **more}
+    more = {"progress_seconds": 0.0, "cluster": lambda: Capabilities(monitoring=False, keda=False), **more}
     answers: Any = more.pop("answers", Answers())
     monitoring = more.pop("monitoring", Monitoring(client))
     return Reconciler(client, store, answers, monitoring, CHOICES, **more)

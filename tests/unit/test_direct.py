@@ -27,6 +27,7 @@ from triton_operator.reconcile.snapshot import SnapshotReader
 from triton_operator.reconcile.steps import ScaleUp
 from triton_operator.reconcile.write_status import StatusWriter
 from triton_operator.render import Choices, render
+from triton_operator.render.choices import Capabilities
 from triton_operator.scaling import ScaleDecision
 
 CHOICES = Choices("tools:1", "Copy")
@@ -74,8 +75,9 @@ class World:
         for obj in (self.deployment, self.autoscaler, *self.pods):
             store.put(copy.deepcopy(obj))
         reader = SnapshotReader(
-            store, itself, Monitoring(itself), CHOICES, lambda _: False, lambda: "Copy", lambda: datetime.now(UTC)
-        )
+            store, itself, Monitoring(itself), CHOICES, lambda: Capabilities(monitoring=False, keda=False),
+            lambda: "Copy", lambda: datetime.now(UTC),
+        )  # fmt: skip
         annotations = gen.put("metadata.annotations", {f"{PREFIX}{MAX_QPS_PER_REPLICA.name}": "10"})
         model, raw = gen.model(annotations, **self.spec), gen.raw(annotations, **self.spec)
         return decide_scale(reader.read(model, raw, self.before, {}), self.cache, self.now)

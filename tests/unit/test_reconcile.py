@@ -214,7 +214,7 @@ class Scene:
         before = self._store.model(KEY)
         self._reconciler = reconciler(
             api, self._store, answers=self.answers, monitoring=Monitoring(api, "http://prometheus"),
-            clock=lambda: self._now, served=lambda _: True,
+            clock=lambda: self._now, cluster=Capabilities,
         )  # fmt: skip
         if before is not None:
             self._store.put(before)
@@ -387,7 +387,7 @@ def test_an_object_that_can_no_longer_be_read_is_neither_deleted_nor_written() -
     """The role has lost the verb `list`, and still has `delete`."""
     refused = dict[Kind, str]()
     api, store = Accepting(), Store()
-    subject = reconciler(api, store, served=lambda _: True, refused_kinds=lambda: refused)
+    subject = reconciler(api, store, cluster=Capabilities, refused_kinds=lambda: refused)
     subject.reconcile(KEY)
     assert store.of_kind(KEY, kinds.POD_MONITOR.kind)
     refused[kinds.POD_MONITOR] = "no permission to list"

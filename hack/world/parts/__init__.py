@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hack.world import settings
 from hack.world.part import Part
 
 from . import (
@@ -70,6 +71,8 @@ GOALS: dict[str, tuple[str, ...]] = {
     "security": ("venv", "control-plane"),
     "integration": ("venv", "control-plane"),
     "releases": ("venv", "control-plane", "helm", "cosign"),
+    "oldest": ("venv", "control-plane", control_plane.release(settings.SUPPORTED[0])),
+    "newest": ("venv", "control-plane", control_plane.release(settings.SUPPORTED[-1])),
     "faults": ("venv", "control-plane", "keda-programs"),
     "properties": ("venv", "control-plane", "prometheus"),
     "path": (*_CLUSTER, *_MONITORING, "busybox"),
@@ -90,4 +93,6 @@ def _together(*goals: str) -> tuple[str, ...]:
 
 GOALS["test"] = _together("unit", "rules", "images", "integration", "path")
 GOALS["e2e"] = _together("shared", "operations", "installations")
-GOALS["test-all"] = _together("test", "server", "releases", "faults", "properties", "e2e")
+GOALS["compat"] = _together("integration", "security", "faults", "properties")
+GOALS["compat"] += tuple(map(control_plane.release, settings.COMPARED))
+GOALS["test-all"] = _together("test", "server", "releases", "faults", "properties", "oldest", "newest", "e2e")

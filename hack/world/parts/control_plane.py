@@ -1,43 +1,75 @@
-"""etcd, kube-apiserver and kube-controller-manager: a control plane without nodes, for the tests."""
+"""etcd, kube-apiserver and kube-controller-manager: control planes without nodes, for the tests."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import tarfile
+from pathlib import Path
 
 from hack.world import settings
 from hack.world.job import FailedError, Job
-from hack.world.part import Recipe
+from hack.world.part import Part, Recipe
 
 from . import go
 
-FOLDER = settings.HOME / "control-plane"
+FOLDER = settings.control_plane(settings.KUBERNETES)
 _PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcd")
 _VERSION = "k8s.io/component-base/version"
-# kubeadm and kubectl read their version from these variables.
-VERSION_VARIABLES = {
-    f"{_VERSION}.gitVersion": settings.KUBERNETES,
-    f"{_VERSION}.gitMajor": "1",
-    f"{_VERSION}.gitMinor": settings.KUBERNETES.split(".")[1],
-    f"{_VERSION}.gitTreeState": "clean",
-}
+
+
+def version_variables(version: str = settings.KUBERNETES) -> dict[str, str]:
+    """Returns the variables from which programs of Kubernetes read their version."""
+    return {
+        f"{_VERSION}.gitVersion": version,
+        f"{_VERSION}.gitMajor": "1",
+        f"{_VERSION}.gitMinor": version.split(".")[1],
+        f"{_VERSION}.gitTreeState": "clean",
+    }
+
+
+def _packages(*programs: str) -> dict[str, str]:
+    return {name: f"k8s.io/kubernetes/cmd/{name}" for name in programs}
 
 
 def _build(job: Job) -> None:
-    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in _PROGRAMS if name != "etcd"}
-    go.build(job, "kubernetes", programs, FOLDER, variables=VERSION_VARIABLES)
+    programs = _packages("kube-apiserver", "kube-controller-manager")
+    go.build(job, "kubernetes", programs, FOLDER, variables=version_variables())
     go.build(job, "kubernetes", {"etcd": "go.etcd.io/etcd/server/v3"}, FOLDER)
 
 
+def _build_release(job: Job, version: str) -> None:
+    """Compiles a release that has no go.mod below hack/world/go, with the etcd of the one that has."""
+    folder = settings.control_plane(version)
+    with job.folder() as module:
+        lines = go.module_file(job, "k8s.io/kubernetes", version).splitlines()
+        staged = [match[1] for line in lines if (match := re.match(r"\s*(k8s\.io/\S+) => \./staging/", line))]
+        replaced = "".join(f"replace {name} => {name} v0{version.removeprefix('v1')}\n" for name in staged)
+        (module / "go.mod").write_text(f"module release\n\ngo 1.22\n\nrequire k8s.io/kubernetes {version}\n{replaced}")
+        programs = _packages("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        go.build(job, module, programs, folder, variables=version_variables(version))
+    shutil.copy2(FOLDER / "etcd", folder / "etcd")
+
+
 def _download(job: Job) -> None:
-    """Downloads etcd and kube-apiserver from controller-tools, and kube-controller-manager from Kubernetes."""
+    _download_programs(job, settings.KUBERNETES, FOLDER, "kube-controller-manager")
+
+
+def _download_release(job: Job, version: str) -> None:
+    folder = settings.control_plane(version)
+    _download_programs(job, version, folder, "kube-controller-manager", "kube-scheduler")
+
+
+def _download_programs(job: Job, kubernetes: str, target: Path, *others: str) -> None:
+    """Downloads etcd and kube-apiserver from controller-tools, and other programs from Kubernetes."""
     # These tarballs follow Kubernetes' minor versions, with patch version 0.
-    version = f"{settings.KUBERNETES.rpartition('.')[0]}.0"
+    version = f"{kubernetes.rpartition('.')[0]}.0"
     system, architecture = settings.system(), settings.architecture()
     url = (
         "https://github.com/kubernetes-sigs/controller-tools/releases/download/"
         f"envtest-{version}/envtest-{version}-{system}-{architecture}.tar.gz"
     )
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     with job.folder() as folder:
         archive = folder / "envtest.tar.gz"
         job.download(url, archive, f"{url}.sha512")
@@ -51,18 +83,40 @@ def _download(job: Job) -> None:
         for name in ("etcd", "kube-apiserver"):
             if not (folder / name).exists():
                 raise FailedError(f"{url} contains no {name}")
-            (folder / name).rename(FOLDER / name)
-    if system == "linux":
-        url = f"https://dl.k8s.io/release/{settings.KUBERNETES}/bin/{system}/{architecture}/kube-controller-manager"
-        job.download(url, FOLDER / "kube-controller-manager", f"{url}.sha256")
-        (FOLDER / "kube-controller-manager").chmod(0o755)
+            (folder / name).rename(target / name)
+    for name in others if system == "linux" else ():
+        url = f"https://dl.k8s.io/release/{kubernetes}/bin/{system}/{architecture}/{name}"
+        job.download(url, target / name, f"{url}.sha256")
+        (target / name).chmod(0o755)
 
 
+def release(version: str) -> str:
+    """Returns the name of the part with the control plane of a release."""
+    return "control-plane" if version == settings.KUBERNETES else f"control-plane-{version}"
+
+
+def _release(version: str) -> Part:
+    folder = settings.control_plane(version)
+    return Part(
+        release(version), "a control plane of another version, with kube-scheduler", version,
+        registry=Recipe(
+            made_from="release downloads", make=lambda job: _download_release(job, version), seconds=20, megabytes=300,
+        ),
+        packages=Recipe(
+            made_from="Go module `k8s.io/kubernetes`", make=lambda job: _build_release(job, version), seconds=240,
+            megabytes=300, needs=("go", "control-plane"), compiles=True,
+        ),
+        present=lambda: all((folder / name).exists() for name in _PROGRAMS),
+    )  # fmt: skip
+
+
+_RELEASES = sorted({settings.SUPPORTED[0], settings.SUPPORTED[-1], *settings.COMPARED})
 PARTS = [
     go.programs(
         "control-plane", "etcd, kube-apiserver and kube-controller-manager, without nodes", settings.KUBERNETES,
         make=_build, made_from="Go modules `k8s.io/kubernetes` and `go.etcd.io/etcd`", seconds=180, module="kubernetes",
         files=tuple(FOLDER / name for name in _PROGRAMS), megabytes=230,
         registry=Recipe(made_from="release downloads", make=_download, seconds=15, megabytes=230),
-    )
+    ),
+    *(_release(version) for version in _RELEASES if version != settings.KUBERNETES),
 ]  # fmt: skip

@@ -67,27 +67,48 @@ def install(job: Job) -> None:
 
 
 def build(
-    job: Job, module: str, programs: Mapping[str, str], folder: Path, *, variables: Mapping[str, str] | None = None,
-    tags: str = "",
+    job: Job, module: str | Path, programs: Mapping[str, str], folder: Path, *,
+    variables: Mapping[str, str] | None = None, tags: str = "",
 ) -> None:  # fmt: skip
     """Compiles static programs, {name: Go package}, into the folder.
 
-    `module` is the folder below hack/world/go whose go.mod pins all versions. The linker sets `variables`.
+    `module` is the folder below hack/world/go whose go.mod and go.sum pin all versions; or the path of another folder,
+    with a go.mod that only names what it wants: then Go selects the other versions, and compares what it downloads with
+    its public checksum database. The linker sets `variables`.
     """
-    go = command()
-    if go is None:
-        raise FailedError(f"no Go toolchain {'.'.join(map(str, MINIMUM))} or later")
+    go = _required()
     # Nobody debugs these programs: without DWARF the compiler does a tenth less.
     flags = ["-gcflags=all=-dwarf=false", "-ldflags"]
     flags.append(" ".join(["-s -w", *(f"-X {name}={value}" for name, value in (variables or {}).items())]))
-    env = {**_environment(), **_COLLECTOR, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-modcacherw"}
+    env = _build_environment()
     folder.mkdir(parents=True, exist_ok=True)
     with job.folder() as out:
         packages = list(programs.values())
-        options = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", tags, *flags]
+        versions = "-mod=readonly" if isinstance(module, str) else "-mod=mod"
+        options = [versions, "-trimpath", "-buildvcs=false", "-tags", tags, *flags]
         job.run(go, "build", *options, "-o", f"{out}/", *packages, cwd=_MODULES / module, env=env)
         for name, package in programs.items():
             (out / _binary(package)).rename(folder / name)
+
+
+def module_file(job: Job, module: str, version: str) -> str:
+    """Returns the go.mod of a module."""
+    environment = _build_environment()
+    with job.folder() as folder:
+        # Outside of a module.
+        job.run(_required(), "mod", "download", f"{module}@{version}", cwd=folder, env=environment)
+    return (_CACHES["GOMODCACHE"] / "cache/download" / module / "@v" / f"{version}.mod").read_text()
+
+
+def _required() -> str:
+    go = command()
+    if go is None:
+        raise FailedError(f"no Go toolchain {'.'.join(map(str, MINIMUM))} or later")
+    return go
+
+
+def _build_environment() -> dict[str, str]:
+    return {**_environment(), **_COLLECTOR, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-modcacherw"}
 
 
 def module_folder(module: str, version: str) -> Path:

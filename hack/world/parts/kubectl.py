@@ -11,7 +11,7 @@ from hack.world.job import Job
 from hack.world.part import Recipe
 
 from . import go
-from .control_plane import VERSION_VARIABLES
+from .control_plane import version_variables
 
 _FILE = settings.BIN / "kubectl"
 
@@ -24,7 +24,8 @@ def _download(job: Job) -> None:
 
 
 def _build(job: Job) -> None:
-    go.build(job, "kubernetes", {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, settings.BIN, variables=VERSION_VARIABLES)
+    programs = {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}
+    go.build(job, "kubernetes", programs, settings.BIN, variables=version_variables())
 
 
 def _usable() -> bool:

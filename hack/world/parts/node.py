@@ -31,7 +31,7 @@ def _build_coredns(job: Job) -> None:
 
 def _build_kubernetes(job: Job) -> None:
     programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in (*_KUBERNETES, "kubectl")}
-    go.build(job, "kubernetes", programs, PROGRAMS, variables=control_plane.VERSION_VARIABLES)
+    go.build(job, "kubernetes", programs, PROGRAMS, variables=control_plane.version_variables())
 
 
 def _build_image(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Detects whether the cluster supports image volumes."""
+"""Reads the cluster's version, and detects whether it supports image volumes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from triton_operator.api import kubernetes_versions
 from triton_operator.api.kinds import Kind
 
 from .api import ApiError, KubernetesApi
@@ -42,8 +43,7 @@ def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
     It is Copy if the API server or a node doesn't support image volumes, or if the operator may not list nodes (a
     namespaced installation). Raises ApiError.
     """
-    version = api.version()
-    if _number(f"{version['major']}.{version['minor']}") < _API_SERVER:
+    if kubernetes_version(api) < _API_SERVER:
         return "Copy"
     try:
         runtimes = [n["status"]["nodeInfo"]["containerRuntimeVersion"] for n in api.list(NODES)]
@@ -52,6 +52,12 @@ def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
             return "Copy"
         raise
     return "ImageVolume" if runtimes and all(_mounts_images(r) for r in runtimes) else "Copy"
+
+
+def kubernetes_version(api: KubernetesApi) -> tuple[int, int]:
+    """Returns the API server's major and minor version; (0, 0) if it doesn't say it. Raises ApiError."""
+    version = api.version()
+    return kubernetes_versions.minor(f"{version['major']}.{version['minor']}")
 
 
 def _mounts_images(runtime: str) -> bool:

@@ -20,7 +20,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.pods import Problem
 from triton_operator.probe import Prober
 from triton_operator.render import Choices
-from triton_operator.render.choices import Delivery
+from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.kept_template import spec_hash
 from triton_operator.status.assess import unread
 
@@ -60,7 +60,7 @@ class Reconciler:
     """Reconciles TritonModels. Different keys may be reconciled in different threads, each key in one at a time.
 
     - `defaults`: the choices for a TritonModel that isn't deployed yet.
-    - `served`: whether the cluster has an optional kind.
+    - `cluster`: returns what the cluster has.
     - `on_threshold(kind, result)`: called for every threshold that was accepted or refused.
     - `progress_seconds`: minimum interval between status updates that only report a step; 0 for none.
     - `on_repair(reason)`: called for every restart of a server because of spec.repair.
@@ -77,7 +77,7 @@ class Reconciler:
         prober: Prober,
         monitoring: Monitoring,
         defaults: Choices,
-        served: Callable[[Kind], bool] = lambda _: True,
+        cluster: Callable[[], Capabilities] = Capabilities,
         on_threshold: Callable[[str, str], None] = lambda *_: None,
         progress_seconds: float = 5.0,
         collect_seconds: float = 300.0,
@@ -90,7 +90,7 @@ class Reconciler:
     ) -> None:
         self._store, self._clock, self._elapsed, self._refused_kinds = store, clock, elapsed, refused_kinds
         self._reader = SnapshotReader(
-            store, prober, monitoring, defaults, served, delivery or (lambda: defaults.delivery), clock
+            store, prober, monitoring, defaults, cluster, delivery or (lambda: defaults.delivery), clock
         )
         self._leftovers = LeftoverCollector(api, store, clock, timedelta(seconds=collect_seconds))
         self._leftover_pods = LeftoverPodCollector(api, store, clock)

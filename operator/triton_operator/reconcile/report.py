@@ -112,6 +112,7 @@ def observation(
     return Observation(
         template=decision.template,
         delivery=choices.delivery,
+        kubernetes=choices.cluster.kubernetes,
         selector=names.selector(model.name),
         newer_template=isinstance(choices.template, KeptTemplate) and choices.template.newer,
         deployment=snapshot.deployment,

@@ -11,7 +11,7 @@ from triton_operator.api import kinds, names, thresholds
 from triton_operator.api.kinds import Kind
 from triton_operator.api.monitoring import Answer, Installed
 from triton_operator.api.servers import ChangeOutcome, History, Index, RunningServer, ServerAnswers, Subject
-from triton_operator.api.status import MONITORING_AVAILABLE, TritonModelStatus
+from triton_operator.api.status import TritonModelStatus
 from triton_operator.api.thresholds import (
     MAX_CACHE_USAGE_PER_REPLICA,
     MAX_STREAMS_PER_REPLICA,
@@ -24,7 +24,7 @@ from triton_operator.cluster.store import Store
 from triton_operator.plan import Identity
 from triton_operator.pods import Pod, Problem
 from triton_operator.probe import Prober
-from triton_operator.render import Choices, children
+from triton_operator.render import Choices
 from triton_operator.render.choices import Capabilities, Delivery
 from triton_operator.render.rules.streaming import measured
 from triton_operator.render.rules.subject import FAILURES_PER_REQUEST
@@ -88,7 +88,7 @@ class SnapshotReader:
 
     Attributes:
         defaults: the choices for a TritonModel that isn't deployed yet.
-        served: whether the cluster has an optional kind.
+        cluster: returns what the cluster has.
         delivery: returns the delivery of a new Deployment with `delivery: Auto`.
         clock: returns the time.
     """
@@ -99,12 +99,12 @@ class SnapshotReader:
         prober: Prober,
         monitoring: Monitoring,
         defaults: Choices,
-        served: Callable[[Kind], bool],
+        cluster: Callable[[], Capabilities],
         delivery: Callable[[], Delivery],
         clock: Callable[[], datetime],
     ) -> None:
         self._store, self._prober, self._monitoring, self._clock = store, prober, monitoring, clock
-        self._defaults, self._served, self._delivery = defaults, served, delivery
+        self._defaults, self._cluster, self._delivery = defaults, cluster, delivery
 
     def forget(self, key: str) -> None:
         """Stops polling for a deleted TritonModel."""
@@ -191,10 +191,7 @@ class SnapshotReader:
             ensemble=entrypoint_type == "Ensemble",
             decoupled=tuple(decoupled(pods, before)),
             thresholds=thresholds.effective_of(raw, requested),
-            cluster=Capabilities(
-                monitoring=all(self._served(c.kind) for c in children.CHILDREN if c.condition == MONITORING_AVAILABLE),
-                keda=self._served(kinds.SCALED_OBJECT),
-            ),
+            cluster=self._cluster(),
         )
 
     def _orphaned_deployment(self, model: TritonModel) -> Object | None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
-from triton_operator.api import kinds, names
+from triton_operator.api import kinds, kubernetes_versions, names
 from triton_operator.api.kinds import Kind
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.monitoring import Monitoring
@@ -249,7 +249,11 @@ class App:
         self._due.set()
 
     async def _discover(self) -> tuple[Kind, ...]:
-        """Discovers the optional kinds; returns all kinds to watch."""
+        """Discovers the cluster's version and the optional kinds; returns all kinds to watch."""
+        version = await asyncio.to_thread(self._listing.discover_version)
+        if version != self._listing.kubernetes:
+            self._listing.kubernetes = version
+            _tell_version(version)
         optional_kinds = await asyncio.to_thread(self._listing.discover)
         if optional_kinds != self._listing.served and self._known.is_set():
             _log.info("optional kinds of the cluster: %s", ", ".join(sorted(k.kind for k in optional_kinds)) or "none")
@@ -313,7 +317,7 @@ class App:
             self._prober,
             self._monitoring,
             defaults,
-            self._listing.serves,
+            self._listing.capabilities,
             self._metrics.on_threshold,
             self._settings.progress_seconds,
             self._settings.collect_seconds,
@@ -380,6 +384,20 @@ class App:
         if self._elector.leading.is_set() and not self._listed.is_set():
             return "this replica leads and hasn't listed the objects yet"
         return ""
+
+
+def _tell_version(version: tuple[int, int]) -> None:
+    """Logs the cluster's version, and whether the operator supports it."""
+    if old := kubernetes_versions.too_old(version):
+        _log.warning(old)
+    elif version > kubernetes_versions.NEWEST:
+        newest = kubernetes_versions.name(kubernetes_versions.NEWEST)
+        _log.info(
+            "Kubernetes %s is newer than %s, the newest version that this operator was tested with",
+            kubernetes_versions.name(version), newest,
+        )  # fmt: skip
+    else:
+        _log.info("Kubernetes %s", kubernetes_versions.name(version) if version != (0, 0) else "of an unknown version")
 
 
 def _retry_seconds(error: Exception, failures: int, seconds: float) -> float:

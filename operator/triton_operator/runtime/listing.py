@@ -8,9 +8,12 @@ from typing import Any
 
 from triton_operator.api import kinds, names
 from triton_operator.api.kinds import Kind
+from triton_operator.api.status import MONITORING_AVAILABLE
 from triton_operator.cluster.api import ApiError, KubernetesApi
+from triton_operator.cluster.nodes import kubernetes_version
 from triton_operator.cluster.store import Store, controller
-from triton_operator.render.children import CONDITIONAL, KINDS
+from triton_operator.render.children import CHILDREN, CONDITIONAL, KINDS
+from triton_operator.render.choices import Capabilities
 
 _log = logging.getLogger(__name__)
 _OPTIONAL = tuple(kind for kind in KINDS if kind.optional)
@@ -24,7 +27,8 @@ class Listing:
     A kind that the API server refuses to list blocks only itself, and a namespace only itself: see `refused_kinds` and
     `refused_namespaces`.
 
-    `served`: the optional kinds to list, from the last `discover`.
+    `served`: the optional kinds to list, from the last `discover`. `kubernetes`: the version of the API server, as
+    (major, minor); (0, 0) if it isn't known.
     """
 
     def __init__(self, api: KubernetesApi, store: Store, namespaces: tuple[str, ...]) -> None:
@@ -33,6 +37,7 @@ class Listing:
         # Replaced and never changed, because reconciles read it in other threads.
         self._refused: Mapping[Place, str] = {}
         self.served: frozenset[Kind] = frozenset()
+        self.kubernetes = (0, 0)
 
     @property
     def refused(self) -> Mapping[Place, str]:
@@ -65,6 +70,23 @@ class Listing:
     def discover(self) -> frozenset[Kind]:
         """Returns the optional kinds that the cluster has now."""
         return frozenset(k for k in _OPTIONAL if self._api.serves(k))
+
+    def discover_version(self) -> tuple[int, int]:
+        """Returns the version of the API server now; (0, 0) if the operator may not read it."""
+        try:
+            return kubernetes_version(self._api)
+        except ApiError as error:
+            if error.transient:
+                raise
+            return (0, 0)
+
+    def capabilities(self) -> Capabilities:
+        """Returns what the cluster has, from the last discovery."""
+        return Capabilities(
+            monitoring=all(self.serves(c.kind) for c in CHILDREN if c.condition == MONITORING_AVAILABLE),
+            keda=self.serves(kinds.SCALED_OBJECT),
+            kubernetes=self.kubernetes,
+        )
 
     def serves(self, kind: Kind) -> bool:
         return not kind.optional or kind in self.served

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from triton_operator.api import names, secrets
+from triton_operator.api import kubernetes_versions, names, secrets
 from triton_operator.api.servers import ServerAnswers
 from triton_operator.api.status import (
     MAX_DECOUPLED,
@@ -92,7 +92,7 @@ def assess(
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
-        _progressing(observed, living, current, ready, problem),
+        _on_old_kubernetes(_progressing(observed, living, current, ready, problem), observed.kubernetes),
         _models_loaded(models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
         counting.scales(autoscaler_active(model, observed), observed, entrypoint),
@@ -237,6 +237,12 @@ def _changing(change: ModelsChange) -> Condition:
     many = f"{change.left} server{'s' if change.left > 1 else ''}"
     message = f"{many} still to change to the models of spec.server.loadModels, without a restart"
     return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
+
+
+def _on_old_kubernetes(progressing: Condition, version: tuple[int, int]) -> Condition:
+    if not (old := kubernetes_versions.too_old(version)):
+        return progressing
+    return condition(progressing.type, progressing.status, progressing.reason, f"{progressing.message}; {old}")
 
 
 def _newer(observed: Observation) -> str:

@@ -63,6 +63,8 @@ class Observation:
     template: str
     """The hash of the desired pod template."""
     delivery: str
+    kubernetes: tuple[int, int] = (0, 0)
+    """The cluster's major and minor version; (0, 0) if it isn't known."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """The labels that select the pods."""
     newer_template: bool = False

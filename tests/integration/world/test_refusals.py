@@ -42,6 +42,11 @@ def test_reports_a_rejected_pod_template_and_keeps_the_last_accepted_one(
     progressing(api, "RollingOut")
 
 
+def test_reports_a_request_above_its_limit_that_the_crd_does_not_compare(api: Api, operator: Operator) -> None:
+    make(api, server={"resources": {"limits": {"example.com/tpu": 1}, "requests": {"example.com/tpu": 2}}})
+    assert "must be equal to example.com/tpu limit of 1" in progressing(api, "ApplyRefused")["message"]
+
+
 def test_passes_any_character_to_the_pods(api: Api, operator: Operator) -> None:
     text = 'ä 漢字 🚦 \u0085 \x7f "\\ud83d" \n'
     make(api, podTemplate={"metadata": {"annotations": {"note": text}}})
