@@ -1,4 +1,4 @@
-"""Generates docs/compatibility.md. With a release of Kubernetes, first records the last run of the tests on it."""
+"""Generates the table in docs/compatibility.md. As a program, records the last run of the tests on a release."""
 
 from __future__ import annotations
 
@@ -8,37 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triton_operator.api import kubernetes_versions as versions
-
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "tests" / "compatibility.json"
 REPORT = ROOT / ".cache" / "reports" / "compat.json"
-_OLDEST, _NEWEST = versions.name(versions.OLDEST), versions.name(versions.NEWEST)
-
-_HEAD = f"""\
-<!-- Made by `make generate` from hack/compatibility_page.py and tests/compatibility.json; change these instead. -->
-# Versions of Kubernetes
-
-For platform engineers: which versions of Kubernetes the operator supports, and how that is tested.
-
-**Kubernetes {_OLDEST} to {_NEWEST}.** Helm and OLM refuse to install the operator on an older version. If it runs there
-nevertheless, its log warns, and so does the condition `Progressing` of each TritonModel.
-
-The rule for the future: the operator supports at least the minor versions that the Kubernetes project maintains, and
-the two before them. An older version stays supported for as long as it costs nothing. The changelog announces the end.
-
-"""
-_TAIL = """\
-
-`make compat` downloads or compiles the API server, the controller manager and the scheduler of the oldest and the
-newest version, runs all tests that need a control plane, and writes this page.
-`make compat KUBERNETES="v1.33.5 v1.34.4"` does it with these releases, and `make compat KUBERNETES=all` with one of
-each supported minor version. `make test-all` installs the operator on the oldest and the newest version, and runs the
-tests of admission and of the policies there.
-
-The CRD's validation rules use at most half of the cost that the oldest API server allows
-(`tests/integration/test_compatibility.py`). API servers don't estimate the cost of a ValidatingAdmissionPolicy.
-"""
+PAGE = ROOT / "docs" / "compatibility.md"
+_BEGIN, _END = "<!-- results: made by `make generate` from tests/compatibility.json -->\n", "<!-- end of results -->"
 
 
 def record(release: str) -> None:
@@ -52,10 +26,12 @@ def record(release: str) -> None:
 
 
 def text() -> str:
-    """Returns the page."""
+    """Returns the page with the current table."""
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
     results = json.loads(RESULTS.read_text())
     order = sorted(results, key=lambda release: [int(number) for number in release.removeprefix("v").split(".")])
-    return _HEAD + "".join(_table(results, order)) + "".join(_reasons(results, order)) + _TAIL
+    return f"{before}{_BEGIN}{''.join((*_table(results, order), *_reasons(results, order)))}{_END}{after}"
 
 
 def _table(results: dict[str, Any], order: list[str]) -> Iterator[str]:

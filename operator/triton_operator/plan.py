@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, cast
 
 import orjson
@@ -29,6 +29,8 @@ _MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "limi
 namespaceSelector selects all namespaces."""
 _HASHED = ".spec.template."
 """The pod template. An annotation has its hash, so no change of it stays unnoticed."""
+_MAX_DROPPED = 3
+"""How many of the fields that the API server drops are named."""
 _ADDED = {"protocol": "TCP", "action": "replace"}
 """Values that the API server adds to the items of lists that it replaces as a whole."""
 
@@ -58,11 +60,14 @@ class Applied:
     """What was sent in an apply and how the API server stored it, such as a normalised quantity.
 
     Only hashes are kept, to save memory.
+
+    `dropped`: the paths of the first fields that the API server didn't store.
     """
 
     uid: str
     intent: bytes
     projection: bytes
+    dropped: tuple[str, ...] = ()
 
 
 Compared = tuple[str, str, bytes]
@@ -147,8 +152,23 @@ def _without_empty(value: Any) -> Any:
 def applied_record(desired: Object, live: Object) -> Applied:
     """Returns the record of an apply of `desired` with the response `live`."""
     return Applied(
-        live["metadata"]["uid"], _fingerprint(desired), _fingerprint([project(desired, live), applied_fields(live)])
+        live["metadata"]["uid"],
+        _fingerprint(desired),
+        _fingerprint([project(desired, live), applied_fields(live)]),
+        tuple(islice(_dropped(_without_empty(desired), live, ""), _MAX_DROPPED)),
     )
+
+
+def _dropped(want: Any, have: Any, path: str) -> Iterator[str]:
+    """Yields paths that `want` has and `have` hasn't."""
+    if have is None:
+        yield path
+    elif isinstance(want, Mapping) and isinstance(have, Mapping):
+        for key, value in want.items():
+            yield from _dropped(value, have.get(key), f"{path}.{key}")
+    elif isinstance(want, list) and isinstance(have, list):
+        for index, (item, other) in enumerate(_pairs(want, have, path.rpartition(".")[2])):
+            yield from _dropped(item, other, f"{path}[{index}]")
 
 
 def handover(desired: Object, live: Object) -> dict[str, Any] | None:

@@ -335,3 +335,35 @@ def test_keda_and_the_operator_do_not_undo_each_others_writes() -> None:
 
     assert plan([desired], [gen.live(desired, written_by_keda)], {}) == []
     assert plan([desired], [gen.live(desired, gen.put("spec.maxReplicaCount", 9))], {}) != []
+
+
+_CONTAINER = ".spec.template.spec.containers[0]"
+
+
+@pytest.mark.parametrize(
+    ("change", "dropped"),
+    [
+        ({}, ()),
+        (
+            {"lifecycle": {"preStop": {"sleep": {"seconds": 5}}}},
+            (".spec.template.spec.containers[0].lifecycle.stopSignal",),
+        ),
+        ({"lifecycle": None}, (".spec.template.spec.containers[0].lifecycle",)),
+        # Empty values, zeros and false may be missing in what the API server stores.
+        ({"tty": None, "env": None, "terminationMessagePath": None}, ()),
+    ],
+    ids=["nothing", "a field", "an object", "what means nothing"],
+)
+def test_records_what_the_api_server_dropped(change: dict[str, Any], dropped: tuple[str, ...]) -> None:
+    lifecycle = {"preStop": {"sleep": {"seconds": 5}}, "stopSignal": "SIGTERM"}
+    container = {"name": "triton", "lifecycle": lifecycle, "tty": False, "env": [], "terminationMessagePath": ""}
+
+    def with_container(container: dict[str, Any]) -> dict[str, Any]:
+        spec = {"template": {"spec": {"containers": [container]}}}
+        return {"kind": "Deployment", "metadata": {"name": "a", "uid": "1"}, "spec": spec}
+
+    stored = {name: value for name, value in {**container, **change}.items() if value is not None}
+    # Containers of webhooks come first.
+    answer = with_container(stored)
+    answer["spec"]["template"]["spec"]["containers"].insert(0, {"name": "mesh"})
+    assert applied_record(with_container(container), answer).dropped == dropped

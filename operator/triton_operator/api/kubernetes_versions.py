@@ -17,12 +17,19 @@ def minor(version: str) -> tuple[int, int]:
     return (int(major), int(digits)) if major.isdecimal() and digits else (0, 0)
 
 
+IMAGE_VOLUMES = (1, 35)
+"""The first version with image volumes by default."""
 OLDEST, NEWEST = minor(TESTED[0]), minor(TESTED[-1])
 
 
 def name(version: tuple[int, int]) -> str:
     """Returns a version as people write it, e.g. `1.31`."""
     return f"{version[0]}.{version[1]}"
+
+
+def cluster(version: tuple[int, int]) -> str:
+    """Returns the subject of a sentence about a cluster of this version; (0, 0) if it isn't known."""
+    return "this cluster's Kubernetes" if version == (0, 0) else f"this cluster's Kubernetes {name(version)}"
 
 
 def too_old(version: tuple[int, int]) -> str:

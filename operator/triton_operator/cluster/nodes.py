@@ -14,8 +14,6 @@ from triton_operator.api.kinds import Kind
 from .api import ApiError, KubernetesApi
 
 NODES = Kind("", "v1", "Node", "nodes")
-_API_SERVER = (1, 35)
-"""The first Kubernetes version with ImageVolume enabled by default."""
 FRESH_SECONDS = 10.0
 """How long the answer is cached, for the case that many TritonModels are created at once."""
 _RUNTIMES = {"containerd": (2, 1), "cri-o": (1, 33)}
@@ -43,7 +41,7 @@ def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
     It is Copy if the API server or a node doesn't support image volumes, or if the operator may not list nodes (a
     namespaced installation). Raises ApiError.
     """
-    if kubernetes_version(api) < _API_SERVER:
+    if kubernetes_version(api) < kubernetes_versions.IMAGE_VOLUMES:
         return "Copy"
     try:
         runtimes = [n["status"]["nodeInfo"]["containerRuntimeVersion"] for n in api.list(NODES)]

@@ -58,7 +58,7 @@ class Executor:
 
         Raises ApiError if the API server doesn't answer.
         """
-        outcome = Outcome(secrets.values(snapshot.model))
+        outcome = Outcome(secrets.values(snapshot.model), snapshot.fresh.cluster.kubernetes)
         for step in steps:
             self._do(step, snapshot, cache, outcome, log)
         return outcome

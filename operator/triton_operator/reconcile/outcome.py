@@ -21,6 +21,7 @@ class Outcome:
     Only an API server that doesn't answer, or asks to wait, ends the reconcile: everything else would fail too.
 
     - `hidden`: sensitive values, which messages of the API server may quote.
+    - `kubernetes`: the cluster's major and minor version; (0, 0) if it isn't known.
     - `refused`: the problem of a refused write, by kind.
     - `states`: versions of the written objects.
     - `passing`: a write was refused for a cause outside of the object, which may end at any moment: permissions, a
@@ -31,6 +32,7 @@ class Outcome:
     """
 
     hidden: Collection[str] = ()
+    kubernetes: tuple[int, int] = (0, 0)
     refused: dict[str, Problem] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
     passing: bool = False

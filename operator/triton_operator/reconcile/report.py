@@ -9,6 +9,7 @@ from typing import Any
 from triton_operator.api import kinds, names
 from triton_operator.api.status import CONDITIONS, PROGRESSING, THRESHOLD_LIVE, TritonModelStatus, status_of, timestamp
 from triton_operator.cluster.store import state
+from triton_operator.plan import identity
 from triton_operator.probe import Prober
 from triton_operator.render import endpoint
 from triton_operator.render.choices import KeptTemplate
@@ -119,6 +120,11 @@ def observation(
         paused=bool((snapshot.deployment or {}).get("spec", {}).get("paused")),
         pods=snapshot.pods,
         refused={**outcome.refused, **snapshot.unreadable},
+        dropped={
+            obj["kind"]: record.dropped
+            for obj in decision.desired
+            if (record := cache.applied.get(identity(obj))) and record.dropped
+        },
         evicted=cache.evicted,
         models_change=load_models.reported(model, decision.load),
         rollout=cache.rollout,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
-from triton_operator.api import kinds, names, secrets
+from triton_operator.api import kinds, kubernetes_versions, names, secrets
 from triton_operator.api.types import TritonModel
 from triton_operator.cluster.api import ApiError, KubernetesApi
 from triton_operator.cluster.store import Store, controller, state
@@ -26,6 +26,8 @@ from triton_operator.render import children
 
 from .outcome import Outcome
 
+_UNDECLARED = "field not declared in schema"
+"""In the API server's message about a field that it doesn't know."""
 _ABOUT_CONTENT = (400, 413, 422, 500)
 _TAKEN = "NameTaken"
 
@@ -82,7 +84,7 @@ class ChildWriter:
     def _refuse(self, model: TritonModel, obj: Any, live: Any, error: ApiError, outcome: Outcome) -> Problem | None:
         """Records a refused write with its reason, and returns that. Raises ApiError without an answer."""
         try:
-            problem = None if error.unanswered else self._refusal(model, obj, live, error)
+            problem = None if error.unanswered else self._refusal(model, obj, live, error, outcome.kubernetes)
         except ApiError as later:
             problem, error = None, later
         if problem is not None:
@@ -171,7 +173,9 @@ class ChildWriter:
         if not self._api.delete(children.of(live).kind, metadata["namespace"], metadata["name"], metadata["uid"]):
             self._store.remove(live)
 
-    def _refusal(self, model: TritonModel, obj: Any, live: Any, error: ApiError) -> Problem:
+    def _refusal(
+        self, model: TritonModel, obj: Any, live: Any, error: ApiError, kubernetes: tuple[int, int]
+    ) -> Problem:
         """Returns the problem to report for a refused write.
 
         Raises ApiError (Stale) if the store was out of date: an object of ours was created or deleted and no watch has
@@ -181,8 +185,7 @@ class ChildWriter:
         if error.code == 404 and children.of(obj).kind.optional:
             return Problem("CRDsMissing", f"the cluster no longer has the kind {obj['kind']}")
         if error.code != 409 and "metadata.uid" not in error.message:
-            unchecked = children.of(obj).unchecked
-            hint = f"; {unchecked}" if unchecked and error.code in _ABOUT_CONTENT else ""
+            hint = _hint(obj, error, kubernetes) if error.code in _ABOUT_CONTENT else ""
             return Problem("ApplyRefused", f"the API server refuses {name}: {error.message}{hint}")
         kind = children.of(obj).kind
         try:
@@ -209,6 +212,13 @@ class ChildWriter:
             f"{name} exists and doesn't belong to this TritonModel, so the operator doesn't change it: rename the "
             "TritonModel, or delete that object",
         )
+
+
+def _hint(obj: Any, error: ApiError, kubernetes: tuple[int, int]) -> str:
+    """Returns what may be the cause of a refused content, and where to look."""
+    cluster = kubernetes_versions.cluster(kubernetes)
+    unknown = f"{cluster} doesn't know this field" if _UNDECLARED in error.message else ""
+    return "".join(f"; {hint}" for hint in (unknown, children.of(obj).unchecked) if hint)
 
 
 def is_orphan(there: Any, model: str) -> bool:

@@ -24,6 +24,7 @@ from triton_operator.api.thresholds import MAX_QPS
 from triton_operator.api.types import TritonModel
 from triton_operator.pods import Pod, Problem
 from triton_operator.pods.problems import WITH_LOG, problem_of, repair_of, step_of
+from triton_operator.render.child_type import Child
 from triton_operator.render.children import CHILDREN
 from triton_repository_check.report import Report
 
@@ -92,7 +93,7 @@ def assess(
     live = next((c for c in before.conditions if c.type == THRESHOLD_LIVE), None)
     conditions = [
         _ready(observed, entrypoint, ready, current, problem),
-        _on_old_kubernetes(_progressing(observed, living, current, ready, problem), observed.kubernetes),
+        _progressing(observed, living, current, ready, problem),
         _models_loaded(models, problem, observed.servers, ready),
         threshold_live(model, observed, limits, live, now),
         counting.scales(autoscaler_active(model, observed), observed, entrypoint),
@@ -101,7 +102,12 @@ def assess(
     digests = sorted({p.model_digest for p in current} - {""})
     return TritonModelStatus(
         observed_generation=model.metadata.generation,
-        conditions=settle(before.conditions, [c for c in conditions if c], now[:19] + "Z", model.metadata.generation),
+        conditions=settle(
+            before.conditions,
+            [_with_notes(c, observed) for c in conditions if c],
+            now[:19] + "Z",
+            model.metadata.generation,
+        ),
         models=bounded(models),
         loaded=loaded(models) or _declared(report),
         entrypoint=entrypoint,
@@ -239,10 +245,31 @@ def _changing(change: ModelsChange) -> Condition:
     return condition(PROGRESSING, "True", "ChangingModels", message + (f"; {change.failure}" if change.failure else ""))
 
 
-def _on_old_kubernetes(progressing: Condition, version: tuple[int, int]) -> Condition:
-    if not (old := kubernetes_versions.too_old(version)):
-        return progressing
-    return condition(progressing.type, progressing.status, progressing.reason, f"{progressing.message}; {old}")
+def _with_notes(now: Condition, observed: Observation) -> Condition:
+    """Adds what the cluster's version means for the objects that this condition is about."""
+    notes = [_dropped(child, observed) for child in CHILDREN if child.condition == now.type]
+    if now.type == PROGRESSING:
+        notes.append(kubernetes_versions.too_old(observed.kubernetes))
+    if not any(notes):
+        return now
+    return condition(now.type, now.status, now.reason, "; ".join(note for note in (now.message, *notes) if note))
+
+
+def _dropped(child: Child, observed: Observation) -> str:
+    paths = observed.dropped.get(child.kind.kind)
+    if not paths:
+        return ""
+    fields = f"{', '.join(path.removeprefix('.') for path in paths)} of the {child.kind.kind}"
+    if child.kind.optional:
+        return f"the API server dropped {fields}, because this cluster's CRD has no such field, or a webhook removed it"
+    cluster = kubernetes_versions.cluster(observed.kubernetes)
+    note = f"{cluster} dropped {fields}, because its feature gate is off, or a webhook removed it"
+    if observed.delivery == "ImageVolume" and any(".volumes[" in path for path in paths):
+        note += (
+            f"; image volumes need Kubernetes {kubernetes_versions.name(kubernetes_versions.IMAGE_VOLUMES)} or the "
+            "feature gate ImageVolume: set spec.modelImage.delivery to Copy"
+        )
+    return note
 
 
 def _newer(observed: Observation) -> str:

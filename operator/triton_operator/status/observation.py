@@ -75,6 +75,8 @@ class Observation:
     pods: tuple[Pod, ...] = ()
     refused: Mapping[str, Problem] = field(default_factory=dict)
     """Kind → why the API server refused the write."""
+    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kind → paths of fields that the API server didn't store."""
     evicted: RepairStatus | None = None
     """The server that this reconcile has evicted."""
     models_change: ModelsChange | None = None

@@ -48,3 +48,9 @@ def progressing(version: tuple[int, int]) -> str:
     observed = observation(gen.TEMPLATE, "Copy", kubernetes=version)
     status = assess(gen.model(), observed, "http://x", TritonModelStatus(), "2026-01-01T00:00:00Z")
     return next(c.message for c in status.conditions if c.type == "Progressing")
+
+
+def test_the_documentation_names_the_range() -> None:
+    page = (settings.ROOT / "docs/compatibility.md").read_text()
+    assert f"**Kubernetes {versions.name(versions.OLDEST)} to {versions.name(versions.NEWEST)}.**" in page
+    assert f"**Kubernetes {versions.name(versions.OLDEST)} or newer**" in (settings.ROOT / "docs/limits.md").read_text()

@@ -430,3 +430,31 @@ def test_says_why_a_change_of_load_models_replaces_the_servers() -> None:
 def test_models_are_loading_until_the_server_has_answered_after_a_change() -> None:
     assert judge(pod(), spec=EXPLICIT, pending=True).models[1].state == "LOADING"
     assert judge(pod(), spec=EXPLICIT).models[1].state == "MISSING"
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "words"),
+    [
+        (
+            "Deployment",
+            "Progressing",
+            "this cluster's Kubernetes 1.36 dropped spec.a, spec.b of the Deployment, because ",
+        ),
+        (
+            "HorizontalPodAutoscaler",
+            "AutoscalerActive",
+            "this cluster's Kubernetes 1.36 dropped spec.a, spec.b of the H",
+        ),
+        (
+            "PodMonitor",
+            "MonitoringAvailable",
+            "the API server dropped spec.a, spec.b of the PodMonitor, because this cl",
+        ),
+    ],
+)
+def test_names_fields_that_the_api_server_dropped(kind: str, type_: str, words: str) -> None:
+    fields = {"kubernetes": (1, 36), "spec": {"autoscaling": {"max": 2}}}
+    before = message(judge(pod(), **fields), type_)
+    assert message(judge(pod(), dropped={kind: (".spec.a", ".spec.b")}, **fields), type_).startswith(
+        f"{before}; {words}"
+    )
