@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -11,43 +10,21 @@ from hack.world import settings
 from hack.world.job import FailedError, Job
 from hack.world.part import Part, Recipe
 
-from . import go
+from . import go, kubernetes
 
 FOLDER = settings.control_plane(settings.KUBERNETES)
 _PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcd")
-_VERSION = "k8s.io/component-base/version"
-
-
-def version_variables(version: str = settings.KUBERNETES) -> dict[str, str]:
-    """Returns the variables from which programs of Kubernetes read their version."""
-    return {
-        f"{_VERSION}.gitVersion": version,
-        f"{_VERSION}.gitMajor": "1",
-        f"{_VERSION}.gitMinor": version.split(".")[1],
-        f"{_VERSION}.gitTreeState": "clean",
-    }
-
-
-def _packages(*programs: str) -> dict[str, str]:
-    return {name: f"k8s.io/kubernetes/cmd/{name}" for name in programs}
 
 
 def _build(job: Job) -> None:
-    programs = _packages("kube-apiserver", "kube-controller-manager")
-    go.build(job, "kubernetes", programs, FOLDER, variables=version_variables())
+    kubernetes.build(job, ("kube-apiserver", "kube-controller-manager"), FOLDER)
     go.build(job, "kubernetes", {"etcd": "go.etcd.io/etcd/server/v3"}, FOLDER)
 
 
 def _build_release(job: Job, version: str) -> None:
-    """Compiles a release that has no go.mod below hack/world/go, with the etcd of the one that has."""
+    """Compiles another release, and takes the etcd of the tests' own."""
     folder = settings.control_plane(version)
-    with job.folder() as module:
-        lines = go.module_file(job, "k8s.io/kubernetes", version).splitlines()
-        staged = [match[1] for line in lines if (match := re.match(r"\s*(k8s\.io/\S+) => \./staging/", line))]
-        replaced = "".join(f"replace {name} => {name} v0{version.removeprefix('v1')}\n" for name in staged)
-        (module / "go.mod").write_text(f"module release\n\ngo 1.22\n\nrequire k8s.io/kubernetes {version}\n{replaced}")
-        programs = _packages("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-        go.build(job, module, programs, folder, variables=version_variables(version))
+    kubernetes.build(job, ("kube-apiserver", "kube-controller-manager", "kube-scheduler"), folder, version)
     shutil.copy2(FOLDER / "etcd", folder / "etcd")
 
 
@@ -60,10 +37,10 @@ def _download_release(job: Job, version: str) -> None:
     _download_programs(job, version, folder, "kube-controller-manager", "kube-scheduler")
 
 
-def _download_programs(job: Job, kubernetes: str, target: Path, *others: str) -> None:
+def _download_programs(job: Job, release: str, target: Path, *others: str) -> None:
     """Downloads etcd and kube-apiserver from controller-tools, and other programs from Kubernetes."""
     # These tarballs follow Kubernetes' minor versions, with patch version 0.
-    version = f"{kubernetes.rpartition('.')[0]}.0"
+    version = f"{release.rpartition('.')[0]}.0"
     system, architecture = settings.system(), settings.architecture()
     url = (
         "https://github.com/kubernetes-sigs/controller-tools/releases/download/"
@@ -85,7 +62,7 @@ def _download_programs(job: Job, kubernetes: str, target: Path, *others: str) ->
                 raise FailedError(f"{url} contains no {name}")
             (folder / name).rename(target / name)
     for name in others if system == "linux" else ():
-        url = f"https://dl.k8s.io/release/{kubernetes}/bin/{system}/{architecture}/{name}"
+        url = f"https://dl.k8s.io/release/{release}/bin/{system}/{architecture}/{name}"
         job.download(url, target / name, f"{url}.sha256")
         (target / name).chmod(0o755)
 

@@ -10,8 +10,7 @@ from hack.world import settings
 from hack.world.job import Job
 from hack.world.part import Recipe
 
-from . import go
-from .control_plane import version_variables
+from . import go, kubernetes
 
 _FILE = settings.BIN / "kubectl"
 
@@ -24,8 +23,7 @@ def _download(job: Job) -> None:
 
 
 def _build(job: Job) -> None:
-    programs = {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}
-    go.build(job, "kubernetes", programs, settings.BIN, variables=version_variables())
+    kubernetes.build(job, ["kubectl"], settings.BIN)
 
 
 def _usable() -> bool:

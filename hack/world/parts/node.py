@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from hack.world import docker, settings
 from hack.world.job import Job
 
-from . import control_plane, go
+from . import control_plane, go, kubernetes
 
 PROGRAMS = settings.HOME / "node"
 _PROGRAM_BASE = "triton-operator/world-kubernetes-base:1"
 _NODE_BASE = "triton-operator/world-node-base:1"
-_COREDNS = "registry.k8s.io/coredns/coredns:v1.14.2"
 _PAUSE = "registry.k8s.io/pause:3.10.2"
+"""The sandbox image of containerd's default settings. kubeadm may name another."""
 _KUBERNETES = ("kube-scheduler", "kube-proxy", "kubelet", "kubeadm")
 _CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 _CONTAINERD_VERSION = "2.3.5"
@@ -30,8 +32,7 @@ def _build_coredns(job: Job) -> None:
 
 
 def _build_kubernetes(job: Job) -> None:
-    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in (*_KUBERNETES, "kubectl")}
-    go.build(job, "kubernetes", programs, PROGRAMS, variables=control_plane.version_variables())
+    kubernetes.build(job, (*_KUBERNETES, "kubectl"), PROGRAMS)
 
 
 def _build_image(job: Job) -> None:
@@ -40,20 +41,30 @@ def _build_image(job: Job) -> None:
     everything = "triton-operator/world-kubernetes:1"
     control = [control_plane.FOLDER / name for name in ("kube-apiserver", "kube-controller-manager", "etcd")]
     docker.build_folder(job, everything, "kubernetes", [*control, PROGRAMS / "kube-scheduler", PROGRAMS / "kube-proxy"])
-    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
-    tags = [*(f"registry.k8s.io/{name}:{settings.KUBERNETES}" for name in names), "registry.k8s.io/etcd:3.6.8-0"]
+    tags = {*_images(), _PAUSE}
     for tag in tags:
-        job.run("docker", "tag", everything, tag)
-    docker.build_program(job, _COREDNS, PROGRAMS / "coredns", "/coredns", 0)
-    docker.build_program(job, _PAUSE, PROGRAMS / "pause", "/pause", 65535)
+        match tag.rpartition(":")[0].rpartition("/")[2]:
+            case "coredns":
+                docker.build_program(job, tag, PROGRAMS / "coredns", "/coredns", 0)
+            case "pause":
+                docker.build_program(job, tag, PROGRAMS / "pause", "/pause", 65535)
+            case _:
+                job.run("docker", "tag", everything, tag)
     archive = settings.HOME / "tmp" / "kubernetes-images.tar"
-    job.run("docker", "save", "-o", archive, *tags, _COREDNS, _PAUSE)
+    job.run("docker", "save", "-o", archive, *tags)
     try:
         programs = (*_CONTAINERD, "kubelet", "kubeadm", "kubectl")
         docker.build_folder(job, settings.NODE_IMAGE, "node", [*(PROGRAMS / name for name in programs), archive])
     finally:
         archive.unlink()
-    job.run("docker", "rmi", *tags, everything, _COREDNS, _PAUSE)
+    job.run("docker", "rmi", *tags, everything)
+
+
+def _images() -> list[str]:
+    """Returns the images that kubeadm starts."""
+    command = [str(PROGRAMS / "kubeadm"), "config", "images", "list", f"--kubernetes-version={settings.KUBERNETES}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 PARTS = [
