@@ -42,7 +42,7 @@ _SHARED = "not operation and not installation"
 _E2E = ("tests/e2e",)
 _ADMISSION = (
     "tests/integration/test_admission.py", "tests/integration/test_compatibility.py",
-    "tests/integration/test_manifests.py", "tests/integration/policies",
+    "tests/integration/test_manifests.py", "tests/integration/test_charts_install.py", "tests/integration/policies",
 )  # fmt: skip
 
 PARTS = (
@@ -77,8 +77,8 @@ PARTS = (
     Part("faults", "the operator under faults of its surroundings", "faults", workers=3, paths=("tests/faults",)),
     *(
         Part(
-            name, f"installation, admission and policies on Kubernetes {release}", "integration", workers=2,
-            paths=_ADMISSION, kubernetes=release,
+            name, f"installation, admission and policies on Kubernetes {release}", "integration or release",
+            workers=2, paths=_ADMISSION, kubernetes=release,
         )
         for name, release in (("oldest", settings.SUPPORTED[0]), ("newest", settings.SUPPORTED[-1]))
     ),
