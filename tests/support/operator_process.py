@@ -100,7 +100,7 @@ class Operator:
 
     @property
     def errors(self) -> list[str]:
-        """The lines of the log with errors. A lost Lease is none: on a busy machine it is expected."""
+        """The lines of the log with errors, except for a lost Lease, which a busy machine causes."""
         return [line for line in self.log.splitlines() if '"level": "ERROR"' in line and LOST_LEASE not in line]
 
     @property
