@@ -97,6 +97,15 @@ mirror() {
   done
 }
 
+# Until kube-proxy has the rules of a new Service, packets to its address leave the node. If the network outside answers,
+# as that of some CI machines does, the API server keeps a connection to a server that isn't the Service's.
+keep_services_inside() {
+  docker exec "$node" sh -c 'for chain in OUTPUT FORWARD; do
+    rule="$chain -d 10.96.0.0/16 -o eth0 -j REJECT"
+    iptables -C $rule 2>/dev/null || iptables -I $rule
+  done'
+}
+
 up() {
   need_docker
   registry
@@ -114,6 +123,7 @@ up() {
     quietly kind-create kind create cluster --name "$CLUSTER" --image "$KIND_NODE_IMAGE" --config "$cache/kind.yaml" --wait 600s
     docker exec "$node" sh -c "echo $made_with >/kind/made-with"
   fi
+  keep_services_inside
   trust_registry
   if [ -n "${PERIODS:-}" ]; then periods "$PERIODS"; fi
 }
