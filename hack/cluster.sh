@@ -100,9 +100,9 @@ mirror() {
 # Until kube-proxy has the rules of a new Service, packets to its address leave the node. If the network outside answers,
 # as that of some CI machines does, the API server keeps a connection to a server that isn't the Service's.
 keep_services_inside() {
-  docker exec "$node" sh -c 'for chain in OUTPUT FORWARD; do
+  docker exec "$node" sh -ec 'for chain in OUTPUT FORWARD; do
     rule="$chain -d 10.96.0.0/16 -o eth0 -j REJECT"
-    iptables -C $rule 2>/dev/null || iptables -I $rule
+    iptables -w 30 -C $rule 2>/dev/null || iptables -w 30 -I $rule
   done'
 }
 

@@ -29,8 +29,8 @@ _MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "limi
 namespaceSelector selects all namespaces."""
 _HASHED = ".spec.template."
 """The pod template. An annotation has its hash, so no change of it stays unnoticed."""
-_MAX_DROPPED = 3
-"""How many of the fields that the API server drops are named."""
+_MAX_DROPPED = 16
+"""How many of the fields that the API server drops are recorded."""
 _ADDED = {"protocol": "TCP", "action": "replace"}
 """Values that the API server adds to the items of lists that it replaces as a whole."""
 
@@ -167,7 +167,13 @@ def _dropped(want: Any, have: Any, path: str) -> Iterator[str]:
         for key, value in want.items():
             yield from _dropped(value, have.get(key), f"{path}.{key}")
     elif isinstance(want, list) and isinstance(have, list):
-        for index, (item, other) in enumerate(_pairs(want, have, path.rpartition(".")[2])):
+        field = path.rpartition(".")[2]
+        if not _keyed(want, field) and len(want) != len(have):
+            # Without keys, a longer list doesn't show which items are ours.
+            if len(want) > len(have):
+                yield path
+            return
+        for index, (item, other) in enumerate(_pairs(want, have, field)):
             yield from _dropped(item, other, f"{path}[{index}]")
 
 

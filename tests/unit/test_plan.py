@@ -340,6 +340,18 @@ def test_keda_and_the_operator_do_not_undo_each_others_writes() -> None:
 _CONTAINER = ".spec.template.spec.containers[0]"
 
 
+def test_items_without_keys_are_dropped_only_where_the_list_is_shorter() -> None:
+    def with_rules(*ports: int) -> dict[str, Any]:
+        return {
+            "kind": "NetworkPolicy",
+            "metadata": {"name": "a", "uid": "1"},
+            "spec": {"ingress": [{"p": p} for p in ports]},
+        }
+
+    assert applied_record(with_rules(1, 2), with_rules(1)).dropped == (".spec.ingress",)
+    assert applied_record(with_rules(1, 2), with_rules(0, 1, 2)).dropped == ()
+
+
 @pytest.mark.parametrize(
     ("change", "dropped"),
     [

@@ -34,7 +34,8 @@ def _download(job: Job) -> None:
 
 def _download_release(job: Job, version: str) -> None:
     folder = settings.control_plane(version)
-    _download_programs(job, version, folder, "kube-controller-manager", "kube-scheduler")
+    # On Linux, kube-apiserver of this patch version replaces that of controller-tools.
+    _download_programs(job, version, folder, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
 def _download_programs(job: Job, release: str, target: Path, *others: str) -> None:
@@ -83,7 +84,7 @@ def _release(version: str) -> Part:
             made_from="Go module `k8s.io/kubernetes`", make=lambda job: _build_release(job, version), seconds=240,
             megabytes=300, needs=("go", "control-plane"), compiles=True,
         ),
-        present=lambda: all((folder / name).exists() for name in _PROGRAMS),
+        present=lambda: all((folder / name).exists() for name in ("kube-apiserver", "etcd")),
     )  # fmt: skip
 
 

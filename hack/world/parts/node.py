@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from hack.world import docker, settings
-from hack.world.job import Job
+from hack.world.job import FailedError, Job
 
 from . import control_plane, go, kubernetes
 
@@ -63,7 +63,9 @@ def _build_image(job: Job) -> None:
 def _images() -> list[str]:
     """Returns the images that kubeadm starts."""
     command = [str(PROGRAMS / "kubeadm"), "config", "images", "list", f"--kubernetes-version={settings.KUBERNETES}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FailedError(f"kubeadm doesn't say which images it starts: {done.stderr}")
     return done.stdout.split()
 
 

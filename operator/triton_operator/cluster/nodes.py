@@ -38,12 +38,12 @@ class Nodes:
 def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
     """Returns the delivery for `delivery: Auto`.
 
-    It is Copy if the API server or a node doesn't support image volumes, or if the operator may not list nodes (a
-    namespaced installation). Raises ApiError.
+    It is Copy if the API server or a node doesn't support image volumes, or if the operator may not read that (a
+    namespaced installation may not list nodes). Raises ApiError.
     """
-    if kubernetes_version(api) < kubernetes_versions.IMAGE_VOLUMES:
-        return "Copy"
     try:
+        if kubernetes_version(api) < kubernetes_versions.IMAGE_VOLUMES:
+            return "Copy"
         runtimes = [n["status"]["nodeInfo"]["containerRuntimeVersion"] for n in api.list(NODES)]
     except ApiError as error:
         if error.code == 403:
@@ -55,7 +55,7 @@ def best_delivery(api: KubernetesApi) -> Literal["Copy", "ImageVolume"]:
 def kubernetes_version(api: KubernetesApi) -> tuple[int, int]:
     """Returns the API server's major and minor version; (0, 0) if it doesn't say it. Raises ApiError."""
     version = api.version()
-    return kubernetes_versions.minor(f"{version['major']}.{version['minor']}")
+    return kubernetes_versions.minor(f"{version.get('major', '')}.{version.get('minor', '')}")
 
 
 def _mounts_images(runtime: str) -> bool:

@@ -24,6 +24,7 @@ class ReconcileCache:
       hash of its fields that concern pods.
     - `evicted`: the server that was evicted, until it is in the status.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
+    - `kubernetes`: the cluster's version at the last reconcile.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
 
@@ -37,4 +38,14 @@ class ReconcileCache:
     pods_spec: str = ""
     evicted: RepairStatus | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
+    kubernetes: tuple[int, int] = (0, 0)
     cleaned_up: str = ""
+
+    def use_version(self, kubernetes: tuple[int, int]) -> None:
+        """Forgets objects with a field that the API server dropped, if it has another version now."""
+        if kubernetes == self.kubernetes:
+            return
+        self.kubernetes = kubernetes
+        for identity in [identity for identity, applied in self.applied.items() if applied.dropped]:
+            del self.applied[identity]
+            self.unchanged.pop(identity, None)

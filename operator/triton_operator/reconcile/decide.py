@@ -58,6 +58,7 @@ class Decision:
 
 def decide(snapshot: Snapshot, cache: ReconcileCache, elapsed: float) -> Decision:
     """Returns the decision. `elapsed`: the prober's monotonic clock, in seconds."""
+    cache.use_version(snapshot.fresh.cluster.kubernetes)
     choices, load = _choose(snapshot)
     cache.rollout = load_models.replace_servers(snapshot.model, load) or cache.rollout
     scale = decide_scale(snapshot, cache, elapsed)

@@ -216,9 +216,10 @@ class ChildWriter:
 
 def _hint(obj: Any, error: ApiError, kubernetes: tuple[int, int]) -> str:
     """Returns what may be the cause of a refused content, and where to look."""
-    cluster = kubernetes_versions.cluster(kubernetes)
-    unknown = f"{cluster} doesn't know this field" if _UNDECLARED in error.message else ""
-    return "".join(f"; {hint}" for hint in (unknown, children.of(obj).unchecked) if hint)
+    child = children.of(obj)
+    schema = f"this cluster's CRD of {obj['kind']}" if child.kind.optional else kubernetes_versions.cluster(kubernetes)
+    unknown = f"{schema} doesn't know this field" if _UNDECLARED in error.message else ""
+    return "".join(f"; {hint}" for hint in (unknown, child.unchecked) if hint)
 
 
 def is_orphan(there: Any, model: str) -> bool:

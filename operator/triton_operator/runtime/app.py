@@ -397,7 +397,7 @@ def _tell_version(version: tuple[int, int]) -> None:
             kubernetes_versions.name(version), newest,
         )  # fmt: skip
     else:
-        _log.info("Kubernetes %s", kubernetes_versions.name(version) if version != (0, 0) else "of an unknown version")
+        _log.info("Kubernetes %s", kubernetes_versions.name(version))
 
 
 def _retry_seconds(error: Exception, failures: int, seconds: float) -> float:

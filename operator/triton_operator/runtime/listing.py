@@ -72,13 +72,11 @@ class Listing:
         return frozenset(k for k in _OPTIONAL if self._api.serves(k))
 
     def discover_version(self) -> tuple[int, int]:
-        """Returns the version of the API server now; (0, 0) if the operator may not read it."""
+        """Returns the version of the API server now, or the last known one if it doesn't say it. Raises nothing."""
         try:
             return kubernetes_version(self._api)
-        except ApiError as error:
-            if error.transient:
-                raise
-            return (0, 0)
+        except ApiError:
+            return self.kubernetes
 
     def capabilities(self) -> Capabilities:
         """Returns what the cluster has, from the last discovery."""

@@ -36,6 +36,8 @@ from .monitoring_available import monitoring_available
 from .observation import ModelsChange, Object, Observation
 from .threshold_live import threshold_live
 
+MAX_NAMED = 3
+"""How many of the fields that the API server dropped are named."""
 _AUXILIARY = {child.kind.kind for child in CHILDREN if child.condition != PROGRESSING}
 """Child kinds that serving doesn't need."""
 _TO_ZERO = "the Deployment is scaled to 0: servers start when spec.replicas or the autoscaler raises the number"
@@ -256,15 +258,17 @@ def _with_notes(now: Condition, observed: Observation) -> Condition:
 
 
 def _dropped(child: Child, observed: Observation) -> str:
-    paths = observed.dropped.get(child.kind.kind)
+    paths = [path.removeprefix(".") for path in observed.dropped.get(child.kind.kind, ())]
     if not paths:
         return ""
-    fields = f"{', '.join(path.removeprefix('.') for path in paths)} of the {child.kind.kind}"
+    more = " and others" if len(paths) > MAX_NAMED else ""
+    fields = f"{', '.join(paths[:MAX_NAMED])}{more} of the {child.kind.kind}"
     if child.kind.optional:
-        return f"the API server dropped {fields}, because this cluster's CRD has no such field, or a webhook removed it"
+        return f"a webhook removed {fields}"
     cluster = kubernetes_versions.cluster(observed.kubernetes)
     note = f"{cluster} dropped {fields}, because its feature gate is off, or a webhook removed it"
-    if observed.delivery == "ImageVolume" and any(".volumes[" in path for path in paths):
+    has_volume = observed.delivery == "ImageVolume" and any(".volumes[" in path for path in paths)
+    if has_volume and observed.kubernetes < kubernetes_versions.IMAGE_VOLUMES:
         note += (
             f"; image volumes need Kubernetes {kubernetes_versions.name(kubernetes_versions.IMAGE_VOLUMES)} or the "
             "feature gate ImageVolume: set spec.modelImage.delivery to Copy"

@@ -448,7 +448,7 @@ def test_models_are_loading_until_the_server_has_answered_after_a_change() -> No
         (
             "PodMonitor",
             "MonitoringAvailable",
-            "the API server dropped spec.a, spec.b of the PodMonitor, because this cl",
+            "a webhook removed spec.a, spec.b of the PodMonitor",
         ),
     ],
 )
