@@ -43,4 +43,4 @@ def test_the_rules_of_the_crd_take_at_most_half_of_what_the_api_server_allows(co
 
 def test_the_api_server_estimates_the_cost_of_rules(control_plane: ControlPlane) -> None:
     (crd,) = copy.deepcopy(documents(CRD))
-    assert "estimated rule cost exceeds budget" in refused(control_plane, times(crd, 100))
+    assert "estimated rule cost exceeds budget" in refused(control_plane, times(crd, 8))
