@@ -1,4 +1,4 @@
-"""A flood of the operator's port for metrics, which any pod that reaches it can cause, stops no probe and no Lease."""
+"""A flood of the operator's ports, which any pod that reaches them can cause, stops no probe and no Lease."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ MODELS, CLIENTS, SILENT, PROBES = 100, 8, 200, 20
 
 
 @contextlib.contextmanager
-def flood(address: tuple[str, int]) -> Iterator[list[int]]:
-    """Requests the metrics without a pause, and opens silent connections all the time. Yields the sizes of answers."""
+def flood(address: tuple[str, int], probe_address: tuple[str, int]) -> Iterator[list[int]]:
+    """Requests the metrics without a pause, and opens silent connections to both ports all the time.
+
+    Yields the sizes of answers.
+    """
     over, sizes = threading.Event(), list[int]()
 
     def request() -> None:
@@ -35,7 +38,7 @@ def flood(address: tuple[str, int]) -> Iterator[list[int]]:
             ) as answer:  # fmt: skip
                 sizes.append(len(answer.read()))
 
-    def connect() -> None:
+    def connect(address: tuple[str, int]) -> None:
         held: list[socket.socket] = []
         while not over.is_set():
             with contextlib.suppress(OSError):
@@ -44,7 +47,8 @@ def flood(address: tuple[str, int]) -> Iterator[list[int]]:
                 old.close()
             del held[:-SILENT]
 
-    threads = [threading.Thread(target=request) for _ in range(CLIENTS)] + [threading.Thread(target=connect)]
+    threads = [threading.Thread(target=request) for _ in range(CLIENTS)]
+    threads += [threading.Thread(target=connect, args=(place,)) for place in (address, probe_address)]
     for thread in threads:
         thread.start()
     try:
@@ -55,7 +59,7 @@ def flood(address: tuple[str, int]) -> Iterator[list[int]]:
             thread.join()
 
 
-def test_a_flood_of_the_port_for_metrics_stops_neither_probes_nor_the_lease(
+def test_a_flood_of_both_ports_stops_neither_probes_nor_the_lease(
     control_plane: ControlPlane, api: Api, tmp_path: Path
 ) -> None:
     kubeconfig = operator_process.install(control_plane)
@@ -69,7 +73,7 @@ def test_a_flood_of_the_port_for_metrics_stops_neither_probes_nor_the_lease(
 
         eventually(lambda: api.find("Deployment", f"m{MODELS - 1}"), 60, lambda: operator.log[-2000:])
         before = spec()
-        with flood(operator.metrics_address) as sizes:
+        with flood(operator.metrics_address, operator.probe_address) as sizes:
             eventually(lambda: len(sizes) > 5, 60, "answers of the flooded port")
             for _ in range(PROBES):
                 assert operator.get("/healthz") == "ok"

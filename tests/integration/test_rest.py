@@ -84,13 +84,13 @@ def operator(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[
         assert "Traceback" not in process.log
 
 
-def add_condition_of_another_manager(api: Api, name: str) -> None:
-    """Server-side apply merges the conditions by their type, so this one stays."""
+def add_status_of_another_manager(api: Api, name: str, *kinds: str, **fields: object) -> None:
+    """Server-side apply keeps conditions of these kinds, and fields."""
     model = api.get("TritonModel", name)
-    theirs = {**condition(model, "Progressing"), "type": "example.com/Approved"}
+    theirs = [{**condition(model, "Progressing"), "type": kind} for kind in kinds]
     body = {k: model[k] for k in ("apiVersion", "kind")} | {
         "metadata": {"name": name},
-        "status": {"conditions": [theirs]},
+        "status": {"conditions": theirs, **fields},
     }
     path = f"{api.path('TritonModel', name)}/status?fieldManager=approver"
     api.request("PATCH", path, body, "application/apply-patch+yaml")
@@ -106,7 +106,10 @@ def test_writes_nothing_during_two_resyncs(api: Api, control_plane: ControlPlane
             15,
             lambda n=name: api.get("TritonModel", n).get("status"),
         )
-    add_condition_of_another_manager(api, "plain")
+    add_status_of_another_manager(api, "plain", "example.com/Approved")
+    # A status that a backup tool has restored: what the operator itself leaves out, it can't remove.
+    restored = {"current": False, "message": "restored"}
+    add_status_of_another_manager(api, "replicas", "AutoscalerActive", calibration=restored)
     # A rejected apply is retried, which is a write. So the test deletes this TritonModel first.
     api.delete("TritonModel", "refused")
     control_plane.wait_until_quiet()
@@ -129,7 +132,7 @@ def test_restarted_operator_writes_nothing(
         make(api, name, **SPECS[name])
     for name in ("plain", "gpu", "whole"):
         eventually(lambda n=name: condition(api.get("TritonModel", n), "Progressing"), 15)
-    add_condition_of_another_manager(api, "plain")
+    add_status_of_another_manager(api, "plain", "example.com/Approved")
     control_plane.wait_until_quiet()
     kubeconfig = operator_process.install(control_plane)
     assert operator.stop() == 0

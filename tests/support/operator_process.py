@@ -139,6 +139,10 @@ class Operator:
     def metrics_address(self) -> tuple[str, int]:
         return "127.0.0.1", self._port
 
+    @property
+    def probe_address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._probe_port
+
     def get(self, path: str) -> str:
         """Sends a GET to the operator's HTTP server. Returns the body, or "" without a response with status 200."""
         port = self._port if path == "/metrics" else self._probe_port

@@ -96,7 +96,7 @@ class ServerCounters:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The requests that a server has answered or failed since its start, and the ones that wait.
+    """The entrypoint's requests that a server has answered or failed since its start, and the ones that wait.
 
     `at`: seconds of a monotonic clock. `tokens`, `streams`, `cache`: as in ServerCounters.
     """
@@ -114,7 +114,7 @@ class Subject:
     """Whose requests count, and which other series.
 
     - `entrypoint`: the model that clients call.
-    - `steps`: the other models, if it is an ensemble. Its requests wait at them.
+    - `steps`: the other models, if it is an ensemble. Its requests wait at those that are its steps.
     - `failures_per_request`: how often the server counts one failed request.
     - `tokens`, `streams`, `cache`: the series of these fields of ServerCounters; empty if the spec names none.
     """
@@ -125,14 +125,6 @@ class Subject:
     tokens: tuple[Series, ...] = ()
     streams: tuple[Series, ...] = ()
     cache: tuple[Series, ...] = ()
-
-    def sample(self, at: float, counters: ServerCounters) -> Sample:
-        """Returns a sample of these counters. One number each takes less memory than the counters of all steps."""
-        models = counters.models
-        entry = models.get(self.entrypoint, Counters())
-        queues = [models[step].pending for step in self.steps if step in models] if self.steps else [entry.pending]
-        requests = entry.success + entry.failure / self.failures_per_request
-        return Sample(at, requests, sum(queues), counters.tokens, counters.streams, counters.cache)
 
 
 History = tuple[Sample, ...]

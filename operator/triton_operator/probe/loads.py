@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
 
-from triton_operator.api.servers import History, RunningServer, Sample, ServerCounters, Subject
+from triton_operator.api.servers import History, RunningServer, ServerCounters, Subject
 
 from . import fetch
 from .counters import LIMITS, counters
 from .fetch import FetchError
 from .lanes import Lane
+from .samples import Samples
 from .schedule import jittered
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ Read = Callable[[aiohttp.ClientSession, str, Subject], Awaitable[ServerCounters]
 @dataclass(eq=False)
 class _Target:
     server: RunningServer
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
+    samples: Samples
 
 
 @dataclass(eq=False)
@@ -84,11 +84,11 @@ class LoadProbes:
                 target = old_targets.get(server.uid)
                 if target is None or target.server.epoch[0] != server.epoch[0]:
                     # The counters of a restarted server begin at zero.
-                    target = _Target(server)
+                    target = _Target(server, Samples(subject, _MAX_SAMPLES))
                 target.server = server
                 targets[server.uid] = target
             group.targets, group.subject = targets, subject
-            histories = {t.server.pod: tuple(t.samples) for t in targets.values()}
+            histories = {t.server.pod: t.samples.history() for t in targets.values()}
             polled = group.polled
         if not polled:
             self._wake()
@@ -149,7 +149,7 @@ class LoadProbes:
                 async with asyncio.timeout_at(end), places:
                     counts = await self._read(client, target.server.metrics, subject)
                 # A busy server counts at the end of its answer, after the request has waited.
-                sample = subject.sample(loop.time(), counts)
+                at = loop.time()
             except (FetchError, TimeoutError) as error:
                 _log.debug("no metrics from %s: %s", target.server.pod, error or "timeout")
                 return False
@@ -157,9 +157,7 @@ class LoadProbes:
                 _log.exception("polling %s failed", target.server.pod, extra={"key": group.key})
                 return False
             with self._lock:
-                target.samples.append(sample)
-                while target.samples[0].at < sample.at - HISTORY_SECONDS:
-                    target.samples.popleft()
+                target.samples.add(at, counts, HISTORY_SECONDS)
             return True
 
         return all(await asyncio.gather(*map(poll, targets)))

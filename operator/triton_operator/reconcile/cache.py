@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from triton_operator.api.status import RepairStatus
+from triton_operator.api.status import RepairStatus, TritonModelStatus
 from triton_operator.plan import Applied, Compared, Identity
 from triton_operator.pods import Problem
 from triton_operator.scaling import State
@@ -24,6 +24,7 @@ class ReconcileCache:
       hash of its fields that concern pods.
     - `evicted`: the server that was evicted, until it is in the status.
     - `eviction_refusal`: until when no server is evicted, because the API server has refused it, and the problem.
+    - `merged`: the last status that was written, and what became of it, because another field manager has items in it.
     - `kubernetes`: the cluster's version at the last reconcile.
     - `cleaned_up`: uid of the Deployment for which leftover pods were already deleted.
     """
@@ -38,6 +39,7 @@ class ReconcileCache:
     pods_spec: str = ""
     evicted: RepairStatus | None = None
     eviction_refusal: tuple[datetime, Problem] | None = None
+    merged: tuple[TritonModelStatus, TritonModelStatus] | None = None
     kubernetes: tuple[int, int] = (0, 0)
     cleaned_up: str = ""
 

@@ -27,7 +27,8 @@ class Evictor:
 
     def evict(self, pod: Pod, cache: ReconcileCache, outcome: Outcome, log: Log) -> None:
         """Evicts the pod, but not within a minute after a refusal. Raises ApiError if the API server doesn't answer."""
-        if (refusal := cache.eviction_refusal) and self._clock() < refusal[0]:
+        # If the clock was set back, there is no pause.
+        if (refusal := cache.eviction_refusal) and timedelta() < refusal[0] - self._clock() <= _PAUSE:
             self._refused(*refusal, outcome)
             return
         cache.eviction_refusal = None

@@ -53,8 +53,11 @@ def _patience(request: HealthRequest) -> timedelta:
 
 
 def next_allowed(evictions: Sequence[str], now: datetime) -> datetime:
-    """Returns when the next eviction is allowed after these (RFC 3339, the first one first)."""
-    times = [time for text in evictions if (time := _time(text)) and time > now - _DAY]
+    """Returns when the next eviction is allowed after these (RFC 3339, the first one first).
+
+    Ignores those later than `now`: the clock was set back, or that of an earlier leader was ahead.
+    """
+    times = [time for text in evictions if (time := _time(text)) and now - _DAY < time <= now]
     if not times:
         return now
     return times[-1] + _PAUSES[len(times)] if len(times) < MAX_EVICTIONS else times[-MAX_EVICTIONS] + _DAY

@@ -56,7 +56,7 @@ class Reporter:
         if any(c.type == PROGRESSING and c.reason == "Complete" for c in status.conditions):
             cache.rollout = ""
         self._set_waiting(snapshot, status, observed, now)
-        if status == snapshot.before:
+        if status == snapshot.before or (status, snapshot.before) == cache.merged:
             return
         wait = self._wait(snapshot, cache, status, observed, clock)
         if wait > timedelta():
@@ -66,6 +66,8 @@ class Reporter:
         cache.due, cache.evicted = clock + self._progress, None
         if answer is None:
             return
+        if (result := current_status(answer)) != status:
+            cache.merged = status, result
         outcome.states.add(state(answer))
         if _reconcile_triggers(answer) != _reconcile_triggers(snapshot.raw):
             # The spec changed meanwhile. Our own answer contains that, so its event will be ignored.

@@ -94,7 +94,7 @@ class StatusWriter:
             self._events.post(raw, "Normal", now.reason, now.message)
 
     def _report_repair(self, raw: Object, before: RepairStatus | None, now: RepairStatus | None) -> None:
-        if now is not None and (before is None or now.time > before.time):
+        if now is not None and (before is None or (now.server, now.time) != (before.server, before.time)):
             self._on_repair(now.reason)
             self._events.post(raw, "Warning", now.reason, f"{now.server}: {now.message}")
 

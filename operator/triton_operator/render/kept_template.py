@@ -37,12 +37,14 @@ def spec_hash(model: TritonModel, delivery: str) -> str:
     if model.changes_models:
         spec["server"].pop("loadModels", None)
     everything = model.spec.model_dump(mode="json", by_alias=True) if FIRST_DEFAULTS else {}
-    for path, first in FIRST_DEFAULTS.items():
-        _set(spec, path, _at(everything, path), first)
+    for (*above, key), first in FIRST_DEFAULTS.items():
+        if (part := _at(everything, above)) is not None:
+            _set(spec, (*above, key), part[key], first)
     return digest([spec, delivery])
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:
+    """Returns the value at the path; None if an optional one above it isn't set."""
     return functools.reduce(lambda part, key: None if part is None else part.get(key), path, value)
 
 

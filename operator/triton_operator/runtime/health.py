@@ -24,7 +24,7 @@ Check = Callable[[], str]
 Page = Callable[[], bytes]
 """Returns a complete response."""
 _CONNECTIONS = 32
-"""Maximum number of open connections. More are refused."""
+"""Maximum number of open connections. See `Server.opened` for what a further one gets."""
 _SECONDS = 10.0
 """Maximum duration of a connection."""
 _REQUEST_BYTES = 16_384
@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
-        self._open: set[_Connection] = set()
+        self._open: dict[_Connection, None] = {}  # the oldest first
         self._listener: asyncio.Server | None = None
 
     async def listen(self, port: int) -> None:
@@ -51,14 +51,23 @@ class Server:
             connection.abort()
 
     def opened(self, connection: _Connection) -> bool:
-        """Returns whether there is a place for the connection."""
+        """Returns whether there is a place for the connection.
+
+        When all places are taken, the oldest client that hasn't sent its request loses its place: an honest client
+        sends it at once, so silent connections can't keep the kubelet or Prometheus out. A client that reads its
+        response keeps its place.
+        """
         if len(self._open) >= _CONNECTIONS:
-            return False
-        self._open.add(connection)
+            silent = next((c for c in self._open if not c.answered), None)
+            if silent is None:
+                return False
+            silent.abort()
+            self.closed(silent)
+        self._open[connection] = None
         return True
 
     def closed(self, connection: _Connection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     def answer(self, request: bytes) -> bytes:
         """Returns the complete response to a request head."""
@@ -80,9 +89,13 @@ class Server:
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its response."""
+    """One request and its response.
+
+    `answered`: whether the request was complete, so that the response is on its way.
+    """
 
     def __init__(self, server: Server) -> None:
+        self.answered = False
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._end: asyncio.TimerHandle | None = None
@@ -106,6 +119,7 @@ class _Connection(asyncio.Protocol):
         self._request += data
         too_long = len(self._request) > _REQUEST_BYTES
         if too_long or b"\r\n\r\n" in self._request:
+            self.answered = True
             self._transport.write(self._server.answer(b"" if too_long else self._request))
             # Closes when everything is written. If the client doesn't read, the timer aborts the connection.
             self._transport.close()

@@ -123,7 +123,7 @@ def assess(
             (observed.deployment or {}).get("spec", {}).get("template"),
             {calibration.MODEL_IMAGE: digests, calibration.SERVER_IMAGE: {p.server_digest for p in current} - {""}},
         ),
-        last_repair=_last_repair(living, before, observed.evicted),
+        last_repair=_last_repair(living, before.last_repair, observed.evicted, now[:19] + "Z"),
         evictions=[*before.evictions, observed.evicted.time][-MAX_EVICTIONS:] if observed.evicted else before.evictions,
         image=ImageStatus(
             reference=model.spec.model_image.reference, digest=", ".join(digests), delivery=observed.delivery
@@ -136,10 +136,19 @@ def assess(
     )
 
 
-def _last_repair(living: Sequence[Pod], before: TritonModelStatus, evicted: RepairStatus | None) -> RepairStatus | None:
-    """Returns the newest repair of a server, also of one whose pod is gone."""
-    repairs = [repair for repair in (*map(repair_of, living), evicted, before.last_repair) if repair]
-    return max(repairs, key=lambda repair: repair.time, default=None)
+def _last_repair(
+    living: Sequence[Pod], before: RepairStatus | None, evicted: RepairStatus | None, now: str
+) -> RepairStatus | None:
+    """Returns the newest repair of a server, also of one whose pod is gone.
+
+    `before`, the newest one until now, counts as the oldest if it is later than `now` (the clock was set back).
+    """
+    if evicted:
+        return evicted
+    restart = max(filter(None, map(repair_of, living)), key=lambda repair: repair.time, default=None)
+    if restart is None or (before and restart.time <= before.time <= now):
+        return before
+    return restart
 
 
 def unread(before: TritonModelStatus, problem: Problem, now: str, generation: int) -> TritonModelStatus:
@@ -333,7 +342,8 @@ def _unusable(unusable: Mapping[str, str]) -> str:
     if not unusable:
         return ""
     pod, fault = min(unusable.items())
-    more = f" (the same is true of {len(unusable) - 1} more servers)" if len(unusable) > 1 else ""
+    count = len(unusable) - 1
+    more = f" (the same is true of {count} more server{'s' if count > 1 else ''})" if count else ""
     return f"the repository index of {pod} {fault}{more}"
 
 

@@ -47,6 +47,17 @@ def test_a_refusal_is_reported_all_the_time_and_tried_again_after_a_minute(code:
     assert cache.evicted is None
 
 
+def test_a_refusal_is_no_reason_to_wait_after_the_clock_is_set_back() -> None:
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    api, cache = Refusing(ApiError(403, "", "no")), ReconcileCache()
+    evictor = Evictor(api, lambda: now)
+    evictor.evict(POD, cache, Outcome(), LOG)
+    now -= timedelta(days=1)
+    outcome = Outcome()
+    evictor.evict(POD, cache, outcome, LOG)
+    assert (api.evictions, outcome.again) == (2, 60)
+
+
 @pytest.mark.parametrize("code", [404, 409])
 def test_a_server_that_has_changed_meanwhile_is_left_alone(code: int) -> None:
     outcome, cache = Outcome(), ReconcileCache()

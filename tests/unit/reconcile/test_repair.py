@@ -78,6 +78,12 @@ def test_ignores_a_time_in_the_status_that_is_none(text: str) -> None:
     assert next_allowed([text], NOW) in (NOW, datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=2))
 
 
+def test_ignores_evictions_in_the_future() -> None:
+    """The clock was set back, or that of an earlier leader was ahead."""
+    assert steps(server(1), stopped(2), evictions=(-6 * 60 * MINUTE,)) == ["server-2"]
+    assert steps(server(1), stopped(2), evictions=(-6 * 60 * MINUTE, MINUTE)) == [60]
+
+
 NEVER = {
     "every server has stopped": steps(stopped(1), stopped(2)),
     "all answer": steps(server(1), server(2)),

@@ -97,3 +97,14 @@ def test_a_changed_default_keeps_the_record_of_the_spec(other: dict[str, Any], m
     assert spec_hash(stored(now, **other), "Copy") == recorded(image=now, **other)
     assert spec_hash(gen.model(**({"server": other} if other else {})), "Copy") == recorded(image=now, **other)
     assert spec_hash(stored("triton:1", **other), "Copy") == recorded(image="triton:1", **other)
+
+
+def test_a_changed_default_of_an_optional_field_concerns_only_specs_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = spec_hash(gen.model(), "Copy")
+    former = spec_hash(gen.model(healthRequest={"file": "a/b.json", "everySeconds": 7}), "Copy")
+    monkeypatch.setattr(kept_template, "FIRST_DEFAULTS", {("healthRequest", "everySeconds"): 7})
+    assert spec_hash(gen.model(), "Copy") == without
+    assert spec_hash(gen.model(healthRequest={"file": "a/b.json", "everySeconds": 10}), "Copy") == digest(
+        [{"modelImage": {"reference": gen.IMAGE}, "healthRequest": {"file": "a/b.json", "everySeconds": 10}}, "Copy"]
+    )
+    assert spec_hash(gen.model(healthRequest={"file": "a/b.json", "everySeconds": 7}), "Copy") != former

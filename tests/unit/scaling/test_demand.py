@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_operator.api.servers import Counters, History, Sample, ServerCounters, Subject
+from triton_operator.api.servers import History, Sample
 from triton_operator.scaling.demand import arrived, cached, demand, generated, queued, streamed
 
 
@@ -75,18 +75,7 @@ def test_streams_that_could_not_be_read_once_do_not_count(value: float) -> None:
     assert demand({"a": gauges(6, 6, value)}, {"a": 0}, 4, 60, streamed) == 6 * 2 / 4
 
 
-MODELS = {"m": Counters(100, 20, 3), "step": Counters(100, 10, 5), "other": Counters(7, 7, 7)}
-COUNTERS = ServerCounters(MODELS, 9, 4, 0.5)
-
-
-def test_counts_the_requests_of_the_entrypoint() -> None:
-    assert Subject("m").sample(1, COUNTERS) == Sample(1, 120, 3, 9, 4, 0.5)
-    assert Subject("missing").sample(1, COUNTERS) == Sample(1, 0, 0, 9, 4, 0.5)
-
-
-def test_of_an_ensemble_failures_count_half_and_its_steps_have_the_queue() -> None:
-    subject = Subject("m", frozenset({"step", "not yet loaded"}), 2)
-    assert subject.sample(1, COUNTERS) == Sample(1, 110, 5, 9, 4, 0.5)
+def test_the_requests_that_wait_on_all_servers() -> None:
     assert queued({"a": history(0, 1, waiting=6), "b": history(0, 1, 2, waiting=1), "c": ()}) == 8
 
 

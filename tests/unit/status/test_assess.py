@@ -11,7 +11,7 @@ from support.gen import ended, failed, injected, not_ready, pod, put, unschedula
 from support.observing import observation
 from triton_operator.api import names
 from triton_operator.api.servers import IndexEntry
-from triton_operator.api.status import Condition, ThresholdStatus, TritonModelStatus
+from triton_operator.api.status import Condition, RepairStatus, ThresholdStatus, TritonModelStatus
 from triton_operator.pods import Pod, Problem
 from triton_operator.status.assess import assess
 from triton_operator.status.conditions import is_urgent, settle, transitions
@@ -133,6 +133,16 @@ def test_remembers_the_last_repair_of_a_server() -> None:
     # The pod was deleted.
     assert judge(pod(), pod(name="new"), before=later).last_repair == later.last_repair
     assert judge(pod(died("2026-01-01T00:00:00Z", "another message"))).last_repair is None
+
+
+def test_a_repair_replaces_one_that_is_in_the_future() -> None:
+    """The clock was set back."""
+    future = judge(pod(died("2027-01-01T00:00:00Z")), pod(name="other"))
+    repaired = judge(pod(), pod(died("2026-01-01T00:00:00Z"), name="other"), before=future)
+    assert repaired.last_repair is not None
+    assert repaired.last_repair.server == "other"
+    repair = RepairStatus(reason="HealthRequestFailed", server="gone", message="it was evicted", time=NOW)
+    assert judge(pod(), before=future, evicted=repair).last_repair == repair
 
 
 def test_reports_a_rollout_while_old_servers_exist() -> None:

@@ -81,12 +81,22 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 _WHO = "{{ $labels.namespace }}/{{ $labels.tritonmodel }}"
 _VERSION = "{{ with $labels.version }} version {{ . }}{{ end }}"
-_PLAIN = '{{ if ge %s 1000.0 }}{{ printf "%%.0f" %s }}{{ else }}{{ printf "%%.3g" %s }}{{ end }}'
 
 
-def _number(value: str) -> str:
+def _number(value: str, digits: int = 3) -> str:
     """Returns a template that prints a number without an exponent: 12345, 97.3, 0.05."""
-    return _PLAIN % (value, value, value)
+    whole, part = (f'{{{{ printf "%.{form}" {value} }}}}' for form in ("0f", f"{digits}g"))
+    return f"{{{{ if ge {value} {10.0**digits} }}}}{whole}{{{{ else }}}}{part}{{{{ end }}}}"
+
+
+def _compared(value: str) -> str:
+    """Returns a template like `_number`, with so many digits that a value above a limit looks like that."""
+    return _number(value, 5)
+
+
+def _plural(one: str, more: str) -> str:
+    """Returns a template with the text for the alert's value 1, or for another one."""
+    return f"{{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{_number('$value')} {more}{{{{ end }}}}"
 
 
 def limit_alerts(subject: Subject) -> list[Rule]:
@@ -135,13 +145,14 @@ def _not_serving(subject: Subject) -> Rule:
 def _servers_missing(subject: Subject) -> Rule:
     """Returns the alert. It uses a mean, so that it includes servers that often aren't ready, but no single restart.
 
-    A server counts when it may have been ready for all of the mean's time: `rollout.startupSeconds` before that.
+    A new server counts when it may have been ready for all of the mean's time: `rollout.startupSeconds` before that.
+    One that replaces another may be missing for as long. Then the mean shows it for another eight minutes.
     """
     scope = subject.scope
     desired, ready = scope.pick(DESIRED), scope.pick(READY)
     mean, since = f"avg_over_time({ready}[15m])", duration(subject.startup_seconds + 900)
     return _alert(
-        "TritonModelServersMissing", "warning", "10m",
+        "TritonModelServersMissing", "warning", duration(subject.startup_seconds + 480),
         f"(min_over_time({desired}[{since}]) - {mean} > 0.25)\nand on ({PER_MODEL}) {mean} > 0",
         f"{_WHO} has too few ready servers: {_number('$value')} missing on average in the last 15 minutes",
         "The other servers get their load. Run `kubectl triton status` to see why a server isn't ready. Usual reasons: "
@@ -173,7 +184,7 @@ def _qps_overflow(subject: Subject) -> Rule:
             scope, name, demand, lambda span: f"max_over_time({demand}[{span}])", limits(scope, kind),
             f"{PER_MODEL}, version",
         ),
-        f"{_WHO}{_VERSION} gets {_number('$value')} requests/s{factor}, more than its max-qps of "
+        f"{_WHO}{_VERSION} gets {_compared('$value')} requests/s{factor}, more than its max-qps of "
         f"{_effective(scope, kind)}",
         f"The demand, which includes failed and queued requests, is above the limit; the number is its highest of the "
         f"last {_CALM}. Find the client that sends more "
@@ -193,7 +204,7 @@ def _tps_overflow(subject: Subject) -> Rule:
             scope, name, per_second, lambda span: f"max_over_time(({per_second})[{span}:{step}s])",
             limits(scope, kind), PER_MODEL,
         ),
-        f"{_WHO} generates {_number('$value')} tokens/s{factor}, more than its max-tps of "
+        f"{_WHO} generates {_compared('$value')} tokens/s{factor}, more than its max-tps of "
         f"{_effective(scope, kind)}",
         "Find the client that requests more or longer answers than agreed, add servers, or raise the annotation "
         "tritonoperator.io/max-tps if the servers have the capacity.",
@@ -331,8 +342,9 @@ def _queue_duration(subject: Subject) -> Rule:
         f"{scope.pick(QUEUE)} > {number(limit / 1000)}\n"
         f"and on ({PER_MODEL}, model) sum by ({PER_MODEL}, model) {served} * 60 >= {_MIN_REQUESTS}",
         f"Requests of {_WHO} wait {{{{ $value | humanizeDuration }}}} in the queue of model {{{{ $labels.model }}}}",
-        f"The allowed mean is {limit} ms (spec.monitoring.queueMilliseconds). The model is the bottleneck: add servers "
-        "or instances (instance_group), enable dynamic_batching, or find out why the model is slow.",
+        f"The allowed mean is {{{{ humanizeDuration {limit / 1000} }}}} (spec.monitoring.queueMilliseconds). The model "
+        "is the bottleneck: add servers or instances (instance_group), enable dynamic_batching, or find out why the "
+        "model is slow.",
         keep="2m",
     )  # fmt: skip
 
@@ -347,8 +359,10 @@ def _request_failures(subject: Subject) -> Rule:
 
     failed = rates()
     if subject.ensemble:
-        # A failure of a step is one of the ensemble, too: OTHER. It's told only if the steps don't explain it.
-        steps, entry = rates(unequal("model", subject.entrypoint)), subject.once(rates(*subject.entry))
+        # A failure of a step is one of each ensemble around it, too: OTHER. The entrypoint's counts only if the steps
+        # don't explain it, those of ensembles between never.
+        steps = rates(unequal("model", subject.entrypoint), unequal("reason", "OTHER"))
+        entry = subject.once(rates(*subject.entry))
         explained = f"sum by ({PER_MODEL}) ({entry}) <= {RATE_TOLERANCE} * sum by ({PER_MODEL}) ({steps})"
         failed = f"({steps}\nor ({entry} unless on ({PER_MODEL}) ({explained})))"
     requests = f"sum by ({PER_MODEL}) ({scope.pick(REQUESTS)}) > 0"
@@ -403,7 +417,7 @@ def _server_hangs(subject: Subject) -> Rule:
         f"({waits} > 0)\nunless on ({by}) sum by ({by}) (increase({executions}[{span}])) > 0\n"
         f"and on ({by}) {took} / ({count} > 0) < {_MAX_EXECUTION_SECONDS}e6",
         f"The model {{{{ $labels.model }}}} hangs on the server {{{{ $labels.pod }}}} of {_WHO}: "
-        f"{_number('$value')} requests wait",
+        f"{_plural('1 request waits', 'requests wait')}",
         f"It has executed nothing for {_HANG_SECONDS // 60} minutes, and its executions took less than "
         f"{_MAX_EXECUTION_SECONDS} s on average in the hour before. Delete the pod: a new server replaces it. If it "
         "happens again, look for a lock, an endless loop or a call without a time limit in the model's code.",
@@ -465,7 +479,7 @@ def _queried(expr: str, *labels: str) -> str:
     """
     names = labels or ("version",)
     same = "".join(f"{{{{ if eq .Labels.{name} $labels.{name} }}}}" for name in names)
-    return f"{{{{ range query {quote(expr)} }}}}{same}{_number('.Value')}{'{{ end }}' * len(names)}{{{{ end }}}}"
+    return f"{{{{ range query {quote(expr)} }}}}{same}{_compared('.Value')}{'{{ end }}' * len(names)}{{{{ end }}}}"
 
 
 def _effective(scope: Scope, kind: str) -> str:

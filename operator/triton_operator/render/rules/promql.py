@@ -64,8 +64,11 @@ def number(value: float) -> str:
 
 
 def rate(series: str, span: str) -> str:
-    """Returns the rate of a counter. A server's NaN or infinity counts as no sample, because sums keep it for days."""
-    return f"(rate({series}[{span}]) < Inf)"
+    """Returns the rate of a counter.
+
+    A server's NaN or infinity counts as no sample, because sums keep it for days.
+    """
+    return f"(rate({series}[{span}]) >= 0 < Inf)"
 
 
 def duration(seconds: int) -> str:
