@@ -7,7 +7,6 @@ signature. It publishes nothing, except images with --push.
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,7 +45,7 @@ def make(folder: Path, version: str, time: int, digests: Mapping[str, str]) -> N
         (folder / file).write_bytes(_pinned(project.kustomized(source).encode(), pins))
     files = {f"bundle/{path}": _pinned(text.encode(), pins) for path, text in bundle.files(version).items()}
     archive.write(folder / f"triton-operator-bundle-{version}.tar.gz", files, time)
-    krew.write(folder, version, wheel(folder, time), time)
+    krew.write(folder, version, wheel(folder, time, pins), time)
 
 
 def _pinned(content: bytes, pins: Mapping[str, str]) -> bytes:
@@ -56,8 +55,11 @@ def _pinned(content: bytes, pins: Mapping[str, str]) -> bytes:
     return content
 
 
-def wheel(folder: Path, time: int) -> Path:
-    """Builds the project's wheel with the tools of .venv, and returns its path."""
+def wheel(folder: Path, time: int, pins: Mapping[str, str]) -> Path:
+    """Builds the project's wheel with the tools of .venv, and returns its path.
+
+    `pins`: the digests of images, for those that the plugin runs.
+    """
     command: list[str | Path] = [
         ROOT / ".venv/bin/pip",
         "wheel",
@@ -71,7 +73,7 @@ def wheel(folder: Path, time: int) -> Path:
         # A copy of what the Dockerfile copies, too: files that aren't tracked stay out.
         for name in project.git("ls-files", "pyproject.toml", "README.md", "LICENSE", "operator").splitlines():
             (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, Path(copy) / name)
+            (Path(copy) / name).write_bytes(_pinned((ROOT / name).read_bytes(), pins))
         env = {"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(time)}
         done = subprocess.run(
             [*command, "--disable-pip-version-check", copy], env=env, capture_output=True, text=True, check=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, TextIO, get_args
+from typing import Any, TextIO, cast, get_args
 
 import click
 import yaml
@@ -39,28 +39,34 @@ def models(file: TextIO, namespace: str) -> list[tuple[TritonModel, dict[str, An
 
 def _documents(file: TextIO) -> list[Any]:
     try:
-        documents = list(yaml.safe_load_all(file.read()))
-        size = sum(map(_size, documents))
+        return list(_constructed(yaml.SafeLoader(file.read()), file.name))
     except OSError as error:
         raise click.ClickException(f"{file.name}: can't be read: {error.strerror}") from None
     except RecursionError:
         raise click.ClickException(f"{file.name}: lists and maps are nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an invalid date
         raise click.ClickException(f"{file.name}: {error}") from None
-    if size > _MAX_NODES:
-        raise click.ClickException(f"{file.name}: with its aliases it has more than {_MAX_NODES:,} values")
-    return documents
 
 
-def _size(value: Any, sizes: dict[int, int] | None = None) -> int:
-    """Returns how many values a document has if each alias is a copy. Raises RecursionError if one contains itself."""
-    sizes = {} if sizes is None else sizes
-    if not isinstance(value, dict | list):
+def _constructed(loader: yaml.SafeLoader, name: str) -> Iterator[Any]:
+    """Yields the documents. Counts the values of each before it makes them, because a merge key (`<<`) copies them."""
+    size = 0
+    while loader.check_node():
+        node = cast(yaml.Node, loader.get_node())
+        size += _size(node, {})
+        if size > _MAX_NODES:
+            raise click.ClickException(f"{name}: with its aliases it has more than {_MAX_NODES:,} values")
+        yield loader.construct_document(node)
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Returns how many values a node has if each alias is a copy. Raises RecursionError if one contains itself."""
+    if isinstance(node, yaml.ScalarNode):
         return 1
-    if id(value) not in sizes:
-        parts = chain.from_iterable(value.items()) if isinstance(value, dict) else value
-        sizes[id(value)] = 1 + sum(_size(part, sizes) for part in parts)
-    return sizes[id(value)]
+    if id(node) not in sizes:
+        parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def _parse(document: dict[str, Any], namespace: str) -> TritonModel:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -141,13 +142,14 @@ def test_the_install_manifests_are_those_of_kustomize_with_the_image_of_the_rele
 
 
 def test_what_installs_names_pushed_images_by_the_digests_in_the_signed_list(tmp_path: Path) -> None:
-    digests = {"operator": f"sha256:{'1' * 64}", "server": f"sha256:{'2' * 64}", "detection": f"sha256:{'3' * 64}"}
+    digests = {"operator": f"sha256:{'1' * 64}", "server": f"sha256:{'2' * 64}", "detection": f"sha256:{'3' * 64}",
+               "perf-analyzer": f"sha256:{'4' * 64}"}  # fmt: skip
     make(tmp_path, VERSION, project.time(), digests)
     pins = {f"{project.IMAGES}/{name}:{VERSION}": digest for name, digest in digests.items()}
     assert (tmp_path / "images.txt").read_text().splitlines() == [f"{i}@{d}" for i, d in pins.items()]
     sums.write(tmp_path)
     assert "  images.txt\n" in (tmp_path / "SHA256SUMS").read_text()
-    operator, server, detection = (f"{image}@{digest}" for image, digest in pins.items())
+    operator, server, detection, perf_analyzer = (f"{image}@{digest}" for image, digest in pins.items())
     installed = list(yaml.safe_load_all((tmp_path / "install.yaml").read_text()))
     [container] = next(obj for obj in installed if obj["kind"] == "Deployment")["spec"]["template"]["spec"][
         "containers"
@@ -161,6 +163,10 @@ def test_what_installs_names_pushed_images_by_the_digests_in_the_signed_list(tmp
     assert yaml.safe_load((chart / "values.yaml").read_text())["image"]["digest"] == digests["operator"]
     csv = csv_of(released.unpack(tmp_path / f"triton-operator-bundle-{VERSION}.tar.gz", tmp_path / "bundle") / "bundle")
     assert operator in str(csv)
+    plugin = released.unpack(tmp_path / f"kubectl-triton-{VERSION}.tar.gz", tmp_path / "plugin")
+    [wheel] = plugin.rglob("*.whl")
+    command = zipfile.ZipFile(wheel).read("kubectl_triton/calibrate/command.py").decode()
+    assert f'_IMAGE = "{perf_analyzer}"' in command
 
 
 def test_the_bundle_contains_the_installation_except_what_olm_cannot_install(bundle: Path) -> None:

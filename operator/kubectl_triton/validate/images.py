@@ -20,6 +20,8 @@ MAX_DOCUMENT = 16 * 2**20
 """Maximum size of a manifest in bytes. Registries accept 4 MiB."""
 MAX_INDEXES = 4
 """Maximum number of nested indexes. Usually there is one."""
+MAX_PARTS = 10_000
+"""Maximum number of entries of a file with an image: for each layer one or, in older versions of Docker, four."""
 MAX_LAYERS = 1024
 """Maximum number of layers. Docker creates at most 127."""
 
@@ -143,7 +145,11 @@ def _layers(archive: tarfile.TarFile) -> list[str]:
             raise ImageError(f"{name} is larger than {MAX_DOCUMENT} bytes")
         return json.loads(text)
 
-    names = set(archive.getnames())
+    names = set[str]()
+    for count, member in enumerate(archive):
+        names.add(member.name)
+        if count == MAX_PARTS:
+            raise ImageError(f"not an image: the file has more than {MAX_PARTS} entries")
     if "manifest.json" in names:
         manifest = document("manifest.json")
         return _bounded(list(manifest[0]["Layers"]))  # type: ignore[index]

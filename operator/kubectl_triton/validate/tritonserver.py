@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO, cast
 
 from triton_repository_check import view
 from triton_repository_check.findings import Finding, Severity
@@ -34,6 +35,8 @@ _LAST_NUMPY_1 = 51
 """The last server that was seen to need numpy 1."""
 _REASON = 600
 """Maximum length of a reason."""
+MAX_LOG = 64 << 20
+"""Maximum length of a log in bytes: the errors of a start are at its beginning."""
 _LINE_CHARACTERS = 4096
 """Maximum length of a line of the log that is read."""
 
@@ -153,9 +156,11 @@ def docker(*arguments: str) -> str:
 
 
 def logs(name: str) -> str:
-    """Returns the container's log."""
-    process = subprocess.run(["docker", "logs", name], capture_output=True, text=True, check=False, errors="replace")
-    return process.stdout + process.stderr
+    """Returns the container's log, at most the first MAX_LOG bytes."""
+    with subprocess.Popen(["docker", "logs", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        log = cast(IO[bytes], process.stdout).read(MAX_LOG)
+        process.kill()
+    return log.decode(errors="replace")
 
 
 def _inspect(name: str) -> tuple[bool, str]:

@@ -83,7 +83,7 @@ class Client:
         self._client = PrometheusConnect(url, session=session)
         # Replaces the adapter that PrometheusConnect has mounted.
         session.mount(url, _Bounded(get))
-        self._public_url = re.sub(r"//[^/]*@", "//", url)
+        self._url = url
         chosen = f',namespace=~"{"|".join(sorted(namespaces))}"' if namespaces else ""
         self._ours = f'tritonmodel!=""{chosen}'
 
@@ -110,9 +110,9 @@ class Client:
         try:
             return read(self._client.custom_query(query))
         except (JSONDecodeError, LookupError, TypeError, AttributeError, RecursionError):
-            raise QueryError(f"the server at {self._public_url} is not a Prometheus") from None
+            raise QueryError(f"the server at {self._url} is not a Prometheus") from None
         except (RequestException, PrometheusApiClientException, ValueError) as error:
-            raise QueryError(f"no usable answer from Prometheus at {self._public_url}: {str(error)[:300]}") from None
+            raise QueryError(f"no usable answer from Prometheus at {self._url}: {str(error)[:300]}") from None
 
 
 def _values(series: list[Any]) -> Mapping[Key, Values]:

@@ -102,10 +102,10 @@ def _number(env: Mapping[str, str], name: str, default: int, minimum: int = 1) -
 
 def _url(env: Mapping[str, str], name: str) -> str:
     value = env.get(name, "")
-    if "@" in value.partition("//")[2].partition("/")[0]:
+    if re.search(r"[@?#]", value.partition("//")[2]):
         raise ValueError(
-            f"{name} contains a user name or a password, which conditions and ScaledObjects would show: "
-            "mount a Secret, and set PROMETHEUS_CREDENTIALS to its directory (docs/operations.md)"
+            f"{name} contains @, ? or #, and so perhaps a password or a token, which conditions and ScaledObjects "
+            "would show: mount a Secret, and set PROMETHEUS_CREDENTIALS to its directory (docs/operations.md)"
         )
     if value and not re.match(r"^https?://[^\s/]+", value):
         suffix = "" if "@" in value else f", not {value!r}"

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from kubectl_triton.validate import tritonserver
 from kubectl_triton.validate.tritonserver import DockerError, Refusal, Start, findings, flags, limits, refusals, started
 from triton_repository_check.check_table import Expected
 
@@ -92,6 +93,14 @@ def test_a_long_line_takes_no_time() -> None:
     began = time.process_time()
     assert [refusal.model for refusal in refusals(f"{line}\n{line}")] == ["x"]
     assert time.process_time() - began < 5
+
+
+def test_reads_only_the_beginning_of_an_endless_log(tmp_path, monkeypatch) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\nexec yes\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(tritonserver, "MAX_LOG", 10_000)
+    assert tritonserver.logs("name") == "y\n" * 5000
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,13 @@ def test_rejects_too_many_files(tmp_path, near, monkeypatch):
     assert (result.exit_code, "more than 10 " in result.output) == (2, True)
 
 
+def test_rejects_a_file_with_too_many_entries(tmp_path, near, monkeypatch):
+    monkeypatch.setattr(images, "MAX_PARTS", 10)
+    (tmp_path / "image.tar").write_bytes(packed(*(entry(f"{n}") for n in range(11)), mode="w"))
+    result = validate(tmp_path / "image.tar")
+    assert (result.exit_code, "more than 10 entries" in result.output) == (2, True), result.output
+
+
 def test_copies_the_content_of_hard_links_once(tmp_path, near, monkeypatch):
     """Many hard links to a large file need its disk space only once."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))

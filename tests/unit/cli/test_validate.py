@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from click.testing import CliRunner, Result
 from corpus.faults import FAULTS
 from corpus.good import BY_NAME, GOOD
 from kubectl_triton.main import main
-from kubectl_triton.validate import images
+from kubectl_triton.validate import budget, images
 from triton_repository_check.check_table import CODES
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "operator")}
@@ -409,13 +410,25 @@ def test_the_name_of_an_image_is_no_option_of_docker(good, monkeypatch, argument
     assert "it begins with a hyphen, as an option of docker does" in result.output
 
 
-def test_aliases_in_a_spec_do_not_multiply(tmp_path):
-    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+@pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}"], ids=["lists", "merge keys"])
+def test_aliases_in_a_spec_do_not_multiply(form, tmp_path):
+    levels = "".join(f"a{n}: &a{n} {form.format(', '.join([f'*a{n - 1}'] * 10))}\n" for n in range(1, 12))
     spec = tmp_path / "spec.yaml"
-    spec.write_text(f"kind: TritonModel\na0: &a0 [x]\n{levels}")
+    spec.write_text(f"kind: TritonModel\na0: &a0 {{k: 1}}\n{levels}")
     began = time.process_time()
     result = run("--spec", spec, tmp_path)
     assert "with its aliases it has more than 100,000 values" in result.output
     assert time.process_time() - began < 5
     spec.write_text("kind: TritonModel\na: &a [*a]\n")
     assert "nested too deeply" in run("--spec", spec, tmp_path).output
+
+
+def test_says_that_the_cpu_time_is_used_up(monkeypatch, tmp_path):
+    @contextlib.contextmanager
+    def limited():
+        raise budget.BudgetError("not finished after 300 s of CPU time")
+        yield
+
+    monkeypatch.setattr(budget, "limited", limited)
+    result = run(tmp_path)
+    assert (result.exit_code, "not finished after 300 s of CPU time" in result.output) == (2, True)

@@ -28,7 +28,7 @@ def test_reads_every_variable() -> None:
         "POD_NAMESPACE": "ops", "POD_NAME": "p", "WATCH_NAMESPACES": " a, b,,", "WORKERS": "2", "PORT": "9",
         "RESYNC_SECONDS": "3", "COLLECT_SECONDS": "4", "LOG_FORMAT": "plain", "LOG_LEVEL": "DEBUG",
         "PROMETHEUS_NAMESPACES": "observability, monitoring", "SAMPLE_LIMIT": "20000",
-        "RUNBOOKS_URL": "https://wiki.example.com/triton", "PROMETHEUS_URL": "https://prometheus/a@b",
+        "RUNBOOKS_URL": "https://wiki.example.com/triton", "PROMETHEUS_URL": "https://prometheus/a/b",
         "PROMETHEUS_CREDENTIALS": "/etc/prometheus", "KEDA_AUTHENTICATION": "bearer/prometheus",
     }  # fmt: skip
     settings = Settings.from_environment(MINIMAL | env)
@@ -37,14 +37,17 @@ def test_reads_every_variable() -> None:
     assert (settings.log_format, settings.log_level) == ("plain", "DEBUG")
     assert settings.identity.startswith("p_")
     assert (settings.prometheus_namespaces, settings.sample_limit) == (("observability", "monitoring"), 20000)
-    assert (settings.prometheus_url, settings.prometheus_credentials) == ("https://prometheus/a@b", "/etc/prometheus")
+    assert (settings.prometheus_url, settings.prometheus_credentials) == ("https://prometheus/a/b", "/etc/prometheus")
     assert settings.keda_authentication == "bearer/prometheus"
     assert settings.runbooks == "https://wiki.example.com/triton"
     assert Settings.from_environment(MINIMAL | {"PROMETHEUS_NAMESPACES": ""}).prometheus_namespaces == ()
 
 
 def test_an_error_shows_no_password() -> None:
-    for url in ("https://user:p@ss@prometheus", "https:/user:p@ss@prometheus", "user:p@ss@prometheus"):
+    for url in (
+        "https://user:p@ss@prometheus", "https:/user:p@ss@prometheus", "user:p@ss@prometheus",
+        "https://user:/pass@prometheus", "https://prometheus?token=pass", "https://prometheus#pass",
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="PROMETHEUS_URL") as error:
             Settings.from_environment(MINIMAL | {"PROMETHEUS_URL": url})
         assert "ss" not in str(error.value).replace("password", "")
@@ -64,7 +67,7 @@ def test_restarted_pod_has_a_new_lease_identity() -> None:
         ({"RESYNC_SECONDS": "1.5"}, "RESYNC_SECONDS must be"),
         ({"SAMPLE_LIMIT": "99"}, "SAMPLE_LIMIT must be a whole number above 99"),
         ({"PROMETHEUS_URL": "prometheus:9090"}, "PROMETHEUS_URL must be an http or https URL"),
-        ({"PROMETHEUS_URL": "https://user:p@ss@prometheus"}, "PROMETHEUS_URL contains a user name or a password"),
+        ({"PROMETHEUS_URL": "https://user:p@ss@prometheus"}, "PROMETHEUS_URL contains @, . or #, and so"),
         ({"PROMETHEUS_URL": "https:/user:p@ss@prometheus"}, "PROMETHEUS_URL must be an http or https URL"),
         ({"KEDA_AUTHENTICATION": "prometheus"}, "KEDA_AUTHENTICATION must be MODE/NAME"),
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be one of json, plain, not 'xml'"),
