@@ -12,13 +12,16 @@ CPU_SECONDS = 300.0
 """More than a repository of 100 GiB in compressed layers needs."""
 
 
-class BudgetError(Exception):
-    """The CPU time is used up. The message is for the user."""
+class BudgetError(BaseException):
+    """The CPU time is used up. The message is for the user.
+
+    It isn't an Exception, because code that reads untrusted files catches all of those.
+    """
 
 
 @contextmanager
 def limited(seconds: float = CPU_SECONDS) -> Iterator[None]:
-    """Raises BudgetError after `seconds` of the process's CPU time, and again each second if that is caught.
+    """Raises BudgetError after `seconds` of the process's CPU time, and again each second if that is lost.
 
     Does nothing outside of the main thread, which alone gets signals, and where the system has no such timer.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -24,7 +25,12 @@ def test_ends_what_takes_too_long() -> None:
     assert time.process_time() - began < 30
 
 
-def test_ends_it_although_the_error_is_caught() -> None:
+def test_ends_code_that_catches_every_exception() -> None:
+    with pytest.raises(budget.BudgetError), budget.limited(0.2), contextlib.suppress(Exception):
+        busy(60)
+
+
+def test_raises_again_what_a_destructor_loses() -> None:
     caught = 0
     with budget.limited(0.2):
         while caught < 2:
