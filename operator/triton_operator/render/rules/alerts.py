@@ -45,9 +45,10 @@ _CALM = "5m"
 """An alert about a limit ends when the load has been at or below the current limit for this time. So load that swings
 around the limit, or failed scrapes, cause one alert. `keep_firing_for` doesn't work: an alert must end at once when its
 limit is raised or removed."""
-_GAP = "20s"
+_GAP = "20s1ms"
 """The same while the alert is pending. The evaluation at which it fires needs a value above the limit of its own, so
-that the load was too high at both ends of the time."""
+that the load was too high at both ends of the time. Samples have the times of evaluations, and Prometheus 3 leaves out
+one at the very beginning of a range."""
 _FOR_SECONDS = 30
 _TOLERANCE = 1.1
 """Tolerance of the HorizontalPodAutoscaler: it doesn't scale up to this multiple of its target."""
